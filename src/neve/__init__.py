@@ -1,0 +1,1 @@
+"""Neve: loose data in, clean Apache Iceberg tables out."""

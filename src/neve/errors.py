@@ -1,0 +1,101 @@
+"""One error tree: everything Neve raises on purpose, and what each code means to a shell."""
+
+from __future__ import annotations
+
+from enum import Enum
+from types import MappingProxyType
+
+
+class Code(str, Enum):
+    """What went wrong, in a word that stays the same when messages are reworded."""
+
+    USAGE = "usage"
+    CONFIG = "config"
+    UNREACHABLE = "unreachable"
+    REFUSED = "refused"
+    CERTIFICATE = "certificate"
+    STORAGE = "storage"
+    CATALOG = "catalog"
+    LOCKED = "locked"
+    NOT_FOUND = "not_found"
+    UNSUPPORTED = "unsupported"
+    SQL = "sql"
+    SETUP = "setup"
+
+
+# Exit statuses of the command line: 2 is for what the user typed or configured, 1 for what failed.
+EXIT_STATUS = MappingProxyType({Code.USAGE: 2, Code.CONFIG: 2})
+EXIT_FAILED = 1
+EXIT_INTERRUPTED = 130
+
+
+class NeveError(Exception):
+    """A failure with a stable code, what happened, and what to do about it."""
+
+    default_code = Code.CATALOG
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        code: Code | None = None,
+        retryable: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.code = code or self.default_code
+        self.message = message
+        self.hint = hint
+        self.retryable = retryable
+
+    @property
+    def exit_status(self) -> int:
+        return EXIT_STATUS.get(self.code, EXIT_FAILED)
+
+
+class UsageError(NeveError):
+    """The call itself makes no sense."""
+
+    default_code = Code.USAGE
+
+
+class ConfigError(NeveError):
+    """The configuration cannot be used as it stands."""
+
+    default_code = Code.CONFIG
+
+
+class CatalogError(NeveError):
+    """A catalog answered with a failure, or not at all."""
+
+    default_code = Code.CATALOG
+
+
+class StorageError(NeveError):
+    """Files or objects cannot be read or written."""
+
+    default_code = Code.STORAGE
+
+
+class NotFoundError(NeveError):
+    """A namespace, table or file that was named does not exist."""
+
+    default_code = Code.NOT_FOUND
+
+
+class UnsupportedError(NeveError):
+    """The configured catalog cannot do what was asked."""
+
+    default_code = Code.UNSUPPORTED
+
+
+class SqlError(NeveError):
+    """Spark refused a statement."""
+
+    default_code = Code.SQL
+
+
+class SetupError(NeveError):
+    """This machine lacks something Neve needs: Java, a jar, an extra."""
+
+    default_code = Code.SETUP

@@ -1,0 +1,94 @@
+"""Named points at which a process can be made to die, as a power cut would end it.
+
+`NEVE_FAILPOINT=name` ends the process at the first pass, `name@3` at the third. Tests in a warm
+process use `armed` instead, which raises `PowerCut` at the same place.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import NoReturn
+
+from neve.errors import ConfigError
+
+ENVIRONMENT_VARIABLE = "NEVE_FAILPOINT"
+
+# One table, so that listing the names imports no feature; a test keeps it equal to the code.
+POINTS = MappingProxyType(
+    {
+        "init.written": "neve init: the new file is complete under a temporary name, not yet in place",
+        "lake.jar_fetched": "a jar was downloaded and checked, but is not yet in the cache",
+    }
+)
+
+
+class PowerCut(BaseException):
+    """Raised at an armed point inside tests; a BaseException, so that no handler survives it."""
+
+
+class _Armed:
+    def __init__(self, name: str, passes: int, cut: Callable[[], NoReturn]) -> None:
+        self.name = name
+        self.left = passes
+        self.cut = cut
+
+    def reach(self, name: str) -> None:
+        if name != self.name:
+            return
+        self.left -= 1
+        if self.left == 0:
+            self.cut()
+
+
+def _kill() -> NoReturn:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise SystemExit("unreachable: SIGKILL cannot be survived")
+
+
+def _raise() -> NoReturn:
+    raise PowerCut
+
+
+def _from_environment() -> _Armed | None:
+    text = os.environ.get(ENVIRONMENT_VARIABLE)
+    if not text:
+        return None
+    name, _, passes = text.partition("@")
+    return _Armed(name, int(passes) if passes.isdigit() else 1, _kill)
+
+
+_armed = _from_environment()
+
+
+def reach(name: str) -> None:
+    """Die here if `name` is armed; otherwise cost one comparison."""
+    if _armed is not None:
+        _armed.reach(name)
+
+
+def check_environment() -> None:
+    """Refuse a `NEVE_FAILPOINT` that could never be reached."""
+    text = os.environ.get(ENVIRONMENT_VARIABLE, "")
+    name, at, passes = text.partition("@")
+    if text and (name not in POINTS or (at and not (passes.isdigit() and int(passes) > 0))):
+        raise ConfigError(
+            f"{ENVIRONMENT_VARIABLE}={text} names no failpoint",
+            hint="run: neve debug failpoints; use name, or name@3 for the third pass",
+        )
+
+
+@contextmanager
+def armed(name: str, passes: int = 1) -> Iterator[None]:
+    """Raise `PowerCut` at the given pass of a point, inside this process only."""
+    global _armed
+    if name not in POINTS:
+        raise KeyError(name)
+    before, _armed = _armed, _Armed(name, passes, _raise)
+    try:
+        yield
+    finally:
+        _armed = before
