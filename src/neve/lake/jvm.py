@@ -1,0 +1,58 @@
+"""The only room that speaks py4j: Python values in and out, Java exceptions translated."""
+
+from __future__ import annotations
+
+from typing import IO, Any
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
+
+JavaError = (Py4JError, PySparkException)
+
+_MOST_CAUSES = 20
+
+
+def start_context(
+    launch: dict[str, str], conf: dict[str, str], log: IO[bytes] | None
+) -> SparkContext:
+    """Start Spark in this process, with what the JVM itself writes going to `log`.
+
+    `launch` is what the JVM must know before it runs and stands on its command line, where other
+    users can read it; everything else is handed over afterwards. A second start reuses the JVM.
+    """
+    complete = SparkConf(loadDefaults=False).setAll([*launch.items(), *conf.items()])
+    if SparkContext._gateway is not None:
+        return SparkContext(conf=complete)
+    gateway = launch_gateway(
+        SparkConf(loadDefaults=False).setAll(list(launch.items())),
+        {"stderr": log} if log else None,
+    )
+    return SparkContext(gateway=gateway, conf=complete)
+
+
+def is_running(context: SparkContext) -> bool:
+    """Tell whether a context was not stopped since."""
+    return context._jsc is not None
+
+
+def messages(error: BaseException) -> list[str]:
+    """Return `Class: message` for a Java exception and each of its causes, outermost first."""
+    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    found: list[str] = []
+    while java is not None and len(found) < _MOST_CAUSES:
+        found.append(_first_line(java.toString()))
+        java = java.getCause()
+    return found or [_first_line(_own_text(error))]
+
+
+def _own_text(error: BaseException) -> str:
+    # str() of a Py4JJavaError carries the whole Java stack.
+    if isinstance(error, Py4JJavaError):
+        return str(error.errmsg)
+    return str(error)
+
+
+def _first_line(text: Any) -> str:
+    return next((line.strip() for line in str(text).splitlines() if line.strip()), "")
