@@ -79,14 +79,14 @@ class _Reader:
         values: dict[str, Any] = {}
         for key_node, value_node in node.value:
             name = str(self.constructor.construct_object(key_node))
+            inner, line = (*key, name), key_node.start_mark.line + 1
             if name in values:
                 raise ConfigError(
-                    f"{self.document.path}:{key_node.start_mark.line + 1}: "
-                    f"{'.'.join((*key, name))} is set twice",
+                    f"{self.document.path}:{line}: {'.'.join(inner)} is set twice",
                     hint="keep one of the two",
                 )
-            self.document.lines[(*key, name)] = key_node.start_mark.line + 1
-            values[name] = self.value(value_node, (*key, name))
+            self.document.lines[inner] = line
+            values[name] = self.value(value_node, inner)
         return values
 
     def value(self, node: yaml.Node, key: KeyPath) -> Any:

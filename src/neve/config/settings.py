@@ -70,7 +70,8 @@ class StorageSettings(Section):
     )
     secret_access_key: SecretStr | None = Field(None, description="Secret that goes with the key.")
     path_style: bool = Field(
-        default=False, description="Put the bucket into the path, as most stores that are not AWS want it."
+        default=False,
+        description="Put the bucket into the path, as most stores that are not AWS want it.",
     )
 
     @model_validator(mode="after")
