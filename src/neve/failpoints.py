@@ -20,7 +20,7 @@ ENVIRONMENT_VARIABLE = "NEVE_FAILPOINT"
 # One table, so that listing the names imports no feature; a test keeps it equal to the code.
 POINTS = MappingProxyType(
     {
-        "init.written": "neve init: the new file is written under a temporary name, not yet in place",
+        "init.written": "neve init: the file is written under a temporary name, not yet in place",
         "lake.jar_fetched": "a jar was downloaded and checked, but is not yet in the cache",
     }
 )
