@@ -111,11 +111,13 @@ def _type(info: FieldInfo) -> str:
     options = [item for item in typing.get_args(info.annotation) if item is not type(None)]
     if options and all(isinstance(item, str) for item in options):
         return ", ".join(f"`{item}`" for item in options)
-    annotation = options[0] if len(options) == 1 else info.annotation
-    names = {SecretStr: "secret", str: "text", bool: "true or false", int: "number"}
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+    kind: Any = options[0] if len(options) == 1 else info.annotation
+    if typing.get_origin(kind) is typing.Annotated:
+        kind = typing.get_args(kind)[0]
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
         return "section"
-    return names.get(annotation, "mapping")  # type: ignore[arg-type] # any annotation may be asked
+    names: dict[Any, str] = {SecretStr: "secret", str: "text", bool: "true or false", int: "number"}
+    return names.get(kind, "mapping")
 
 
 def _leaves(value: Any, key: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
