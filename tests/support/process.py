@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import time
@@ -73,9 +74,9 @@ class Process:
                 raise AssertionError(f"{self.name} {state}:\n{self.tail()}")
             time.sleep(_POLL_SECONDS)
 
-    def stop(self) -> None:
+    def stop(self, request: signal.Signals = signal.SIGTERM) -> None:
         """Ask it to end, and make it when it does not."""
-        self._child.terminate()
+        self._child.send_signal(request)
         try:
             self._child.wait(10)
         except subprocess.TimeoutExpired:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -61,7 +62,10 @@ def running_s3(directory: Path) -> Iterator[S3Server]:
     (root / server.bucket).mkdir(parents=True)
     process = Process(
         "versitygw",
-        [S3.directory / "versitygw", "--port", f"127.0.0.1:{port}", "posix", root],
+        [
+            *(S3.directory / "versitygw", "--port", f"127.0.0.1:{port}"),
+            *("--region", REGION, "posix", root),
+        ],
         directory / "versitygw.log",
         environment={"ROOT_ACCESS_KEY": server.access_key, "ROOT_SECRET_KEY": server.secret_key},
     )
@@ -113,7 +117,7 @@ def running_postgres(directory: Path) -> Iterator[Database]:
     try:
         yield Database(port, name, password, process)
     finally:
-        process.stop()
+        process.stop(signal.SIGINT)  # the default waits until every client is gone
         shutil.rmtree(home)
 
 
