@@ -108,6 +108,8 @@ class CatalogProfile:
             return self._signed("rest.") | {
                 "rest.auth.type": "sigv4",
                 "rest.auth.sigv4.delegate-auth-type": "none",
+                # S3 Tables drops tables with purge only; Spark would purge by itself, and drop.
+                "rest-catalog-purge": "true",
             }
         return {"type": "rest", "uri": uri, **self._authorization()}
 
@@ -123,8 +125,16 @@ class CatalogProfile:
         return {"type": "rest", "uri": uri, **self._authorization()}
 
     def _authorization(self) -> dict[str, str]:
-        secrets = {"token": self.settings.token, "credential": self.settings.credential}
-        return {key: value.get_secret_value() for key, value in secrets.items() if value}
+        settings = self.settings
+        if settings.token:
+            return {"token": settings.token.get_secret_value()}
+        if settings.credential:
+            return {
+                "credential": settings.credential.get_secret_value(),
+                # Named, since both engines are about to stop guessing it; properties may differ.
+                "oauth2-server-uri": f"{(settings.uri or '').rstrip('/')}/v1/oauth/tokens",
+            }
+        return {}
 
     def _signed(self, key_prefix: str) -> dict[str, str]:
         """The REST protocol as S3 Tables speaks it: every request signed with SigV4."""
