@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tools.reference import PAGE, expected_page
 
 from neve.cli.app import app
 from neve.config import Settings
+from tools.reference import PAGE, expected_page
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
