@@ -4,8 +4,10 @@ import json
 
 import pytest
 
+import neve
 from neve.cli.app import run
-from neve.errors import NotFoundError, SqlError
+from neve.errors import NotFoundError, SqlError, StorageError
+from tests.support.lakes import sqlite_settings
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +43,8 @@ def test_two_part_names_and_procedures_mean_the_configured_catalog(lake):
         ("SELECT * FROM nowhere.numbers", NotFoundError, "nowhere.numbers does not exist"),
         ("SELECT 1 / (id - id) FROM sql_tests.numbers", SqlError, "Division by zero"),
         ("SELECT raise_error('boom')", SqlError, "boom"),
-        ("CREATE TABLE nowhere.t (id INT) USING iceberg", SqlError, "nowhere"),
+        ("CREATE TABLE nowhere.t (id INT) USING iceberg", NotFoundError, "Namespace nowhere"),
+        ("CREATE NAMESPACE sql_tests", SqlError, "already exists"),
     ],
 )
 def test_refusals_are_sparks_words_on_one_line_without_java(lake, statement, kind, said):
@@ -78,19 +81,16 @@ def test_a_refused_statement_exits_1_with_one_line(command, capsys):
     assert captured.err.splitlines()[-1].startswith("neve: [PARSE_SYNTAX_ERROR]")
 
 
-def test_a_second_lake_in_the_process_has_its_own_catalogs_and_leaves_spark_running(lake, tmp_path):
-    import neve
-    from neve.config import Settings
+def test_a_warehouse_that_cannot_be_written_is_said_and_nothing_is_made(tmp_path, lake):
+    (tmp_path / "warehouse").write_text("a file in the way")
+    with neve.open(sqlite_settings(tmp_path)) as other:
+        other.sql("CREATE NAMESPACE blocked")
+        with pytest.raises(StorageError, match="Failed to create file"):
+            other.sql("CREATE TABLE blocked.t (id INT) USING iceberg")
+        assert other.tables() == []
 
-    other = Settings.model_validate(
-        {
-            "catalog": {
-                "uri": f"sqlite:///{tmp_path}/other.db",
-                "warehouse": f"{tmp_path}/warehouse",
-            },
-            "spark": {"master": lake.settings.spark.master},
-        }
-    )
-    with neve.open(other) as second:
+
+def test_a_second_lake_in_the_process_has_its_own_catalogs_and_leaves_spark_running(lake, tmp_path):
+    with neve.open(sqlite_settings(tmp_path)) as second:
         assert second.query("SHOW NAMESPACES").num_rows == 0
     assert lake.query("SELECT 1 AS one").to_pylist() == [{"one": 1}]

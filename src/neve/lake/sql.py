@@ -2,14 +2,57 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container
 
 from pyspark.errors import PySparkException
 
-from neve.errors import CatalogError, NeveError, SqlError
+from neve.errors import CatalogError, Code, NeveError, NotFoundError, SqlError, StorageError
 from neve.lake import jvm
 from neve.lake.identifier import Identifier, parse_identifier
 
+# What tells one Java failure from another, the most certain first.
+_JAVA_FAULTS: tuple[tuple[re.Pattern[str], type[NeveError], Code, str], ...] = (
+    (
+        re.compile(r"SSLHandshakeException|PKIX|SSLPeerUnverified"),
+        CatalogError,
+        Code.CERTIFICATE,
+        "add the server's authority to Java's trust store",
+    ),
+    (
+        re.compile(r"NotAuthorizedException|ForbiddenException|password authentication failed"),
+        CatalogError,
+        Code.REFUSED,
+        "check the credentials of the catalog; try: neve config check",
+    ),
+    (
+        re.compile(
+            r"Permission denied|AccessDenied|NoSuchBucket|Failed to create file|Status Code: 403"
+        ),
+        StorageError,
+        Code.STORAGE,
+        "check catalog.warehouse, the storage section and the permissions there",
+    ),
+    (
+        re.compile(r"ConnectException|UnknownHostException|HttpHostConnect|Connection refused"),
+        CatalogError,
+        Code.UNREACHABLE,
+        "check that the server runs; try: neve config check",
+    ),
+    (
+        re.compile(r"SQLITE_BUSY|database is locked"),
+        CatalogError,
+        Code.LOCKED,
+        "another process holds the catalog file; wait for it to finish",
+    ),
+    (
+        re.compile(r"NoSuch(Namespace|Table)Exception"),
+        NotFoundError,
+        Code.NOT_FOUND,
+        "run: neve tables",
+    ),
+    (re.compile(r"AlreadyExistsException"), SqlError, Code.SQL, "choose another name"),
+)
 _NO_SUCH_TABLE = "TABLE_OR_VIEW_NOT_FOUND"
 
 
@@ -23,10 +66,21 @@ def missing_relation(error: Exception, catalogs: Container[str]) -> Identifier |
 
 def explain(error: Exception) -> NeveError:
     """Turn what Spark raised into one line of its own words."""
-    causes = jvm.messages(error)
     if isinstance(error, PySparkException) and error.getCondition():
         return SqlError(_own_words(error))
-    return CatalogError(f"Spark failed: {causes[-1]}", hint="run again with -v for Spark's own log")
+    causes = jvm.messages(error)
+    for telling, kind, code, hint in _JAVA_FAULTS:
+        for cause in causes:
+            if telling.search(cause):
+                return kind(_without_class(cause), code=code, hint=hint)
+    return CatalogError(
+        f"Spark failed: {_without_class(causes[-1])}",
+        hint="run again with -v for Spark's own log",
+    )
+
+
+def _without_class(cause: str) -> str:
+    return re.sub(r"^([a-z]\w*\.)+[A-Z][\w$]*(: |$)", "", cause) or cause
 
 
 def _own_words(error: PySparkException) -> str:
