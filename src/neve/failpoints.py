@@ -21,6 +21,11 @@ ENVIRONMENT_VARIABLE = "NEVE_FAILPOINT"
 POINTS = MappingProxyType(
     {
         "init.written": "neve init: the file is written under a temporary name, not yet in place",
+        "publish.staged": "a batch is staged under its tag, and not yet audited",
+        "publish.ready": "a batch is about to be published: the next step is the swap",
+        "publish.restaged": "a batch is staged again on a main that moved, its old tag still there",
+        "publish.published": "a batch is on main with its marks, and nobody was told",
+        "publish.held": "a blocked batch is on its branch with the marks past it",
         "lake.jar_fetched": "a jar was downloaded and checked, but is not yet in the cache",
     }
 )
