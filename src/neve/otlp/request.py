@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 from google.protobuf.message import DecodeError
 
-from neve.errors import MalformedError
+from neve.errors import MalformedError, TooLargeError
 from neve.otlp.json_mapping import from_json
 from neve.otlp.signals import Signal
 
@@ -25,6 +25,11 @@ if TYPE_CHECKING:
         ExportMetricsServiceRequest,
     )
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+
+# A record that says anything takes a dozen bytes, so no honest request under the recommended limit
+# of 64 MiB has this many; a dishonest one, of empty records, would fill memory as rows.
+MAX_RECORDS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -42,15 +47,23 @@ def parse(signal: Signal, body: bytes, *, json: bool) -> ParsedRequest:
 
     Raises:
         MalformedError: the body is not an OTLP request; sending it again will not help.
+        TooLargeError: it has more than `MAX_RECORDS` records.
     """
-    if json:
-        message = from_json(body, signal.request)
-        return ParsedRequest(message.SerializeToString(), count_records(signal, message))
+    message = from_json(body, signal.request) if json else _from_protobuf(body, signal.request)
+    records = count_records(signal, message)
+    if records > MAX_RECORDS:
+        raise TooLargeError(
+            f"the request has {records} records, more than {MAX_RECORDS}",
+            hint="Send smaller batches.",
+        )
+    return ParsedRequest(message.SerializeToString() if json else body, records)
+
+
+def _from_protobuf(body: bytes, message_type: type[Message]) -> Message:
     try:
-        message = signal.request.FromString(body)
+        return message_type.FromString(body)
     except DecodeError as error:
-        raise MalformedError(f"the body is not a protobuf {signal.request.__name__}") from error
-    return ParsedRequest(body, count_records(signal, message))
+        raise MalformedError(f"the body is not a protobuf {message_type.__name__}") from error
 
 
 def count_records(signal: Signal, request: Message) -> int:

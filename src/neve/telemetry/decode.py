@@ -26,11 +26,14 @@ if TYPE_CHECKING:
 
     from neve.telemetry.arrays import Column
 
-UNREADABLE = "it is no request of this signal"
+UNREADABLE = "the request is not of this signal"
+TOO_WIDE = "the request grows beyond memory when it becomes rows"
 
 # Requests are decoded this many bytes at a time: enough to keep the kernels busy, and small enough
 # that no column comes near the 2 GiB an Arrow string array can hold.
 GROUP_BYTES = 16 << 20
+# JSON writes some bytes as six (\u0000): a longer request could pass those 2 GiB.
+MAX_REQUEST_BYTES = 256 << 20
 
 _LEVELS = MappingProxyType(
     {
@@ -83,7 +86,7 @@ def _decode_group(signal: Signal, requests: Column, received_at: Column) -> Deco
         return _decode_rewritten(signal, requests, received_at)
     except TooWideError:
         if len(requests) == 1:
-            return _set_aside(signal, "its attributes repeat on too many records to be stored")
+            return _set_aside(signal, TOO_WIDE)
         return _decode_halves(signal, requests, received_at)
 
 
@@ -99,9 +102,10 @@ def _decode_rewritten(signal: Signal, requests: Column, received_at: Column) -> 
     readable = pa.array([request or b"" for request in rewritten], pa.binary())
     try:
         decoded = _decode_at_once(signal, readable, received_at)
-    except (TooWideError, UnreadableError):
+    except (TooWideError, UnreadableError) as error:
         if len(requests) == 1:
-            return _set_aside(signal, UNREADABLE)
+            reason = TOO_WIDE if isinstance(error, TooWideError) else UNREADABLE
+            return _set_aside(signal, reason)
         return _decode_halves(signal, requests, received_at)
     return replace(decoded, dead_letters=letters + decoded.dead_letters)
 
@@ -114,6 +118,8 @@ def _decode_halves(signal: Signal, requests: Column, received_at: Column) -> Dec
 
 
 def _decode_at_once(signal: Signal, requests: Column, received_at: Column) -> Decoded:
+    if requests.nbytes > MAX_REQUEST_BYTES:
+        raise TooWideError
     resources, scopes, records = _LEVELS[signal]
     context = Context(Nest(resources, read(signal, requests)), scopes, records, received_at)
     tables = _ROWS[signal](context)

@@ -6,7 +6,8 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from neve.errors import Code, MalformedError
+from neve.errors import Code, MalformedError, TooLargeError
+from neve.otlp import request as door
 from neve.otlp.request import parse
 from neve.otlp.signals import Signal
 
@@ -71,3 +72,15 @@ def test_text_that_is_not_utf8_is_malformed():
     body = request.SerializeToString().replace(b"name", b"\xff\xfe\xfd\xfc")
     with pytest.raises(MalformedError):
         parse(Signal.TRACES, body, json=False)
+
+
+def test_a_request_of_too_many_records_is_too_large(monkeypatch):
+    monkeypatch.setattr(door, "MAX_RECORDS", 3)
+    request = ExportTraceServiceRequest()
+    spans = request.resource_spans.add().scope_spans.add().spans
+    for _ in range(3):
+        spans.add()
+    assert parse(Signal.TRACES, request.SerializeToString(), json=False).records == 3
+    spans.add()
+    with pytest.raises(TooLargeError, match="4 records"):
+        parse(Signal.TRACES, request.SerializeToString(), json=False)
