@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.support import otlp_oracle
 from tests.support.otlp_messages import fill, scrambled
 
-from neve.otlp.signals import Signal
+from neve.signals import Signal
 from neve.telemetry import decode as decoder
 from neve.telemetry.schemas import SCHEMAS
 
@@ -21,8 +21,8 @@ slow = settings(derandomize=True, deadline=None, max_examples=60)
 
 def decode(signal, requests):
     received = list(range(1, len(requests) + 1))
-    at = pa.array(received, pa.timestamp("us", tz="UTC"))
-    return decoder.decode(signal, pa.array(requests, pa.binary()), at), received
+    nanos = pa.array([micros * 1000 + 999 for micros in received], pa.int64())
+    return decoder.decode(signal, pa.array(requests, pa.binary()), nanos), received
 
 
 def assert_as_the_oracle(signal, requests):

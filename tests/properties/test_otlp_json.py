@@ -12,7 +12,7 @@ from tests.support.otlp_messages import fill
 
 from neve.errors import MalformedError
 from neve.otlp.request import parse
-from neve.otlp.signals import Signal
+from neve.signals import Signal
 
 signals = st.sampled_from(Signal)
 seeds = st.integers(0, 2**32)

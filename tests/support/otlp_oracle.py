@@ -12,7 +12,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 
-from neve.otlp.signals import Signal
+from neve.signals import Signal
 from neve.telemetry.schemas import SCHEMAS, TABLES_OF
 
 SPAN_KINDS = ["unspecified", "internal", "server", "client", "producer", "consumer"]

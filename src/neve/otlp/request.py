@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 
 from neve.errors import MalformedError, TooLargeError
 from neve.otlp.json_mapping import from_json
-from neve.otlp.signals import Signal
+from neve.signals import Signal
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message

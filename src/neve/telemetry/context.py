@@ -105,8 +105,12 @@ class Context:
         }
 
 
+def micros(nanos: Column) -> Column:
+    """Nanoseconds since 1970 as timestamps, which have microseconds."""
+    return pc.divide(nanos, 1000).cast(TIMESTAMP)
+
+
 def timestamps(*times: Column) -> Column:
     """The first time that is known: nanoseconds, and at last when the request was received."""
     *nanos, received_at = times
-    micros = [pc.divide(column, 1000).cast(TIMESTAMP) for column in nanos]
-    return pc.coalesce(*micros, received_at)
+    return pc.coalesce(*map(micros, nanos), received_at)

@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from neve.otlp.signals import Signal
-from neve.telemetry.context import Context, Nest
+from neve.signals import Signal
+from neve.telemetry.context import Context, Nest, micros
 from neve.telemetry.logs import log_rows
 from neve.telemetry.metrics import metric_rows
 from neve.telemetry.repeat import TooWideError
 from neve.telemetry.rows import DeadLetter
-from neve.telemetry.schemas import SCHEMAS, TABLES_OF, TIMESTAMP
+from neve.telemetry.schemas import SCHEMAS, TABLES_OF
 from neve.telemetry.traces import span_rows
 from neve.telemetry.wire import UnreadableError, read, rewrite
 
@@ -58,13 +58,13 @@ class Decoded:
     """How many attributes lost to a later one of the same key."""
 
 
-def decode(signal: Signal, requests: Column, received_at: Column) -> Decoded:
-    """Turn requests, each with the time it was received at, into rows.
+def decode(signal: Signal, requests: Column, received_unix_nano: Column) -> Decoded:
+    """Turn requests (binary), each with the time it was received at (long), into rows.
 
-    `requests` are payloads that `neve.otlp.request.parse` let through; one that it would not have
+    Requests are payloads that `neve.otlp.request.parse` let through; one that it would not have
     becomes a dead letter. Rows keep the order of their records.
     """
-    received_at = received_at.cast(TIMESTAMP)
+    received_at = micros(received_unix_nano)
     decoded = [
         _shifted(_decode_group(signal, requests[start:end], received_at[start:end]), start)
         for start, end in _groups(requests)

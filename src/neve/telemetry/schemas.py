@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from neve.otlp.signals import Signal
+from neve.signals import Signal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -19,7 +19,7 @@ from ptars import HandlerPool
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from neve.otlp.signals import Signal
+    from neve.signals import Signal
     from neve.telemetry.arrays import Column, Integers, Lists, Messages
 
 # Their `values` are messages that lead back to AnyValue; as bytes they have the same wire type.

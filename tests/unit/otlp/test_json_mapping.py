@@ -14,7 +14,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from neve.errors import MalformedError
 from neve.otlp.json_mapping import from_json
 from neve.otlp.request import parse
-from neve.otlp.signals import Signal
+from neve.signals import Signal
 
 
 def a_span(**members) -> bytes:

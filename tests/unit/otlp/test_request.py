@@ -9,7 +9,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from neve.errors import Code, MalformedError, TooLargeError
 from neve.otlp import request as door
 from neve.otlp.request import parse
-from neve.otlp.signals import Signal
+from neve.signals import Signal
 
 
 def nested(levels: int) -> bytes:

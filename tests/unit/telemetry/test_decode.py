@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from neve.otlp.request import parse
-from neve.otlp.signals import Signal
+from neve.signals import Signal
 from neve.telemetry import decode as decoder
 from neve.telemetry import repeat
 from neve.telemetry.decode import UNREADABLE, decode
@@ -21,7 +21,7 @@ YEAR_2262 = int(datetime(2262, 1, 1, tzinfo=timezone.utc).timestamp()) * 10**9
 
 def decoded(signal, *requests):
     payloads = [r if isinstance(r, bytes) else r.SerializeToString() for r in requests]
-    received = pa.array([RECEIVED] * len(payloads), pa.timestamp("us", tz="UTC"))
+    received = pa.array([int(RECEIVED.timestamp()) * 10**9] * len(payloads), pa.int64())
     return decode(signal, pa.array(payloads, pa.binary()), received)
 
 

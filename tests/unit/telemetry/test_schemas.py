@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from neve.otlp.signals import Signal
+from neve.signals import Signal
 from neve.telemetry.schemas import ATTRIBUTES, SCHEMAS, TABLES_OF, types_column
 
 # Fields whose column has another name, or that are containers of what has columns.
