@@ -6,6 +6,9 @@ from datetime import datetime, timezone
 
 import pyarrow as pa
 import pytest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Exemplar, Metric, NumberDataPoint
+from tests.support.otlp_messages import varint
 
 from neve.otlp.request import parse
 from neve.signals import Signal
@@ -165,10 +168,11 @@ def test_of_equal_keys_the_last_is_kept_and_the_other_counted():
     log.attributes.add(key="k").value.string_value = "last"
     nested = log.attributes.add(key="n").value.kvlist_value.values
     nested.add(key="x").value.int_value = 1
+    nested.add(key="y").value.int_value = 0
     nested.add(key="x").value.int_value = 2
     result = decoded(Signal.LOGS, request)
     (stored,) = result.tables["logs"].to_pylist()
-    assert stored["attributes"] == [("other", "o"), ("k", "last"), ("n", '{"x":2}')]
+    assert stored["attributes"] == [("other", "o"), ("k", "last"), ("n", '{"y":0,"x":2}')]
     assert stored["attribute_types"] == [("n", "map")]
     assert result.duplicate_keys == 2
 
@@ -272,6 +276,47 @@ def test_unsigned_values_beyond_a_long_set_their_record_aside(kind, field):
             f"{field} does not fit a long"
         ] * letters
         assert result.tables[f"metrics_{kind}"].num_rows == 1 - letters
+
+
+def wrapped(wire, *fields):
+    """A message inside messages: under these fields, from the inside."""
+    for field in fields:
+        wire = varint(field << 3 | 2) + varint(len(wire)) + wire
+    return wire
+
+
+def test_of_two_members_of_a_oneof_the_last_on_the_wire_counts():
+    gauge, total = Metric(name="m"), Metric()
+    gauge.gauge.data_points.add(as_int=1)
+    total.sum.data_points.add(as_int=2)
+    both = gauge.SerializeToString() + total.SerializeToString()
+    tables = decoded(Signal.METRICS, wrapped(both, 2, 2, 1)).tables
+    assert tables["metrics_gauge"].num_rows == 0
+    assert tables["metrics_sum"]["value_int"].to_pylist() == [2]
+
+    for last, kept in (({"as_int": 1}, (1.0, 1)), ({"as_double": 2.5}, (2.5, None))):
+        first = {"as_double": 7.0} if "as_int" in last else {"as_int": 7}
+        point = NumberDataPoint(**first).SerializeToString()
+        point += NumberDataPoint(**last).SerializeToString()
+        stored = row(Signal.METRICS, wrapped(point, 1, 5, 2, 2, 1))
+        assert (stored["value"], stored["value_int"]) == kept
+
+    exemplar = Exemplar(as_int=7).SerializeToString() + Exemplar(as_double=2.5).SerializeToString()
+    (stored,) = row(Signal.METRICS, wrapped(exemplar, 5, 1, 5, 2, 2, 1))["exemplars"]
+    assert (stored["value"], stored["value_int"]) == (2.5, None)
+
+    value = (
+        AnyValue(int_value=7).SerializeToString() + AnyValue(string_value="s").SerializeToString()
+    )
+    stored = row(Signal.LOGS, wrapped(value, 5, 2, 2, 1))
+    assert (stored["body"], stored["body_kind"]) == ("s", "string")
+
+
+def test_an_array_in_two_parts_is_one_array():
+    part = AnyValue()
+    part.array_value.values.add(int_value=1)
+    twice = part.SerializeToString() * 2
+    assert row(Signal.LOGS, wrapped(twice, 5, 2, 2, 1))["body"] == "[1,1]"
 
 
 def test_an_unreadable_request_is_one_dead_letter():
