@@ -35,13 +35,6 @@ GROUP_BYTES = 16 << 20
 # JSON writes some bytes as six (\u0000): a longer request could pass those 2 GiB.
 MAX_REQUEST_BYTES = 256 << 20
 
-_LEVELS = MappingProxyType(
-    {
-        Signal.LOGS: ("resource_logs", "scope_logs", "log_records"),
-        Signal.TRACES: ("resource_spans", "scope_spans", "spans"),
-        Signal.METRICS: ("resource_metrics", "scope_metrics", "metrics"),
-    }
-)
 _ROWS = MappingProxyType(
     {Signal.LOGS: log_rows, Signal.TRACES: span_rows, Signal.METRICS: metric_rows}
 )
@@ -120,7 +113,7 @@ def _decode_halves(signal: Signal, requests: Column, received_at: Column) -> Dec
 def _decode_at_once(signal: Signal, requests: Column, received_at: Column) -> Decoded:
     if requests.nbytes > MAX_REQUEST_BYTES:
         raise TooWideError
-    resources, scopes, records = _LEVELS[signal]
+    resources, scopes, records = signal.levels
     context = Context(Nest(resources, read(signal, requests)), scopes, records, received_at)
     tables = _ROWS[signal](context)
     return Decoded(

@@ -1,4 +1,10 @@
-"""The seven telemetry tables: names, columns, types. Queries are written against these."""
+"""The seven telemetry tables: names, columns, types. Queries are written against these.
+
+A field that was not sent has protobuf's default (an empty string, zero, an empty list), as the wire
+does not tell the two apart. NULL are: times of zero, empty ids, fields that protobuf knows to be
+unset (`sum`, `min`, `max`, a point's value), the value of an attribute or a body that has none, and
+`…_types` where all values are strings.
+"""
 
 from __future__ import annotations
 

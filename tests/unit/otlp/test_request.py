@@ -74,13 +74,35 @@ def test_text_that_is_not_utf8_is_malformed():
         parse(Signal.TRACES, body, json=False)
 
 
-def test_a_request_of_too_many_records_is_too_large(monkeypatch):
+@pytest.mark.parametrize("level", ["resources", "scopes", "spans"])
+def test_a_request_of_too_many_parts_is_too_large(level, monkeypatch):
     monkeypatch.setattr(door, "MAX_RECORDS", 3)
     request = ExportTraceServiceRequest()
-    spans = request.resource_spans.add().scope_spans.add().spans
-    for _ in range(3):
-        spans.add()
-    assert parse(Signal.TRACES, request.SerializeToString(), json=False).records == 3
-    spans.add()
-    with pytest.raises(TooLargeError, match="4 records"):
+    resources = request.resource_spans
+    scopes = resources.add().scope_spans
+    spans = scopes.add().spans
+    members = {"resources": resources, "scopes": scopes, "spans": spans}[level]
+    while len(members) < 3:
+        members.add()
+    parse(Signal.TRACES, request.SerializeToString(), json=False)
+    members.add()
+    with pytest.raises(TooLargeError, match="has 4 records, scopes or resources"):
         parse(Signal.TRACES, request.SerializeToString(), json=False)
+
+
+def test_a_request_of_too_many_metrics_or_points_is_too_large(monkeypatch):
+    monkeypatch.setattr(door, "MAX_RECORDS", 3)
+    request = ExportMetricsServiceRequest()
+    metrics = request.resource_metrics.add().scope_metrics.add().metrics
+    for _ in range(2):
+        metric = metrics.add()
+        metric.gauge.data_points.add()
+        metric.gauge.data_points.add()
+    with pytest.raises(TooLargeError):
+        parse(Signal.METRICS, request.SerializeToString(), json=False)
+    for metric in metrics:
+        metric.Clear()
+    for _ in range(2):
+        metrics.add()
+    with pytest.raises(TooLargeError):
+        parse(Signal.METRICS, request.SerializeToString(), json=False)
