@@ -54,8 +54,8 @@ class Decoded:
 def decode(signal: Signal, requests: Column, received_unix_nano: Column) -> Decoded:
     """Turn requests (binary), each with the time it was received at (long), into rows.
 
-    Requests are payloads that `neve.otlp.request.parse` let through; one that it would not have
-    becomes a dead letter. Rows keep the order of their records.
+    Requests are payloads that `neve.otlp.request.parse` let through; any other bytes harm none but
+    themselves. Rows keep the order of their records.
     """
     received_at = micros(received_unix_nano)
     decoded = [

@@ -38,8 +38,11 @@ def read(signal: Signal, requests: Column) -> Lists:
     """
     try:
         batch = _handler(signal)[1].array_to_record_batch(requests)
-    except ValueError as error:
-        raise UnreadableError from error
+    except BaseException as error:
+        # On a length near 2^64 ptars panics, and a panic is a BaseException without a public name.
+        if isinstance(error, ValueError) or type(error).__name__ == "PanicException":
+            raise UnreadableError from error
+        raise
     resources: Lists = batch.column(0)
     return resources
 
@@ -47,9 +50,11 @@ def read(signal: Signal, requests: Column) -> Lists:
 def rewrite(signal: Signal, request: bytes) -> bytes | None:
     """The same request in protobuf's own words, or None when it is no request of this signal."""
     try:
-        return signal.request.FromString(request).SerializeToString()
+        message = signal.request.FromString(request)
     except DecodeError:
         return None
+    message.DiscardUnknownFields()
+    return message.SerializeToString()
 
 
 def only_one_of(message: Messages, members: Sequence[str]) -> Integers:

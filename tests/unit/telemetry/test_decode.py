@@ -319,9 +319,14 @@ def test_an_array_in_two_parts_is_one_array():
     assert row(Signal.LOGS, wrapped(twice, 5, 2, 2, 1))["body"] == "[1,1]"
 
 
-def test_an_unreadable_request_is_one_dead_letter():
+@pytest.mark.parametrize(
+    "damage",
+    [b"\xff\xff", b"\x0a\x05abc", b"\x0a" + b"\xff" * 9 + b"\x01"],
+    ids=["garbage", "cut", "length beyond memory"],
+)
+def test_an_unreadable_request_is_one_dead_letter(damage):
     request, _ = a_span(name="kept")
-    result = decoded(Signal.TRACES, request, b"\xff\xff", request)
+    result = decoded(Signal.TRACES, request, damage, request)
     assert result.tables["traces"]["name"].to_pylist() == ["kept", "kept"]
     (letter,) = result.dead_letters
     assert (letter.request, letter.path, letter.reason) == (1, "", UNREADABLE)
