@@ -94,10 +94,12 @@ class DiskLog:
             if self._durable_bytes > PREAMBLE_BYTES:
                 self._cut()
                 self._rename()
+                self._forget(number=self._number + 1)
             else:
                 self._open_path.unlink(missing_ok=True)
                 sync_directory(self._open_path.parent)
-            self._forget()
+                # Nobody saw the number: it is used again, as a gap would never be filled.
+                self._forget(number=self._number)
         return False
 
     def _cut(self) -> None:
@@ -111,7 +113,7 @@ class DiskLog:
             if self._fd is None:
                 return
             self._rename()
-            self._forget()
+            self._forget(number=self._number + 1)
 
     def _rename(self) -> None:
         # The name may have changed in an earlier attempt whose directory sync failed.
@@ -121,12 +123,12 @@ class DiskLog:
         sync_directory(self._sealed_path.parent)
         failpoints.reach("buffer.sealed")
 
-    def _forget(self) -> None:
+    def _forget(self, *, number: int) -> None:
         if self._fd is not None:
             os.close(self._fd)
         self._fd = None
         self._durable_bytes = 0
-        self._number += 1
+        self._number = number
 
     def close(self) -> None:
         self.seal()
