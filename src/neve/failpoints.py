@@ -22,6 +22,8 @@ ENVIRONMENT_VARIABLE = "NEVE_FAILPOINT"
 # One table, so that listing the names imports no feature; a test keeps it equal to the code.
 POINTS = MappingProxyType(
     {
+        "receive.checked": "a request is read and checked, but not yet in the buffer",
+        "receive.durable": "a request is durable, but its sender has no answer yet",
         "buffer.named": "a new stream's directory is locked, but not yet under its name",
         "buffer.created": "a new segment file is there, with nothing in it",
         "buffer.torn": "a group of requests is half written",

@@ -33,8 +33,8 @@ def moto() -> Iterator[ObjectStorage]:
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         until(lambda: _answers(endpoint), seconds=30)
-        request = urllib.request.Request(f"{endpoint}/bucket", method="PUT")  # noqa: S310
-        urllib.request.urlopen(request).close()  # noqa: S310
+        request = urllib.request.Request(f"{endpoint}/bucket", method="PUT")
+        urllib.request.urlopen(request).close()
         yield ObjectStorage(
             endpoint=endpoint, region="us-east-1", access_key_id="k", secret_access_key="s"
         )
@@ -45,7 +45,7 @@ def moto() -> Iterator[ObjectStorage]:
 
 def _answers(endpoint: str) -> bool:
     try:
-        urllib.request.urlopen(endpoint).close()  # noqa: S310
+        urllib.request.urlopen(endpoint).close()
     except OSError:
         return False
     return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 from tests.support.buffer_stores import payloads
@@ -62,7 +63,7 @@ def test_the_file_and_its_directory_are_synced(store, root, monkeypatch):
 
     def record(name):
         def sync(fd):
-            synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+            synced.append(str(Path(f"/proc/self/fd/{fd}").readlink()))
             real[name](fd)
 
         return sync
