@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from typing import TYPE_CHECKING
 
 from neve.buffer.payload import Request, unpack
 from neve.buffer.writer import Receipt
-from neve.errors import NeveError
+
+if TYPE_CHECKING:
+    from neve.errors import NeveError
 
 
 class ListSink:

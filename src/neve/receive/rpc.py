@@ -7,7 +7,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import grpc
-from google.protobuf.message import Message
 
 from neve.errors import NeveError, UnavailableError
 from neve.otlp import answer
@@ -18,8 +17,8 @@ if TYPE_CHECKING:
 
     from neve.receive.door import Door
 
-    Handler = grpc.GenericRpcHandler[bytes, Message]
-    Context = grpc.aio.ServicerContext[bytes, Message]
+    Handler = grpc.GenericRpcHandler[bytes, bytes]
+    Context = grpc.aio.ServicerContext[bytes, bytes]
 else:
     # The types' parameters are known to type checkers only.
     Handler = grpc.GenericRpcHandler
@@ -65,9 +64,7 @@ class ExportHandler(Handler):
         except NeveError as error:
             # A handler of streams is called before the first message is read.
             return grpc.stream_unary_rpc_method_handler(self._refuser(error))
-        return grpc.unary_unary_rpc_method_handler(
-            self._exporter(signal, sender), response_serializer=Message.SerializeToString
-        )
+        return grpc.unary_unary_rpc_method_handler(self._exporter(signal, sender))
 
     def _refuser(self, error: NeveError) -> Callable[..., Awaitable[bytes]]:
         async def refuse(_: AsyncIterator[bytes], context: Context) -> bytes:
@@ -76,22 +73,23 @@ class ExportHandler(Handler):
 
         return refuse
 
-    def _exporter(self, signal: Signal, sender: bytes) -> Callable[..., Awaitable[Message]]:
-        async def export(body: bytes, context: Context) -> Message:
+    def _exporter(self, signal: Signal, sender: bytes) -> Callable[..., Awaitable[bytes]]:
+        async def export(body: bytes, context: Context) -> bytes:
             try:
                 with self._door.budget.share() as share:
                     share.grow_to(len(body))
                     encoding = "gzip" if body.startswith(GZIP_START) else ""
-                    return await self._door.take(
+                    message = await self._door.take(
                         signal, body, encoding=encoding, json=False, sender=sender
                     )
+                return answer.encode(message, json=False)
             except NeveError as error:
                 await self._abort(context, error)
             except Exception:
                 # A defect of ours must not become UNKNOWN, on which clients drop their data.
                 logger.exception("a request of %s failed", signal.value)
                 await self._abort(context, UnavailableError("internal error"))
-            return answer.success(signal)
+            return b""
 
         return export
 

@@ -13,14 +13,14 @@ from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.otlp_bodies import as_json, protobuf
+from tests.support.sinks import ListSink
 
 from neve.errors import StorageError, UnavailableError
 from neve.otlp.signals import Signal
 from neve.receive.door import Door
 from neve.receive.http import http_app
 from neve.receive.spec import ReceiveSpec
-from tests.support.otlp_bodies import as_json, protobuf
-from tests.support.sinks import ListSink
 
 PROTOBUF = "application/x-protobuf"
 JSON = "application/json"
@@ -74,7 +74,9 @@ def sink():
     return ListSink()
 
 
-def send(sink, *chunks, path="/v1/logs", method="POST", content_type=PROTOBUF, spec=None, **headers):
+def send(
+    sink, *chunks, path="/v1/logs", method="POST", content_type=PROTOBUF, spec=None, **headers
+):
     if content_type:
         headers["content-type"] = content_type
     named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -284,8 +286,13 @@ def test_each_token_is_let_in(sink, token):
 
 @pytest.mark.parametrize(
     "header",
-    [{}, {"authorization": "Bearer wrong"}, {"authorization": "Bearer "}, {"authorization": "x"}]
-    + [{"authorization": "Basic first-token"}, {"authorization": "Bearer \xe9"}],
+    [
+        {},
+        {"authorization": "Bearer wrong"},
+        {"authorization": "Bearer "},
+        {"authorization": "x"},
+        {"authorization": "Basic first-token"}, {"authorization": "Bearer \xe9"},
+    ],
 )
 def test_others_are_refused_before_their_body_is_read(sink, header):
     answer = send(sink, protobuf(Signal.LOGS), spec=TOKENS, **header)
@@ -344,7 +351,9 @@ def test_cors_is_off_unless_asked_for(sink):
     answer = send(sink, method="OPTIONS", spec=spec, **preflight)
     assert answer.status == 200
     assert answer.headers["access-control-allow-origin"] == "https://app.example"
-    other = send(sink, method="OPTIONS", spec=spec, **{**preflight, "origin": "https://evil.example"})
+    other = send(
+        sink, method="OPTIONS", spec=spec, **{**preflight, "origin": "https://evil.example"}
+    )
     assert "access-control-allow-origin" not in other.headers
     body = protobuf(Signal.LOGS)
     answer = send(sink, body, spec=spec, origin="https://app.example", authorization="Bearer t")
