@@ -38,7 +38,7 @@ POINTS = MappingProxyType(
         "buffer.settled": "a put in doubt was settled, but its receiver does not know yet",
         "buffer.retire_declared": "segments are declared as retired, and all still there",
         "buffer.retire_removed": "some of the segments declared as retired are removed",
-        "init.written": "neve init: the new file is complete under a temporary name, not yet in place",
+        "init.written": "neve init: the file is written under a temporary name, not yet in place",
         "lake.jar_fetched": "a jar was downloaded and checked, but is not yet in the cache",
     }
 )

@@ -1,0 +1,144 @@
+"""The `neve` command: global options, exit statuses, and nothing that takes long to import."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+from typer.exceptions import TyperException
+
+from neve import __version__, failpoints
+from neve.cli import catalog, configuration, debug, demo
+from neve.cli.output import JsonOutput, Output, TextOutput
+from neve.errors import EXIT_INTERRUPTED, NeveError, UsageError
+
+if TYPE_CHECKING:
+    from neve.config import Loaded
+    from neve.lake import Lake
+
+logger = logging.getLogger(__name__)
+
+_FLAGS = {"--json", "-v", "-vv", "-vvv", "--verbose"}
+_VALUED = {"--config", "-c"}
+
+
+@dataclass
+class Call:
+    """What the global options said; commands get it as their context's object."""
+
+    output: Output
+    config: str | None = None
+
+    def load(self) -> Loaded:
+        """Read the configuration, and keep its secrets out of all that follows."""
+        from neve.config import load
+        from neve.config.reference import secrets
+
+        loaded = load(self.config)
+        self.output.hide(secrets(loaded.settings))
+        return loaded
+
+    def open(self) -> Lake:
+        from neve.lake import open_lake
+
+        return open_lake(self.load().settings, self.output.progress)
+
+
+app = typer.Typer(
+    name="neve",
+    help="Loose data in, clean Apache Iceberg tables out: exactly once, audited, at any version.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.command("demo")(demo.demo)
+app.command("init")(configuration.init)
+app.add_typer(configuration.app, name="config")
+app.command("tables")(catalog.tables)
+app.command("describe")(catalog.describe)
+app.command("sql")(catalog.sql)
+app.add_typer(debug.app, name="debug")
+
+
+def _print_version(value: bool) -> None:
+    if value:
+        sys.stdout.write(f"neve {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def start(
+    context: typer.Context,
+    config: Annotated[
+        Optional[str],  # noqa: UP045 - typer reads it on Python 3.10 too
+        typer.Option("--config", "-c", metavar="PATH", help="Configuration file [neve.yaml]."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, help="Say more.")] = 0,
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Take the options that every command knows; they may stand before or after its name."""
+    failpoints.check_environment()
+    _configure_logging(verbose)
+    call: Call = context.obj
+    call.config = config
+    call.output = JsonOutput() if json else call.output
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit with its status."""
+    sys.exit(run(list(sys.argv[1:] if arguments is None else arguments)))
+
+
+def run(arguments: list[str]) -> int:
+    """Run the command line; return the exit status; -vv shows tracebacks."""
+    arguments = hoist_global_options(arguments)
+    call = Call(TextOutput())
+    try:
+        status = app(arguments, prog_name="neve", standalone_mode=False, obj=call)
+    except NeveError as error:
+        logger.debug("failed", exc_info=error)
+        call.output.error(error)
+        return error.exit_status
+    except TyperException as error:
+        call.output.error(UsageError(error.format_message(), hint="see: neve --help"))
+        return error.exit_code
+    except KeyboardInterrupt:
+        status = EXIT_INTERRUPTED
+    if status == EXIT_INTERRUPTED:
+        sys.stderr.write("neve: interrupted\n")
+    return status if isinstance(status, int) else 0
+
+
+def hoist_global_options(arguments: list[str]) -> list[str]:
+    """Move global options to the front, so that they may stand anywhere before a `--`."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    front: list[str] = []
+    rest: list[str] = []
+    words = iter(arguments[:end])
+    for word in words:
+        if word in _FLAGS or word.startswith("--config="):
+            front.append(word)
+        elif word in _VALUED:
+            front += [word, *([value] if (value := next(words, None)) is not None else [])]
+        else:
+            rest.append(word)
+    return front + rest + arguments[end:]
+
+
+def _configure_logging(verbosity: int) -> None:
+    """Log Neve's own words; the libraries' (py4j logs stacks of its own) only from -vv on."""
+    level = {0: logging.WARNING, 1: logging.INFO}.get(verbosity, logging.DEBUG)
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+    root, own = logging.getLogger(), logging.getLogger("neve")
+    root.handlers = [handler if verbosity > 1 else logging.NullHandler()]
+    own.handlers = [] if verbosity > 1 else [handler]
+    own.setLevel(level)

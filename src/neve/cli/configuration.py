@@ -1,0 +1,80 @@
+"""`neve init` and `neve config`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from neve import failpoints
+from neve.errors import EXIT_FAILED, ConfigError, NeveError
+
+app = typer.Typer(help="Show the configuration, or test it.", no_args_is_help=True)
+
+
+@app.callback()
+def group() -> None:
+    """Show the configuration, or test it."""
+
+
+def init(
+    context: typer.Context,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+) -> None:
+    """Write a commented neve.yaml with every key in it. Atomic: the whole file, or none."""
+    from neve.config.load import DEFAULT_FILE
+    from neve.config.reference import template
+
+    path = Path(context.obj.config or DEFAULT_FILE)
+    if path.exists() and not force:
+        raise ConfigError(f"{path} exists already", hint="keep it, or replace it with --force")
+    scratch = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        scratch.write_text(template(), encoding="utf-8")
+        failpoints.reach("init.written")
+        scratch.replace(path)
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be written: {error.strerror}", hint="name another place with --config"
+        ) from error
+    context.obj.output.record({"written": str(path)})
+
+
+@app.command()
+def show(context: typer.Context) -> None:
+    """Show every setting, its value and where it came from; secrets stay hidden."""
+    from neve.config.reference import shown_values
+
+    rows = [
+        {"key": key, "value": value, "source": source}
+        for key, value, source in shown_values(context.obj.load())
+    ]
+    context.obj.output.rows(("key", "value", "source"), rows)
+
+
+@app.command()
+def check(context: typer.Context) -> None:
+    """Talk to the catalogs, the storage and Spark, and report on each."""
+    call = context.obj
+    settings = call.load().settings
+    from neve.lake.probe import checks
+
+    rows = []
+    for what, probe in checks(settings, call.output.progress):
+        with call.output.working(f"checking {what}"):
+            try:
+                rows.append({"check": what, "result": "ok", "detail": probe(), "hint": None})
+            except NeveError as error:
+                rows.append(
+                    {
+                        "check": what,
+                        "result": error.code.value,
+                        "detail": error.message,
+                        "hint": error.hint,
+                    }
+                )
+    call.output.rows(("check", "result", "detail", "hint"), rows)
+    if any(row["result"] != "ok" for row in rows):
+        raise typer.Exit(EXIT_FAILED)

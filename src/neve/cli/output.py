@@ -1,0 +1,181 @@
+"""What a command prints: text for people, or one JSON document for programs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import date, datetime
+from typing import Any, Protocol
+
+from neve.errors import NeveError
+
+HIDDEN = "********"
+
+
+class Output(Protocol):
+    """How results, progress and errors reach whoever called."""
+
+    def say(self, text: str) -> None:
+        """Tell a person something; programs do not get it."""
+
+    def rows(self, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+        """Print a table; in JSON an array of objects."""
+
+    def show(self, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+        """Show a person a table on the way to the result; programs do not get it."""
+
+    def record(self, value: Mapping[str, Any]) -> None:
+        """Print one thing; in JSON an object."""
+
+    def progress(self, text: str) -> None:
+        """Say what is being done now."""
+
+    def working(self, text: str) -> Any:
+        """Show that work is going on for as long as the block runs."""
+
+    def error(self, error: NeveError) -> None:
+        """Print what went wrong and what to do."""
+
+    def hide(self, secrets: frozenset[str]) -> None:
+        """Keep these strings out of everything printed from now on."""
+
+
+class _Diagnostics:
+    """Progress and errors, on standard error; the same for text and JSON."""
+
+    def __init__(self) -> None:
+        self.secrets: frozenset[str] = frozenset()
+        self.status: Any = None
+
+    def hide(self, secrets: frozenset[str]) -> None:
+        self.secrets = self.secrets | secrets
+
+    def redact(self, text: str) -> str:
+        for secret in self.secrets:
+            text = text.replace(secret, HIDDEN)
+        return text
+
+    def progress(self, text: str) -> None:
+        if self.status is not None:
+            self.status.update(text)
+        else:
+            sys.stderr.write(self.redact(text) + "\n")
+
+    @contextmanager
+    def working(self, text: str) -> Iterator[None]:
+        if not sys.stderr.isatty():
+            yield
+            return
+        from rich.console import Console
+
+        with Console(stderr=True).status(text) as status:
+            self.status = status
+            try:
+                yield
+            finally:
+                self.status = None
+
+    def error(self, error: NeveError) -> None:
+        hint = f" ({error.hint})" if error.hint else ""
+        text = " ".join(f"{error.message}{hint}".split())
+        sys.stderr.write(f"neve: {self.redact(text)}\n")
+
+
+class TextOutput(_Diagnostics):
+    """For people: rich tables on a terminal, aligned columns elsewhere."""
+
+    def say(self, text: str) -> None:
+        sys.stdout.write(text + "\n")
+
+    def rows(self, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+        from rich.box import SIMPLE_HEAD
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        terminal = sys.stdout.isatty()
+        # A pipe has no width: nothing may be cut off there.
+        console = Console() if terminal else Console(width=100_000, no_color=True)
+        table = Table(box=SIMPLE_HEAD if terminal else None, pad_edge=False, header_style="bold")
+        for column in columns:
+            numbers = rows and all(_is_number(row.get(column)) for row in rows)
+            table.add_column(Text(column), justify="right" if numbers else "left", overflow="fold")
+        for row in rows:
+            table.add_row(*(Text(self.redact(_cell(row.get(column)))) for column in columns))
+        console.print(table)
+
+    show = rows
+
+    def record(self, value: Mapping[str, Any]) -> None:
+        width = max((len(key) for key in value), default=0)
+        for key, inner in value.items():
+            if _is_table(inner):
+                self.say(f"{key}:")
+                self.rows(list(inner[0]), inner)
+            else:
+                self.say(f"{key:<{width}}  {self.redact(_cell(inner))}")
+
+
+class JsonOutput(_Diagnostics):
+    """For programs: one document on standard output, nothing else there."""
+
+    def say(self, text: str) -> None:
+        pass
+
+    def show(self, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+        pass
+
+    def rows(self, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+        self._print([{column: row.get(column) for column in columns} for row in rows])
+
+    def record(self, value: Mapping[str, Any]) -> None:
+        self._print(dict(value))
+
+    def _print(self, document: Any) -> None:
+        sys.stdout.write(json.dumps(_plain(document), indent=2, allow_nan=False) + "\n")
+
+
+def as_record(value: Any) -> dict[str, Any]:
+    """Turn a frozen result into what `record` and `rows` print."""
+    return dataclasses.asdict(value)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, (list, tuple)) and bool(value) and isinstance(value[0], Mapping)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, (datetime, date)):
+        return value.isoformat(" ") if isinstance(value, datetime) else value.isoformat()
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (list, tuple, dict)):
+        return json.dumps(_plain(value), ensure_ascii=False)
+    return str(value)
+
+
+def _plain(value: Any) -> Any:
+    """Reduce a value to what JSON has; what JSON lacks becomes text."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, (datetime, date)):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return value.hex()
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    return str(value)

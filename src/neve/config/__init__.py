@@ -1,0 +1,22 @@
+"""One frozen settings tree, read from neve.yaml and the environment."""
+
+from neve.config.cache import cache_directory
+from neve.config.load import Loaded, load
+from neve.config.settings import (
+    CatalogSettings,
+    NamedCatalogSettings,
+    Settings,
+    SparkSettings,
+    StorageSettings,
+)
+
+__all__ = [
+    "CatalogSettings",
+    "Loaded",
+    "NamedCatalogSettings",
+    "Settings",
+    "SparkSettings",
+    "StorageSettings",
+    "cache_directory",
+    "load",
+]

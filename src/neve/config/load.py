@@ -1,0 +1,169 @@
+"""From file and environment to settings, remembering where each value came from."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
+from pydantic_settings.exceptions import SettingsError
+
+from neve.config.cache import CACHE_VARIABLE
+from neve.config.document import Document, KeyPath, read_document
+from neve.config.settings import DIRECTORY, Settings
+from neve.errors import ConfigError
+from neve.failpoints import ENVIRONMENT_VARIABLE as FAILPOINT_VARIABLE
+
+PREFIX = "NEVE_"
+CONFIG_VARIABLE = "NEVE_CONFIG"
+DEFAULT_FILE = "neve.yaml"
+_OTHER_VARIABLES = (CONFIG_VARIABLE, CACHE_VARIABLE, FAILPOINT_VARIABLE)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Settings together with where each value came from."""
+
+    settings: Settings
+    path: Path | None
+    sources: Mapping[KeyPath, str] = field(default_factory=dict)
+
+    def source(self, key: KeyPath) -> str:
+        for length in range(len(key), 0, -1):
+            if key[:length] in self.sources:
+                return self.sources[key[:length]]
+        return "default"
+
+
+class _Environment(Settings, BaseSettings):
+    """The same keys as environment variables: NEVE_SECTION__KEY."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_nested_delimiter="__", env_ignore_empty=False
+    )
+
+
+def load(path: str | Path | None = None) -> Loaded:
+    """Read settings from `path`, else $NEVE_CONFIG, else ./neve.yaml, else the defaults.
+
+    The environment wins over the file. Reads only; nothing is contacted.
+    """
+    found = _find_file(path)
+    document = read_document(found, os.environ) if found else Document(Path(DEFAULT_FILE))
+    from_environment, variables = _read_environment()
+    values = _merge(document.values, from_environment)
+    sources = {key: _file_source(document, key) for key in document.lines} | variables
+    for name, info in Settings.model_fields.items():
+        if values.get(name) is None and not isinstance(info.default, str):
+            # A section left empty in the file means its defaults; and defaults hold relative
+            # paths, which only validation resolves.
+            values[name] = {}
+    directory = found.parent.resolve() if found else Path.cwd()
+    try:
+        settings = Settings.model_validate(values, context={DIRECTORY: directory})
+    except ValidationError as error:
+        raise _explain(error, document, variables) from error
+    return Loaded(settings, found, sources)
+
+
+def _find_file(path: str | Path | None) -> Path | None:
+    named = path or os.environ.get(CONFIG_VARIABLE)
+    if named:
+        return Path(named).expanduser()
+    default = Path(DEFAULT_FILE)
+    return default if default.exists() else None
+
+
+def _read_environment() -> tuple[dict[str, Any], dict[KeyPath, str]]:
+    variables = {name: name for name in os.environ if name.upper().startswith(PREFIX)}
+    sections = {
+        name: name.upper().removeprefix(PREFIX).split("__")[0].lower() for name in variables
+    }
+    for name, section in sections.items():
+        if name.upper() not in _OTHER_VARIABLES and section not in Settings.model_fields:
+            known = [f"{PREFIX}{field.upper()}" for field in Settings.model_fields]
+            raise ConfigError(
+                f"environment variable {name} is no setting{_nearest(name.upper(), known)}",
+                hint="unset it; neve config show lists the keys",
+            )
+    try:
+        values = EnvSettingsSource(_Environment)()
+    except SettingsError as error:
+        raise ConfigError(
+            f"environment: {error}", hint="lists and mappings are written as JSON there"
+        ) from error
+    keys = {
+        tuple(part.lower() for part in name[len(PREFIX) :].split("__")): name
+        for name in variables
+        if name.upper() not in _OTHER_VARIABLES
+    }
+    return values, keys
+
+
+def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for key, value in above.items():
+        nested = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = _merge(merged[key], value) if nested else value
+    return merged
+
+
+def _file_source(document: Document, key: KeyPath) -> str:
+    place = document.place(key) or document.path.name
+    reference = document.references.get(key)
+    return f"{place} ({reference})" if reference else place
+
+
+def _explain(
+    error: ValidationError, document: Document, variables: Mapping[KeyPath, str]
+) -> ConfigError:
+    problems = [_problem(item, document, variables) for item in error.errors(include_input=False)]
+    return ConfigError(
+        "; ".join(problems), hint="neve config show lists the keys, docs/configuration.md explains"
+    )
+
+
+def _problem(item: ErrorDetails, document: Document, variables: Mapping[KeyPath, str]) -> str:
+    key = tuple(str(part) for part in item["loc"])
+    name = ".".join(key)
+    variable = next(
+        (variables[key[:n]] for n in range(len(key), 0, -1) if key[:n] in variables), ""
+    )
+    place = variable or document.place(key) or str(document.path)
+    if item["type"] == "extra_forbidden":
+        return f"{place}: unknown key {name}{_nearest(key[-1], _known_names(key[:-1]))}"
+    message = item["msg"].removeprefix("Value error, ")
+    return f"{place}: {name}: {message}"
+
+
+def _known_names(key: KeyPath) -> list[str]:
+    """List the keys that may stand below `key`."""
+    model: Any = Settings
+    for part in key:
+        if isinstance(model, type) and issubclass(model, BaseModel):
+            model = model.model_fields[part].annotation if part in model.model_fields else None
+        elif typing.get_origin(model) is dict:
+            model = typing.get_args(model)[1]
+        model = _section_type(model)
+    return list(model.model_fields) if _is_section(model) else []
+
+
+def _section_type(annotation: Any) -> Any:
+    options = [option for option in typing.get_args(annotation) if _is_section(option)]
+    return options[0] if options and typing.get_origin(annotation) is not dict else annotation
+
+
+def _is_section(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {close[0]}?" if close else ""

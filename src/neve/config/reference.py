@@ -1,0 +1,167 @@
+"""What people see of the settings tree: the values with their sources, a template, a page."""
+
+from __future__ import annotations
+
+import re
+import typing
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, SecretStr
+from pydantic.fields import FieldInfo
+
+from neve.config.document import KeyPath
+from neve.config.load import Loaded
+from neve.config.settings import Settings
+
+HIDDEN = "********"
+
+_SECRET_NAME = re.compile(r"secret|password|token|credential|private|access-key$", re.IGNORECASE)
+_LOGIN = re.compile(r"(?<=//)(?P<user>[^/@:]*):(?P<password>[^/@]*)(?=@)")
+
+# Values for the template where the default says nothing.
+_EXAMPLES = {
+    ("catalog", "uri"): "sqlite:///.neve/catalog.db",
+    ("catalog", "warehouse"): ".neve/warehouse",
+    ("catalog", "token"): "${CATALOG_TOKEN}",
+    ("catalog", "credential"): "${CATALOG_CREDENTIAL}",
+    ("catalog", "properties"): "{}",
+    ("catalogs",): '{prod: {type: rest, uri: "https://catalog.example.com"}}',
+    ("storage", "endpoint"): "http://127.0.0.1:9000",
+    ("storage", "region"): "eu-central-1",
+    ("storage", "access_key_id"): "${AWS_ACCESS_KEY_ID}",
+    ("storage", "secret_access_key"): "${AWS_SECRET_ACCESS_KEY}",
+    ("spark", "conf"): "{spark.driver.memory: 2g}",
+}
+
+
+def shown_values(loaded: Loaded) -> list[tuple[str, Any, str]]:
+    """Return (key, value, source) for every setting, with secrets hidden."""
+    return [
+        (".".join(key), _masked(key, value), loaded.source(key))
+        for key, value in _leaves(loaded.settings, ())
+    ]
+
+
+def secrets(settings: Settings) -> frozenset[str]:
+    """Return every secret of a configuration, for keeping them out of messages."""
+    found = set()
+    for key, value in _leaves(settings, ()):
+        if isinstance(value, SecretStr):
+            found.add(value.get_secret_value())
+        elif isinstance(value, str) and "://" in value:
+            found.add(urlsplit(value).password or "")
+        elif _masked(key, value) == HIDDEN:
+            found.add(str(value))
+    return frozenset(secret for secret in found if secret)
+
+
+def template() -> str:
+    """Return a neve.yaml in which every key stands, commented out, with a word on it."""
+    lines = [
+        "# Neve's configuration. Everything is optional: what stands here commented out is",
+        "# the default or an example. Every key is also an environment variable, such as",
+        "# NEVE_CATALOG__URI, and ${VAR} or ${VAR:-default} expands inside values.",
+    ]
+    for name, info in Settings.model_fields.items():
+        section = _section(info)
+        lines += ["", *_commented(section.__doc__ if section else info.description)]
+        if section is None:
+            lines.append(f"# {name}: {_example((name,), info)}")
+            continue
+        lines.append(f"{name}:")
+        for key, inner in section.model_fields.items():
+            lines += _commented(inner.description, "  ")
+            lines.append(f"  # {key}: {_example((name, key), inner)}")
+    return "\n".join(lines) + "\n"
+
+
+def reference_page() -> str:
+    """Return the tables of docs/configuration.md."""
+    lines = []
+    for name, info in Settings.model_fields.items():
+        section = _section(info)
+        entry = None if section else typing.get_args(info.annotation)[-1:]
+        lines += [
+            f"### `{name}`",
+            "",
+            _sentence(section.__doc__ if section else info.description),
+            "",
+        ]
+        if section:
+            lines += _rows(section)
+        elif entry and isinstance(entry[0], type) and issubclass(entry[0], BaseModel):
+            lines += _rows(entry[0])
+        else:
+            lines += [f"Default: `{info.default}`.", ""]
+    return "\n".join(lines)
+
+
+def _rows(section: type[BaseModel]) -> list[str]:
+    rows = ["| key | type | default | meaning |", "|---|---|---|---|"]
+    for key, info in section.model_fields.items():
+        default = info.get_default(call_default_factory=True, validated_data={})
+        shown = "" if default is None else f"`{_yaml(default)}`"
+        rows.append(f"| `{key}` | {_type(info)} | {shown} | {info.description} |")
+    return [*rows, ""]
+
+
+def _type(info: FieldInfo) -> str:
+    options = [item for item in typing.get_args(info.annotation) if item is not type(None)]
+    if options and all(isinstance(item, str) for item in options):
+        return ", ".join(f"`{item}`" for item in options)
+    kind: Any = options[0] if len(options) == 1 else info.annotation
+    if typing.get_origin(kind) is typing.Annotated:
+        kind = typing.get_args(kind)[0]
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return "section"
+    names: dict[Any, str] = {SecretStr: "secret", str: "text", bool: "true or false", int: "number"}
+    return names.get(kind, "mapping")
+
+
+def _leaves(value: Any, key: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
+    if isinstance(value, BaseModel):
+        value = {name: getattr(value, name) for name in type(value).model_fields}
+    if isinstance(value, dict) and value:
+        for name, inner in value.items():
+            yield from _leaves(inner, (*key, name))
+    else:
+        yield key, value
+
+
+def _masked(key: KeyPath, value: Any) -> Any:
+    if isinstance(value, SecretStr):
+        return HIDDEN
+    if (
+        isinstance(value, str)
+        and {"properties", "conf"} & set(key)
+        and _SECRET_NAME.search(key[-1])
+    ):
+        return HIDDEN
+    return _LOGIN.sub(rf"\g<user>:{HIDDEN}", value) if isinstance(value, str) else value
+
+
+def _section(info: FieldInfo) -> type[BaseModel] | None:
+    kind = info.annotation
+    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+
+
+def _example(key: KeyPath, info: FieldInfo) -> str:
+    if key in _EXAMPLES:
+        return _EXAMPLES[key]
+    return _yaml(info.get_default(call_default_factory=True, validated_data={}))
+
+
+def _yaml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "" if value is None else str(value)
+
+
+def _commented(text: str | None, indent: str = "") -> list[str]:
+    return [f"{indent}# {_sentence(text)}"]
+
+
+def _sentence(text: str | None) -> str:
+    return " ".join((text or "").split())

@@ -1,0 +1,204 @@
+"""The settings tree: every key of neve.yaml, its type, its default, and one sentence on it.
+
+The reference page, `neve init` and `neve config show` are made from this tree, so a key that is
+described here is documented everywhere.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+EMBEDDED_DIRECTORY = ".neve"
+DIRECTORY = "directory"  # the validation context's key: where relative paths start
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_TABLE_BUCKET = re.compile(r"arn:aws[a-z-]*:s3tables:(?P<region>[a-z0-9-]+):\d{12}:bucket/.+")
+_SQLITE = "sqlite:///"
+
+
+def _resolve(value: str, info: ValidationInfo) -> str:
+    """Make a local path absolute, counted from where neve.yaml lies; leave addresses alone."""
+    if "://" in value or value.startswith(("arn:", "file:")):
+        return value
+    return str(Path((info.context or {}).get(DIRECTORY, "."), Path(value).expanduser()).resolve())
+
+
+def _resolve_sqlite(value: str | None, info: ValidationInfo) -> str | None:
+    if value is None or not value.startswith(_SQLITE):
+        return value
+    return _SQLITE + _resolve(value.removeprefix(_SQLITE), info)
+
+
+def _text(value: Any) -> Any:
+    """Write YAML's booleans and numbers the way Java properties are written."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, (int, float)) else value
+
+
+LocalPath = Annotated[str, AfterValidator(_resolve)]
+Properties = dict[str, Annotated[str, BeforeValidator(_text)]]
+
+
+class Section(BaseModel):
+    """A frozen part of the tree that refuses keys it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class StorageSettings(Section):
+    """S3-compatible object storage, for warehouses that begin with s3://."""
+
+    endpoint: str | None = Field(None, description="Address of the store; unset means AWS itself.")
+    region: str | None = Field(None, description="Region that requests are signed for.")
+    access_key_id: str | None = Field(
+        None, description="Access key; unset means the AWS default chain."
+    )
+    secret_access_key: SecretStr | None = Field(None, description="Secret that goes with the key.")
+    path_style: bool = Field(
+        default=False,
+        description="Put the bucket into the path, as most stores that are not AWS want it.",
+    )
+
+    @model_validator(mode="after")
+    def _keys_come_in_pairs(self) -> StorageSettings:
+        if (self.access_key_id is None) != (self.secret_access_key is None):
+            raise ValueError("access_key_id and secret_access_key go together: set both or neither")
+        return self
+
+
+class CatalogSettings(Section):
+    """The catalog that knows which tables exist and which version of each is current."""
+
+    type: Literal["sqlite", "postgres", "rest", "s3tables", "none"] = Field(
+        "sqlite", description="Kind of catalog; none writes plain Parquet without one."
+    )
+    uri: Annotated[str | None, AfterValidator(_resolve_sqlite)] = Field(
+        None,
+        description=(
+            "Where it is: sqlite:///path/catalog.db, postgresql://user:password@host/db, or the "
+            "REST address. For sqlite the default is .neve/catalog.db; for s3tables it follows "
+            "from the region."
+        ),
+    )
+    warehouse: LocalPath | None = Field(
+        None,
+        description=(
+            "Where new tables are put: a directory or s3://bucket/prefix; for s3tables the table "
+            "bucket's ARN; for rest the name the server knows, if it wants one. The default for "
+            "sqlite and none is .neve/warehouse."
+        ),
+    )
+    token: SecretStr | None = Field(None, description="Bearer token (rest).")
+    credential: SecretStr | None = Field(
+        None, description="OAuth2 client credentials as id:secret (rest)."
+    )
+    properties: Properties = Field(
+        default_factory=dict,
+        description="Iceberg catalog properties, passed through to Spark and PyIceberg.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _embedded_defaults(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        kind = data.get("type", "sqlite")
+        defaults = {}
+        if kind in ("sqlite", "none"):
+            defaults["warehouse"] = f"{EMBEDDED_DIRECTORY}/warehouse"
+        if kind == "sqlite":
+            defaults["uri"] = f"{_SQLITE}{EMBEDDED_DIRECTORY}/catalog.db"
+        # A key that was set to nothing (`uri:`) means the default, as in the rest of YAML's world.
+        return defaults | {key: value for key, value in data.items() if value is not None}
+
+    @model_validator(mode="after")
+    def _fits_its_type(self) -> CatalogSettings:
+        prefixes = {
+            "sqlite": (_SQLITE,),
+            "postgres": ("postgresql://",),
+            "rest": ("http://", "https://"),
+            "s3tables": ("http://", "https://"),
+        }.get(self.type, ())
+        if self.type in ("postgres", "rest") and not self.uri:
+            raise ValueError(f"uri is required for type {self.type}")
+        if self.type in ("postgres", "s3tables") and not self.warehouse:
+            raise ValueError(f"warehouse is required for type {self.type}")
+        if self.uri and not self.uri.startswith(prefixes or ("",)):
+            raise ValueError(f"uri must begin with {' or '.join(prefixes)} for type {self.type}")
+        if self.type == "s3tables" and not _TABLE_BUCKET.fullmatch(self.warehouse or ""):
+            raise ValueError("warehouse must be the table bucket's ARN for type s3tables")
+        return self._with_fitting_credentials()
+
+    def _with_fitting_credentials(self) -> CatalogSettings:
+        if self.type != "rest" and (self.token or self.credential):
+            raise ValueError(f"token and credential belong to type rest, not {self.type}")
+        if self.token and self.credential:
+            raise ValueError("set token or credential, not both")
+        return self
+
+    @property
+    def bucket_region(self) -> str | None:
+        """The region named in a table bucket's ARN."""
+        found = _TABLE_BUCKET.fullmatch(self.warehouse or "")
+        return found["region"] if found else None
+
+
+class NamedCatalogSettings(CatalogSettings):
+    """A further catalog, with storage of its own."""
+
+    storage: StorageSettings | None = Field(
+        None, description="Its object storage; unset means the storage section."
+    )
+
+
+class SparkSettings(Section):
+    """How Spark is started."""
+
+    master: str = Field(
+        "local[*]", description="local[*], spark://host:port, yarn, or k8s://address."
+    )
+    conf: Properties = Field(
+        default_factory=dict, description="Any Spark settings; they win over Neve's own."
+    )
+
+
+class Settings(Section):
+    """Everything Neve can be told."""
+
+    project: str = Field("neve", description="Name of this deployment, a label on metrics.")
+    environment: str = Field("dev", description="Such as dev or production, a label on metrics.")
+    catalog: CatalogSettings = Field(default_factory=CatalogSettings)
+    catalogs: dict[str, NamedCatalogSettings] = Field(
+        default_factory=dict,
+        description="Further catalogs by name, for moving tables between them.",
+    )
+    storage: StorageSettings = Field(default_factory=StorageSettings)
+    spark: SparkSettings = Field(default_factory=SparkSettings)
+
+    @field_validator("catalogs")
+    @classmethod
+    def _names_are_identifiers(
+        cls, catalogs: dict[str, NamedCatalogSettings]
+    ) -> dict[str, NamedCatalogSettings]:
+        for name in catalogs:
+            if not _IDENTIFIER.fullmatch(name) or name in ("neve", "spark_catalog", "system"):
+                raise ValueError(
+                    f"'{name}' cannot name a catalog: use letters, digits and _, and not "
+                    "neve, spark_catalog or system"
+                )
+        return catalogs

@@ -1,0 +1,113 @@
+"""Catalogs without a JVM: PyIceberg behind the profile's settings, names that are near."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+from neve.errors import NotFoundError
+from neve.lake.faults import explained
+from neve.lake.identifier import Identifier
+from neve.lake.profile import CatalogProfile
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+# Each load is a round trip and a small download; the catalog is not to be flooded either.
+_LOADS_AT_ONCE = 8
+
+
+def open_catalog(profile: CatalogProfile) -> Catalog:
+    """Connect to a catalog and prove that it answers; an embedded one is made on first use."""
+    profile.require_catalog("this")
+    with explained(profile):
+        if profile.sqlite_file:
+            profile.sqlite_file.parent.mkdir(parents=True, exist_ok=True)
+        catalog = load_catalog(profile.name, **profile.pyiceberg_properties())
+        catalog.list_namespaces()
+    return catalog
+
+
+def list_tables(
+    profile: CatalogProfile, catalog: Catalog, namespace: Identifier | None = None
+) -> list[Identifier]:
+    """Return every table in a namespace and below it, or in the whole catalog, sorted."""
+    with explained(profile):
+        try:
+            names = [namespace] if namespace else []
+            names += _namespaces_below(profile, catalog, namespace or ())
+            return sorted({tuple(table) for name in names for table in catalog.list_tables(name)})
+        except NoSuchNamespaceError as error:
+            raise _no_such_namespace(catalog, namespace or ()) from error
+
+
+def load_tables(
+    profile: CatalogProfile, catalog: Catalog, identifiers: Iterable[Identifier]
+) -> dict[Identifier, Table | None]:
+    """Load many tables side by side; one that vanished meanwhile, or is unreadable, is None."""
+
+    def load(identifier: Identifier) -> Table | None:
+        try:
+            return catalog.load_table(identifier)
+        except (NoSuchTableError, OSError):
+            return None
+
+    wanted = list(identifiers)
+    with explained(profile), ThreadPoolExecutor(_LOADS_AT_ONCE) as pool:
+        return dict(zip(wanted, pool.map(load, wanted), strict=True))
+
+
+def load_table(profile: CatalogProfile, catalog: Catalog, identifier: Identifier) -> Table:
+    """Load one table, or name the ones that are spelled almost like it."""
+    if len(identifier) < 2:
+        raise missing_table(profile, catalog, identifier)
+    with explained(profile):
+        try:
+            return catalog.load_table(identifier)
+        except (NoSuchTableError, NoSuchNamespaceError) as error:
+            raise missing_table(profile, catalog, identifier) from error
+
+
+def missing_table(
+    profile: CatalogProfile, catalog: Catalog, identifier: Identifier
+) -> NotFoundError:
+    """Say that a table does not exist, with the nearest names that do."""
+    name = ".".join(identifier)
+    known = [".".join(table) for table in list_tables(profile, catalog)]
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    # People leave the namespace out, or take the wrong one.
+    near += [other for other in known if other.endswith(f".{identifier[-1]}") and other not in near]
+    if near:
+        hint = f"did you mean {' or '.join(near[:3])}?"
+    else:
+        hint = "run: neve tables" if known else "the catalog has no tables yet"
+    return NotFoundError(f"table {name} does not exist in catalog {profile.name}", hint=hint)
+
+
+def _no_such_namespace(catalog: Catalog, namespace: Identifier) -> NotFoundError:
+    name = ".".join(namespace)
+    known = [".".join(other) for other in catalog.list_namespaces()]
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5) or known[:5]
+    hint = f"there are: {', '.join(near)}" if near else "the catalog has no namespaces yet"
+    return NotFoundError(f"namespace {name} does not exist", hint=hint)
+
+
+def _namespaces_below(
+    profile: CatalogProfile, catalog: Catalog, parent: Identifier
+) -> list[Identifier]:
+    # S3 Tables has one level of namespaces and refuses to be asked for another.
+    if parent and profile.settings.type == "s3tables":
+        return []
+    found: list[Identifier] = []
+    for child in catalog.list_namespaces(parent):
+        name = tuple(child)
+        if name == parent:
+            continue
+        found.append(name)
+        found += _namespaces_below(profile, catalog, name)
+    return found

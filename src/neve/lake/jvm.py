@@ -1,0 +1,96 @@
+"""The only room that speaks py4j: Python values in and out, Java exceptions translated."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, Any
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
+
+JavaError = (Py4JError, PySparkException)
+
+_MOST_CAUSES = 20
+
+
+def start_context(
+    launch: dict[str, str], conf: dict[str, str], log: IO[bytes] | None
+) -> SparkContext:
+    """Start Spark in this process, with what the JVM itself writes going to `log`.
+
+    `launch` is what the JVM must know before it runs and stands on its command line, where other
+    users can read it; everything else is handed over afterwards. A second start reuses the JVM.
+    """
+    complete = SparkConf(loadDefaults=False).setAll([*launch.items(), *conf.items()])
+    gateway = SparkContext._gateway or launch_gateway(
+        SparkConf(loadDefaults=False).setAll(list(launch.items())),
+        # Standard output is ours: a JSON document there must stay one.
+        {"stdout": log, "stderr": log} if log else {"stdout": sys.stderr},
+    )
+    with _interrupt_handler_kept():
+        return SparkContext(gateway=gateway, conf=complete)
+
+
+@contextmanager
+def _interrupt_handler_kept() -> Iterator[None]:
+    """Undo PySpark's handler of Ctrl-C.
+
+    It calls into Java from within whatever call was interrupted, over the same connection, which
+    ends in a stack trace about a re-entrant call instead of a KeyboardInterrupt.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def stop_context(context: SparkContext) -> None:
+    """Cancel what runs and stop Spark.
+
+    On a thread of its own, which has a connection of its own to Java: an interrupted call may have
+    left an unread answer in this thread's.
+    """
+
+    def stop() -> None:
+        context.cancelAllJobs()
+        context.stop()
+
+    stopper = threading.Thread(target=stop, name="neve-stop-spark")
+    stopper.start()
+    stopper.join()
+
+
+def is_running(context: SparkContext) -> bool:
+    """Tell whether a context was not stopped since."""
+    return context._jsc is not None
+
+
+def messages(error: BaseException) -> list[str]:
+    """Return `Class: message` for a Java exception and each of its causes, outermost first."""
+    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    found: list[str] = []
+    while java is not None and len(found) < _MOST_CAUSES:
+        found.append(_first_line(java.toString()))
+        java = java.getCause()
+    return found or [_first_line(_own_text(error))]
+
+
+def _own_text(error: BaseException) -> str:
+    # str() of a Py4JJavaError carries the whole Java stack.
+    if isinstance(error, Py4JJavaError):
+        return str(error.errmsg)
+    return str(error)
+
+
+def _first_line(text: Any) -> str:
+    return next((line.strip() for line in str(text).splitlines() if line.strip()), "")

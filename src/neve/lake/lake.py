@@ -1,0 +1,146 @@
+"""The lake: catalogs and Spark behind one object, opened from one configuration."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from neve.config import Settings, load
+from neve.lake.identifier import parse_identifier
+from neve.lake.profile import DEFAULT_CATALOG, CatalogProfile, profile_named, profiles
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.catalog import Catalog
+    from pyspark.sql import DataFrame, SparkSession
+
+    from neve.lake.tables import TableDescription, TableSummary
+
+logger = logging.getLogger(__name__)
+
+
+class Lake:
+    """Everything a configuration names, connected on first use and closed together."""
+
+    def __init__(self, settings: Settings, report: Callable[[str], None] = logger.info) -> None:
+        self.settings = settings
+        self.report = report
+        self._catalogs: dict[str, Catalog] = {}
+        self._session: SparkSession | None = None
+
+    def __enter__(self) -> Lake:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def profile(self) -> CatalogProfile:
+        """The configured catalog, which is every session's default."""
+        return profile_named(self.settings, DEFAULT_CATALOG)
+
+    @property
+    def spark(self) -> SparkSession:
+        """A Spark session that knows every configured catalog; started on first use."""
+        if self._session is None:
+            self._session = self._start_session()
+        return self._session
+
+    def catalog(self, name: str = DEFAULT_CATALOG) -> Catalog:
+        """Return a PyIceberg catalog; connected on first use."""
+        if name not in self._catalogs:
+            from neve.lake.catalog import open_catalog
+
+            self._catalogs[name] = open_catalog(profile_named(self.settings, name))
+        return self._catalogs[name]
+
+    def sql(self, statement: str) -> DataFrame:
+        """Run Spark SQL. Two-part names and `CALL system.…` mean the configured catalog."""
+        spark = self.spark
+        with self._sql_explained():
+            return spark.sql(statement)
+
+    def query(self, statement: str) -> pa.Table:
+        """Run Spark SQL and bring the whole result here, where it must fit into memory."""
+        frame = self.sql(statement)
+        with self._sql_explained():
+            return frame.toArrow()
+
+    def tables(self, namespace: str | None = None) -> list[TableSummary]:
+        """List the tables of a namespace, or all of them."""
+        from neve.lake.catalog import list_tables, load_tables
+        from neve.lake.tables import summarize
+
+        self.profile.require_catalog("listing tables")
+        catalog = self.catalog()
+        below = parse_identifier(namespace) if namespace else None
+        names = list_tables(self.profile, catalog, below)
+        loaded = load_tables(self.profile, catalog, names)
+        return [summarize(name, table) for name, table in loaded.items()]
+
+    def describe(self, table: str) -> TableDescription:
+        """Describe one table."""
+        from neve.lake.catalog import load_table
+        from neve.lake.tables import describe
+
+        self.profile.require_catalog("describing a table")
+        identifier = parse_identifier(table)
+        return describe(identifier, load_table(self.profile, self.catalog(), identifier))
+
+    def close(self) -> None:
+        """Close what this lake opened; Spark stops when no other lake of the process uses it."""
+        if self._session is not None:
+            from neve.lake.session import SPARK
+
+            self._session = None
+            SPARK.release()
+        for catalog in self._catalogs.values():
+            catalog.close()
+        self._catalogs.clear()
+
+    def _start_session(self) -> SparkSession:
+        from neve.lake.session import new_session
+
+        known = profiles(self.settings)
+        if self.profile.has_catalog:
+            # Python says in a second, and more clearly, what Java would say after ten.
+            self.catalog()
+        conf = {
+            key: value for profile in known.values() for key, value in profile.spark_conf().items()
+        }
+        if self.profile.has_catalog:
+            conf["spark.sql.defaultCatalog"] = DEFAULT_CATALOG
+        with self._sql_explained():
+            return new_session(self.settings.spark, conf, self.report)
+
+    @contextmanager
+    def _sql_explained(self) -> Iterator[None]:
+        from neve.lake import jvm
+        from neve.lake.sql import explain, missing_relation
+
+        try:
+            yield
+        except jvm.JavaError as error:
+            relation = missing_relation(error, profiles(self.settings))
+            if relation and self.profile.has_catalog:
+                from neve.lake.catalog import missing_table
+
+                raise missing_table(self.profile, self.catalog(), relation) from error
+            raise explain(error) from error
+
+
+def open_lake(
+    config: str | Path | Settings | None = None, report: Callable[[str], None] = logger.info
+) -> Lake:
+    """Open a lake from a configuration file, settings, or the embedded default."""
+    settings = config if isinstance(config, Settings) else load(config).settings
+    return Lake(settings, report)

@@ -1,0 +1,150 @@
+"""The one place that makes a Spark session."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from neve.config import SparkSettings
+from neve.errors import SetupError
+from neve.lake import jvm
+from neve.lake.executors import executor_conf
+from neve.lake.jars import ensure_jars
+from neve.lake.java import find_java
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+logger = logging.getLogger(__name__)
+
+_IVY_SETTINGS = "spark.jars.ivySettings"
+# The JVM reads these before any code of ours can run in it.
+_LAUNCH_KEYS = ("spark.driver.", "spark.jars", "spark.master", "spark.submit.")
+
+
+class SparkProcess:
+    """The JVM of this process and how many lakes use it; Spark allows one context a process."""
+
+    def __init__(self) -> None:
+        self.context: SparkContext | None = None
+        self.users = 0
+
+    def acquire(self, settings: SparkSettings, report: Callable[[str], None]) -> SparkContext:
+        """Return the running context, starting it first if nobody has."""
+        if self.context is None or not jvm.is_running(self.context):
+            self.context = _start(settings, report)
+        elif self.context.master != settings.master:
+            logger.warning(
+                "Spark already runs on %s in this process; %s is not used",
+                self.context.master,
+                settings.master,
+            )
+        self.users += 1
+        return self.context
+
+    def release(self) -> None:
+        """Stop Spark when its last user leaves."""
+        self.users -= 1
+        if self.users == 0 and self.context is not None:
+            jvm.stop_context(self.context)
+            self.context = None
+
+
+SPARK = SparkProcess()
+
+
+def new_session(
+    settings: SparkSettings, conf: Mapping[str, str], report: Callable[[str], None]
+) -> SparkSession:
+    """Return a session of its own, so that two lakes in one process share no settings."""
+    from pyspark.sql import SparkSession
+
+    context = SPARK.acquire(settings, report)
+    session = SparkSession(context).newSession()
+    for key, value in conf.items():
+        session.conf.set(key, value)
+    return session
+
+
+def is_local(master: str) -> bool:
+    return master.startswith("local")
+
+
+def _start(settings: SparkSettings, report: Callable[[str], None]) -> SparkContext:
+    java = find_java()
+    jars = ensure_jars(java, report, settings.conf.get(_IVY_SETTINGS))
+    report("starting Spark")
+    with as_file(files("neve.lake") / "log4j2.properties") as logging_properties:
+        conf = _defaults(settings.master, jars, logging_properties)
+        if not is_local(settings.master):
+            conf |= executor_conf(report)
+        conf |= settings.conf
+        launch = {key: value for key, value in conf.items() if key.startswith(_LAUNCH_KEYS)}
+        rest = {key: value for key, value in conf.items() if key not in launch}
+        with tempfile.TemporaryFile(prefix="neve-spark-") as log:
+            shown = logger.isEnabledFor(logging.INFO)
+            try:
+                context = jvm.start_context(launch, rest, None if shown else log)
+            except jvm.JavaError as error:
+                raise SetupError(
+                    f"Spark did not start on {settings.master}: {_reason(error, log)}",
+                    hint="run again with -v for Spark's own log; check spark.master and spark.conf",
+                ) from error
+    # PySpark logs each failed statement as JSON with its Java stack; errors are ours to tell.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    context.pythonExec = _executor_python(settings)
+    return context
+
+
+def _executor_python(settings: SparkSettings) -> str:
+    """Name the Python that runs tasks: the user's choice, else this very environment's.
+
+    On a cluster this environment's path means nothing; its version must still be the same.
+    """
+    named = settings.conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
+    if named:
+        return named
+    if is_local(settings.master):
+        return sys.executable
+    return f"python{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def _defaults(master: str, jars: list[Path], logging_properties: Path) -> dict[str, str]:
+    java_options = f"-Dlog4j2.configurationFile={logging_properties.as_uri()} -Duser.timezone=UTC"
+    conf = {
+        "spark.app.name": "neve",
+        "spark.master": master,
+        "spark.jars": ",".join(str(jar) for jar in jars),
+        "spark.driver.memory": "2g",
+        "spark.driver.extraJavaOptions": java_options,
+        "spark.executor.extraJavaOptions": "-Duser.timezone=UTC",
+        "spark.sql.extensions": (
+            "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+        ),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    if is_local(master):
+        conf |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            # 200 tasks a shuffle, Spark's default, are mostly overhead on one machine.
+            "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
+        }
+    return conf
+
+
+def _reason(error: Exception, log: IO[bytes]) -> str:
+    log.seek(0)
+    lines = [line.strip() for line in log.read().decode(errors="replace").splitlines()]
+    telling = [line for line in lines if "Exception" in line or line.startswith("Error")]
+    return telling[0] if telling else jvm.messages(error)[-1]

@@ -1,0 +1,93 @@
+"""What Spark says about a statement it refuses, without Java's stack."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container
+
+from pyspark.errors import PySparkException
+
+from neve.errors import CatalogError, Code, NeveError, NotFoundError, SqlError, StorageError
+from neve.lake import jvm
+from neve.lake.identifier import Identifier, parse_identifier
+
+# What tells one Java failure from another, the most certain first.
+_JAVA_FAULTS: tuple[tuple[re.Pattern[str], type[NeveError], Code, str], ...] = (
+    (
+        re.compile(r"SSLHandshakeException|PKIX|SSLPeerUnverified"),
+        CatalogError,
+        Code.CERTIFICATE,
+        "add the server's authority to Java's trust store",
+    ),
+    (
+        re.compile(r"NotAuthorizedException|ForbiddenException|password authentication failed"),
+        CatalogError,
+        Code.REFUSED,
+        "check the credentials of the catalog; try: neve config check",
+    ),
+    (
+        re.compile(
+            r"Permission denied|AccessDenied|NoSuchBucket|Failed to create file|Status Code: 403"
+        ),
+        StorageError,
+        Code.STORAGE,
+        "check catalog.warehouse, the storage section and the permissions there",
+    ),
+    (
+        re.compile(r"ConnectException|UnknownHostException|HttpHostConnect|Connection refused"),
+        CatalogError,
+        Code.UNREACHABLE,
+        "check that the server runs; try: neve config check",
+    ),
+    (
+        re.compile(r"SQLITE_BUSY|database is locked"),
+        CatalogError,
+        Code.LOCKED,
+        "another process holds the catalog file; wait for it to finish",
+    ),
+    (
+        re.compile(r"NoSuch(Namespace|Table)Exception"),
+        NotFoundError,
+        Code.NOT_FOUND,
+        "run: neve tables",
+    ),
+    (re.compile(r"AlreadyExistsException"), SqlError, Code.SQL, "choose another name"),
+)
+_NO_SUCH_TABLE = "TABLE_OR_VIEW_NOT_FOUND"
+
+
+def missing_relation(error: Exception, catalogs: Container[str]) -> Identifier | None:
+    """Return the table that a statement named and no catalog has, without its catalog's name."""
+    if not isinstance(error, PySparkException) or error.getCondition() != _NO_SUCH_TABLE:
+        return None
+    identifier = parse_identifier((error.getMessageParameters() or {})["relationName"])
+    return identifier[1:] if len(identifier) > 1 and identifier[0] in catalogs else identifier
+
+
+def explain(error: Exception) -> NeveError:
+    """Turn what Spark raised into one line of its own words."""
+    if isinstance(error, PySparkException) and error.getCondition():
+        return SqlError(_own_words(error))
+    causes = jvm.messages(error)
+    for telling, kind, code, hint in _JAVA_FAULTS:
+        for cause in causes:
+            if telling.search(cause):
+                return kind(_without_class(cause), code=code, hint=hint)
+    return CatalogError(
+        f"Spark failed: {_without_class(causes[-1])}",
+        hint="run again with -v for Spark's own log",
+    )
+
+
+def _without_class(cause: str) -> str:
+    return re.sub(r"^([a-z]\w*\.)+[A-Z][\w$]*(: |$)", "", cause) or cause
+
+
+def _own_words(error: PySparkException) -> str:
+    """Keep the message with its line and column; drop the echoed statement and the plan."""
+    kept = []
+    for line in str(error).splitlines():
+        if line.startswith(("== SQL", "JVM stacktrace", "'", "+-")):
+            break
+        kept.append(line.strip().rstrip(";"))
+    return " ".join(filter(None, kept))

@@ -1,0 +1,40 @@
+"""Servers and Spark for all tests, each started once, when the first test asks for it."""
+
+from __future__ import annotations
+
+import pytest
+
+import neve
+from tests.support.lakes import sqlite_settings
+from tests.support.servers import running_postgres, running_rest_catalog, running_s3
+
+
+@pytest.fixture(scope="session")
+def server_directory(tmp_path_factory):
+    return tmp_path_factory.mktemp("servers")
+
+
+@pytest.fixture(scope="session")
+def s3(server_directory):
+    with running_s3(server_directory) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres(server_directory):
+    with running_postgres(server_directory) as database:
+        yield database
+
+
+@pytest.fixture(scope="session")
+def rest_catalog(server_directory, s3):
+    with running_rest_catalog(server_directory, s3) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def embedded_lake(tmp_path_factory):
+    """The embedded lake; it keeps Spark running between the tests that open others."""
+    with neve.open(sqlite_settings(tmp_path_factory.mktemp("embedded"))) as lake:
+        lake.spark  # noqa: B018 - started on first use
+        yield lake

@@ -1,0 +1,91 @@
+"""One open lake for each catalog profile."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+import neve
+from tests.support.gates import BearerToken, ClientCredentials, S3Tables
+from tests.support.lakes import (
+    CLIENT,
+    CLIENT_SECRET,
+    TABLE_BUCKET,
+    TOKEN,
+    postgres_settings,
+    rest_settings,
+    s3tables_settings,
+)
+from tests.support.proxy import running_proxy
+from tests.support.servers import REGION
+from tests.support.sigv4 import Verifier
+
+PROFILES = ("sqlite", "postgres", "rest", "oauth2", "s3tables")
+
+
+@pytest.fixture(scope="session")
+def token_proxy(rest_catalog):
+    with running_proxy(rest_catalog.port, [BearerToken(TOKEN)]) as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="session")
+def oauth2_proxy(rest_catalog):
+    with running_proxy(rest_catalog.port, [ClientCredentials(CLIENT, CLIENT_SECRET)]) as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="session")
+def s3tables_gate(s3):
+    return S3Tables(Verifier(s3.access_key, s3.secret_key, REGION, "s3tables"), TABLE_BUCKET)
+
+
+@pytest.fixture(scope="session")
+def s3tables_proxy(rest_catalog, s3tables_gate):
+    with running_proxy(rest_catalog.port, [s3tables_gate]) as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="session")
+def sqlite_lake(embedded_lake):
+    return embedded_lake
+
+
+@pytest.fixture(scope="session")
+def postgres_lake(embedded_lake, postgres, s3):
+    with neve.open(postgres_settings(postgres, s3)) as lake:
+        yield lake
+
+
+@pytest.fixture(scope="session")
+def rest_lake(embedded_lake, token_proxy, s3):
+    with neve.open(rest_settings(token_proxy.uri, s3, token=TOKEN)) as lake:
+        yield lake
+
+
+@pytest.fixture(scope="session")
+def oauth2_lake(embedded_lake, oauth2_proxy, s3):
+    credential = f"{CLIENT}:{CLIENT_SECRET}"
+    with neve.open(rest_settings(oauth2_proxy.uri, s3, credential=credential)) as lake:
+        yield lake
+
+
+@pytest.fixture(scope="session")
+def s3tables_lake(embedded_lake, s3tables_proxy, s3):
+    with neve.open(s3tables_settings(s3tables_proxy.uri, s3)) as lake:
+        yield lake
+
+
+@pytest.fixture(params=PROFILES)
+def lake(request):
+    """An open lake, on each catalog profile in turn."""
+    return request.getfixturevalue(f"{request.param}_lake")
+
+
+@pytest.fixture
+def namespace(lake):
+    """A namespace that no other test knows."""
+    name = f"t_{uuid.uuid4().hex[:12]}"
+    lake.catalog().create_namespace(name)
+    return name

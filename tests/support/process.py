@@ -1,0 +1,90 @@
+"""Child processes of the tests: started on free ports, awaited by condition, stopped by id."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+DEADLINE_SECONDS = 60
+_POLL_SECONDS = 0.02
+_LOG_LINES = 40
+
+
+def free_port() -> int:
+    """Return a loopback port that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def accepts_connections(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+class Process:
+    """A server as a child process, with its log in a file."""
+
+    def __init__(
+        self,
+        name: str,
+        command: Iterable[str | Path],
+        log: Path,
+        *,
+        environment: Mapping[str, str] | None = None,
+        user: str | None = None,
+    ) -> None:
+        self.name = name
+        self.log = log
+        with log.open("ab") as output:
+            self._child = subprocess.Popen(
+                [str(word) for word in command],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **(environment or {})},
+                cwd="/",  # a server run as another user may not enter ours
+                user=user,
+                group=user,
+                extra_groups=[] if user else None,
+                start_new_session=True,  # Ctrl-C is for the tests, which then stop their servers
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    def wait_until(
+        self, ready: Callable[[], bool], deadline_seconds: float = DEADLINE_SECONDS
+    ) -> None:
+        """Return when `ready` says so; show the log when the server ends or time runs out."""
+        end = time.monotonic() + deadline_seconds
+        while not ready():
+            ended = self._child.poll() is not None
+            if ended or time.monotonic() > end:
+                self.kill()
+                state = "ended on start" if ended else f"is not ready after {deadline_seconds} s"
+                raise AssertionError(f"{self.name} {state}:\n{self.tail()}")
+            time.sleep(_POLL_SECONDS)
+
+    def stop(self, request: signal.Signals = signal.SIGTERM) -> None:
+        """Ask it to end, and make it when it does not."""
+        self._child.send_signal(request)
+        try:
+            self._child.wait(10)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def kill(self) -> None:
+        self._child.kill()
+        self._child.wait()
+
+    def tail(self) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-_LOG_LINES:])
