@@ -10,13 +10,12 @@ import subprocess
 import sys
 
 import pytest
-from tests.support.buffer_stores import payloads
-from tests.support.object_server import moto
-from tests.support.requests import buffered
 
 from neve import failpoints
-from neve.buffer.apply import open_buffer, open_reader, open_store
-from neve.buffer.spec import BufferSpec
+from neve.buffer.apply import open_store
+from neve.buffer.spec import BufferSpec, ObjectStorage
+from tests.support.buffer_stores import payloads
+from tests.support.servers import REGION
 
 WRITING = {
     "disk": [
@@ -40,20 +39,15 @@ ELSEWHERE = {
 CONTENTS = [f"request {n}" for n in range(6)]
 
 
-@pytest.fixture(scope="module")
-def storage():
-    with moto() as storage:
-        yield storage
-
-
 @pytest.fixture
 def spec(request, tmp_path):
     if request.param == "disk":
         # Every group seals its segment, so that each step is passed several times.
         return BufferSpec(location=str(tmp_path), seal_bytes=1)
+    server = request.getfixturevalue("s3")
     return BufferSpec(
-        location=f"s3://bucket/{tmp_path.name}",
-        storage=request.getfixturevalue("storage"),
+        location=f"s3://{server.bucket}/{tmp_path.name}",
+        storage=ObjectStorage(server.endpoint, REGION, server.access_key, server.secret_key),
         put_interval_seconds=0,
     )
 
@@ -101,18 +95,3 @@ def test_a_kill_while_recovering(spec):
 def test_every_failpoint_of_the_buffer_is_tried():
     tried = {point for points in WRITING.values() for point in points} | set(ELSEWHERE)
     assert tried == {name for name in failpoints.POINTS if name.startswith("buffer.")}
-
-
-@pytest.mark.parametrize("spec", ["objects"], indirect=True)
-def test_a_bucket_of_a_real_server(spec):
-    with open_buffer(spec, ["logs"]) as buffer:
-        for content in CONTENTS:
-            buffer.append("logs", buffered(content.encode())).durable.result(30)
-    reader = open_reader(spec)
-    [stream] = reader.streams()
-    assert stream.closed
-    assert sorted(p.decode() for p in payloads(open_store(spec))) == CONTENTS
-    reader.retire(stream.stream, stream.segments)
-    assert reader.segments(stream.stream) == []
-    with open_buffer(spec, ["logs"]) as buffer:
-        assert buffer.append("logs", buffered(CONTENTS[0].encode())).duplicate

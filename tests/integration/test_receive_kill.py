@@ -11,12 +11,12 @@ import threading
 import time
 
 import pytest
-from tests.support.buffer_stores import payloads
-from tests.support.otlp_bodies import protobuf
-from tests.support.receivers import receiver
 
 from neve.buffer.disk import DiskStore
 from neve.otlp.signals import Signal
+from tests.support.buffer_stores import payloads
+from tests.support.otlp_bodies import protobuf
+from tests.support.receivers import receiver
 
 CONNECTIONS = 4
 PATIENCE_SECONDS = 60

@@ -8,10 +8,9 @@ from __future__ import annotations
 import json
 import sys
 
-from tests.support.requests import buffered
-
 from neve.buffer.apply import open_buffer
 from neve.buffer.spec import BufferSpec, ObjectStorage
+from tests.support.requests import buffered
 
 
 def main() -> None:

@@ -70,7 +70,7 @@ class Buffer:
         objects = is_object_location(spec.location)
         self._quota = Quota(
             spec.max_bytes,
-            lambda: sum(file.size for file in store.files("")),
+            store,
             MEASURE_OBJECTS_SECONDS if objects else MEASURE_DISK_SECONDS,
         )
         with ThreadPoolExecutor(len(signals)) as pool:

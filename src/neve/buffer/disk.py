@@ -90,6 +90,11 @@ class DiskStore:
         with _storage_errors("cannot remove a buffer stream", stream):
             shutil.rmtree(self._root / stream, ignore_errors=True)
 
+    def free_bytes(self) -> int | None:
+        with _storage_errors("cannot measure the buffer's disk", self._root):
+            make_directory(self._root)
+            return shutil.disk_usage(self._root).free
+
     def close_abandoned(self) -> list[str]:
         closed = []
         with _storage_errors("cannot close abandoned buffer streams", self._root):

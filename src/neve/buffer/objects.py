@@ -128,6 +128,9 @@ class ObjectStore:
     def remove_stream(self, stream: str) -> None:
         """Nothing is left of a stream without objects."""
 
+    def free_bytes(self) -> int | None:
+        return None
+
     def close_abandoned(self) -> list[str]:
         parts = [part for part in map(parse_part, self.files("")) if part]
         closed = []

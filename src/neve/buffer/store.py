@@ -83,5 +83,8 @@ class BufferStore(Protocol):
     def remove_stream(self, stream: str) -> None:
         """Remove what is left of a stream that has no parts any more."""
 
+    def free_bytes(self) -> int | None:
+        """Return how much room is left; None where there is no such limit."""
+
     def close_abandoned(self) -> list[str]:
         """End the streams whose receiver is gone, and name them. Safe to run anywhere, anytime."""

@@ -11,12 +11,15 @@ import os
 import sys
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterator
 from importlib.metadata import distribution
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import neve
 from neve.config import cache_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 # What tasks import; the rest of the driver's environment stays where it is.
 TASK_DISTRIBUTIONS = ("numpy", "pandas", "pyarrow", "python-dateutil", "pytz", "six", "tzdata")

@@ -8,8 +8,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.support.buffer_stores import payloads
-from tests.support.requests import buffered
 
 from neve import failpoints
 from neve.buffer import disk_log
@@ -17,6 +15,8 @@ from neve.buffer.disk import DiskStore
 from neve.buffer.reader import BufferReader
 from neve.buffer.store import LostStreamError
 from neve.errors import CorruptionError, StorageError
+from tests.support.buffer_stores import payloads
+from tests.support.requests import buffered
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ import gzip
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.requests import buffered
 
 from neve.buffer.frame import (
     EMPTY_SEGMENT_BYTES,
@@ -20,6 +19,7 @@ from neve.buffer.frame import (
 )
 from neve.buffer.payload import Codec, pack, unpack
 from neve.errors import CorruptionError
+from tests.support.requests import buffered
 
 SALT = b"saltsalt"
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 from obstore.store import MemoryStore
-from tests.support.buffer_stores import DoubtfulStore, payloads
-from tests.support.requests import buffered
 
 from neve import failpoints
 from neve.buffer.objects import ObjectStore
 from neve.buffer.store import LostStreamError
 from neve.errors import StorageError, UnsupportedError
+from tests.support.buffer_stores import DoubtfulStore, payloads
+from tests.support.requests import buffered
 
 
 @pytest.fixture

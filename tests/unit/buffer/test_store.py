@@ -6,12 +6,12 @@ import time
 
 import pyarrow as pa
 import pytest
-from tests.support.buffer_stores import disk, memory, payloads
-from tests.support.requests import buffered
 
 from neve.buffer.reader import REQUESTS, BufferReader
 from neve.buffer.retire import recent_keys
 from neve.errors import NotFoundError, UsageError
+from tests.support.buffer_stores import disk, memory, payloads
+from tests.support.requests import buffered
 
 
 @pytest.fixture(params=["disk", "objects"])

@@ -10,16 +10,17 @@ from concurrent.futures import Future
 
 import pytest
 from obstore.store import MemoryStore
-from tests.support.buffer_stores import DoubtfulStore, payloads
-from tests.support.requests import buffered
-from tests.support.wait import until
 
 from neve.buffer import disk_log
 from neve.buffer.apply import Buffer, open_buffer, open_reader
 from neve.buffer.disk import DiskStore
 from neve.buffer.objects import ObjectStore
+from neve.buffer.quota import RESERVE_BYTES
 from neve.buffer.spec import BufferSpec
 from neve.errors import ConfigError, UnavailableError
+from tests.support.buffer_stores import DoubtfulStore, payloads
+from tests.support.requests import buffered
+from tests.support.wait import until
 
 SIGNALS = ("logs", "traces")
 SECONDS = 10
@@ -223,6 +224,17 @@ def test_a_buffer_that_is_full_refuses_until_something_is_retired(tmp_path):
     reader.retire(stream.stream, stream.segments)
     _retry(buffer, os.urandom(1000))
     assert buffer.close(SECONDS)
+
+
+def test_a_disk_is_not_filled_to_the_last_byte(spec, tmp_path, monkeypatch):
+    # Retiring must be able to write; otherwise a full disk would stay full for ever.
+    free = RESERVE_BYTES + 1500
+    monkeypatch.setattr(DiskStore, "free_bytes", lambda _: free)
+    with open_buffer(spec, SIGNALS) as buffer:
+        _append(buffer, os.urandom(1000))
+        with pytest.raises(UnavailableError, match="bytes left"):
+            _append(buffer, os.urandom(1000))
+    assert len(payloads(DiskStore(tmp_path / "buffer"))) == 1
 
 
 def test_too_much_waiting_is_refused(tmp_path, slow):

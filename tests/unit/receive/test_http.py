@@ -13,14 +13,14 @@ from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.otlp_bodies import as_json, protobuf
-from tests.support.sinks import ListSink
 
 from neve.errors import StorageError, UnavailableError
 from neve.otlp.signals import Signal
 from neve.receive.door import Door
 from neve.receive.http import http_app
 from neve.receive.spec import ReceiveSpec
+from tests.support.otlp_bodies import as_json, protobuf
+from tests.support.sinks import ListSink
 
 PROTOBUF = "application/x-protobuf"
 JSON = "application/json"
@@ -291,7 +291,8 @@ def test_each_token_is_let_in(sink, token):
         {"authorization": "Bearer wrong"},
         {"authorization": "Bearer "},
         {"authorization": "x"},
-        {"authorization": "Basic first-token"}, {"authorization": "Bearer \xe9"},
+        {"authorization": "Basic first-token"},
+        {"authorization": "Bearer \xe9"},
     ],
 )
 def test_others_are_refused_before_their_body_is_read(sink, header):
