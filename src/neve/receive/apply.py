@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 import grpc
 import uvicorn
 
-from neve.buffer.apply import Buffer, open_buffer
+from neve.buffer.apply import open_buffer
 from neve.errors import ConfigError
 from neve.otlp.signals import Signal
-from neve.receive.door import Door
+from neve.receive.door import Door, Sink
 from neve.receive.http import http_app
 from neve.receive.http_protocol import bounded
 from neve.receive.rpc import ExportHandler, server_options
@@ -44,10 +44,9 @@ class _HttpServer(uvicorn.Server):
 class Receiver:
     """An OTLP receiver in this process's event loop."""
 
-    def __init__(self, spec: ReceiveSpec, buffer: Buffer) -> None:
+    def __init__(self, spec: ReceiveSpec, sink: Sink) -> None:
         self._spec = spec
-        self._buffer = buffer
-        self.door = Door(spec, buffer)
+        self.door = Door(spec, sink)
         self.http_address = parse_address(spec.http)
         self.grpc_address = parse_address(spec.grpc)
         self._http: _HttpServer | None = None
@@ -135,7 +134,7 @@ class Receiver:
             await asyncio.wait(stopping, timeout=self._spec.grace_seconds)
         self.door.close()
         left = max(0.1, deadline - time.monotonic())
-        return await asyncio.to_thread(self._buffer.close, left)
+        return await asyncio.to_thread(self.door.sink.close, left)
 
 
 def serve(

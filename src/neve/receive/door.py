@@ -45,6 +45,9 @@ class Sink(Protocol):
     def used_bytes(self) -> int:
         """About how much is buffered."""
 
+    def close(self, timeout_seconds: float) -> bool:
+        """Commit what was taken, and say whether that was done in time."""
+
 
 class Door:
     """Checks requests, and lets them into the buffer."""
