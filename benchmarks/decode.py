@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_CUMULATIVE
-from tests.support import otlp_oracle
 
 from neve.signals import Signal
 from neve.telemetry.decode import decode
+from tests.support import otlp_oracle
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,6 +23,8 @@ class Code(str, Enum):
     SETUP = "setup"
     MALFORMED = "malformed"
     TOO_LARGE = "too_large"
+    UNAVAILABLE = "unavailable"
+    CORRUPT = "corrupt"
 
 
 # Exit statuses of the command line: 2 is for what the user typed or configured, 1 for what failed.
@@ -113,3 +115,18 @@ class TooLargeError(NeveError):
     """What was sent is over a limit."""
 
     default_code = Code.TOO_LARGE
+
+
+class UnavailableError(NeveError):
+    """Nothing can be stored right now; the same request may succeed later."""
+
+    default_code = Code.UNAVAILABLE
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint, retryable=True)
+
+
+class CorruptionError(NeveError):
+    """Stored bytes are not what was written."""
+
+    default_code = Code.CORRUPT

@@ -7,12 +7,12 @@ import pytest
 from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support import otlp_oracle
-from tests.support.otlp_messages import fill, scrambled
 
 from neve.signals import Signal
 from neve.telemetry import decode as decoder
 from neve.telemetry.schemas import SCHEMAS
+from tests.support import otlp_oracle
+from tests.support.otlp_messages import fill, scrambled
 
 seeds = st.integers(0, 2**32)
 signals = st.sampled_from(Signal)

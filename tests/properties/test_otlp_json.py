@@ -8,11 +8,11 @@ import random
 from google.protobuf import json_format
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.otlp_messages import fill
 
 from neve.errors import MalformedError
 from neve.otlp.request import parse
 from neve.signals import Signal
+from tests.support.otlp_messages import fill
 
 signals = st.sampled_from(Signal)
 seeds = st.integers(0, 2**32)

@@ -10,12 +10,12 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
 )
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from tests.support.otlp_messages import varint
 
 from neve.errors import MalformedError
 from neve.otlp.json_mapping import from_json
 from neve.otlp.request import parse
 from neve.signals import Signal
+from tests.support.otlp_messages import varint
 
 
 def a_span(**members) -> bytes:

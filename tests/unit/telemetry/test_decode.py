@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Exemplar, Metric, NumberDataPoint
-from tests.support.otlp_messages import varint
 
 from neve.otlp.request import parse
 from neve.signals import Signal
@@ -16,6 +15,7 @@ from neve.telemetry import decode as decoder
 from neve.telemetry import repeat
 from neve.telemetry.decode import UNREADABLE, decode
 from neve.telemetry.schemas import SCHEMAS, TABLES_OF
+from tests.support.otlp_messages import varint
 
 NANOS = 1_700_000_000_123_456_789
 RECEIVED = datetime(2026, 1, 2, tzinfo=timezone.utc)
