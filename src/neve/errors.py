@@ -23,6 +23,10 @@ class Code(str, Enum):
     SETUP = "setup"
     CONFLICT = "conflict"
     UNKNOWN_OUTCOME = "unknown_outcome"
+    MALFORMED = "malformed"
+    TOO_LARGE = "too_large"
+    UNAVAILABLE = "unavailable"
+    CORRUPT = "corrupt"
 
 
 # Exit statuses of the command line: 2 is for what the user typed or configured, 1 for what failed.
@@ -86,7 +90,7 @@ class NotFoundError(NeveError):
 
 
 class UnsupportedError(NeveError):
-    """The configured catalog cannot do what was asked."""
+    """What was asked is beyond the configured catalog, or this version of Neve."""
 
     default_code = Code.UNSUPPORTED
 
@@ -113,3 +117,30 @@ class UnknownOutcomeError(NeveError):
     """A commit was sent and its answer lost: it may or may not have been applied."""
 
     default_code = Code.UNKNOWN_OUTCOME
+
+
+class MalformedError(NeveError):
+    """What was sent cannot be decoded; sending it again will not help."""
+
+    default_code = Code.MALFORMED
+
+
+class TooLargeError(NeveError):
+    """What was sent is over a limit."""
+
+    default_code = Code.TOO_LARGE
+
+
+class UnavailableError(NeveError):
+    """Nothing can be stored right now; the same request may succeed later."""
+
+    default_code = Code.UNAVAILABLE
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint, retryable=True)
+
+
+class CorruptionError(NeveError):
+    """Stored bytes are not what was written."""
+
+    default_code = Code.CORRUPT
