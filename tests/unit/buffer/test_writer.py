@@ -228,10 +228,9 @@ def test_a_buffer_that_is_full_refuses_until_something_is_retired(tmp_path):
 
 def test_a_disk_is_not_filled_to_the_last_byte(spec, tmp_path, monkeypatch):
     # Retiring must be able to write; otherwise a full disk would stay full for ever.
-    free = RESERVE_BYTES + 1500
-    monkeypatch.setattr(DiskStore, "free_bytes", lambda _: free)
+    monkeypatch.setattr(DiskStore, "free_bytes", lambda _: RESERVE_BYTES + 500)
     with open_buffer(spec, SIGNALS) as buffer:
-        _append(buffer, os.urandom(1000))
+        _append(buffer, os.urandom(400))
         with pytest.raises(UnavailableError, match="bytes left"):
             _append(buffer, os.urandom(1000))
     assert len(payloads(DiskStore(tmp_path / "buffer"))) == 1

@@ -127,6 +127,12 @@ def test_an_empty_request_succeeds(sink, content_type, body):
     assert sink.requests == []
 
 
+def test_a_body_that_is_not_whole_is_not_acknowledged(sink):
+    body = protobuf(Signal.LOGS)
+    assert send(sink, b"", content_length=str(len(body))).status == 400
+    assert sink.requests == []
+
+
 def test_a_body_in_chunks(sink):
     body = protobuf(Signal.LOGS, records=10)
     assert send(sink, body[:5], b"", body[5:]).status == 200
