@@ -226,6 +226,21 @@ class BufferSettings(Section):
     )
 
 
+class TelemetrySettings(Section):
+    """The tables that telemetry becomes."""
+
+    namespace: str = Field("otel", description="Namespace of the seven telemetry tables.")
+
+
+class ConsolidateSettings(Section):
+    """From the buffer to the tables: neve consolidate."""
+
+    trigger_bytes: int = Field(64 * MIB, gt=0, description="Start when this much is sealed.")
+    trigger_seconds: float = Field(
+        2.0, gt=0, description="Start when the oldest sealed segment has waited this long."
+    )
+
+
 class Settings(Section):
     """Everything Neve can be told."""
 
@@ -240,6 +255,8 @@ class Settings(Section):
     spark: SparkSettings = Field(default_factory=SparkSettings)
     receive: ReceiveSettings = Field(default_factory=ReceiveSettings)
     buffer: BufferSettings = Field(default_factory=BufferSettings)
+    telemetry: TelemetrySettings = Field(default_factory=TelemetrySettings)
+    consolidate: ConsolidateSettings = Field(default_factory=ConsolidateSettings)
 
     @field_validator("catalogs")
     @classmethod

@@ -20,6 +20,7 @@ from neve.lake.staging import Change, StagedSnapshot, StagingTable
 from neve.publish.ranges import (
     BATCH_ID,
     RANGES,
+    Marks,
     Ranges,
     decode_ranges,
     encode_ranges,
@@ -79,6 +80,9 @@ class Publisher:
     """Stages and publishes batches of one table."""
 
     table: StagingTable
+    # The streams that exist now. Asked after each look at the table and never before: a stream that
+    # a mark or a staging names, and that is then not there, was consumed and dropped for good.
+    streams: Callable[[], Iterable[str]]
     retry: Retry = field(default_factory=Retry)
     counters: Counters = field(default_factory=Counters)
 
@@ -113,18 +117,20 @@ class Publisher:
         failpoints.reach("publish.staged")
         return staged
 
-    def waiting(self, alive: Iterable[str]) -> StagedSnapshot | None:
+    def waiting(self) -> StagedSnapshot | None:
         """Return the staged snapshot to publish next, discarding those that lost.
 
         A staging of a stream that is gone was consumed by another worker, since only consumed
         streams are dropped; its mark may be gone with it.
         """
         self._refresh()
-        streams = set(alive)
+        found = self.table.staged(STAGED_PREFIX)
+        marks = read_marks(self.table.properties)
+        streams = set(self.streams()) if found else set()
         winner = None
-        for staged in self.table.staged(STAGED_PREFIX):
+        for staged in found:
             ranges = decode_ranges(staged.summary)
-            fits = follows(ranges, read_marks(self.table.properties)) and streams >= set(ranges)
+            fits = follows(ranges, marks) and streams >= set(ranges)
             if winner is None and fits:
                 winner = staged
             else:
@@ -141,10 +147,9 @@ class Publisher:
 
         self._insist(attempt, lambda: None)
 
-    def publish(self, staged: StagedSnapshot, alive: Iterable[str]) -> Outcome:
+    def publish(self, staged: StagedSnapshot) -> Outcome:
         """Move `main` to a staged snapshot and the marks with it, in one swap."""
         ranges = decode_ranges(staged.summary)
-        streams = set(alive) | set(ranges)
         current = staged
 
         def attempt() -> Outcome:
@@ -161,7 +166,7 @@ class Publisher:
                     base_main=current.parent_id,
                     to_main=current.snapshot_id,
                     set_properties=write_marks(ranges),
-                    remove_properties=tuple(without_streams(marks, streams)),
+                    remove_properties=self._forgotten(marks, ranges),
                     drop_refs=(current.ref,),
                 )
             )
@@ -174,10 +179,9 @@ class Publisher:
         failpoints.reach("publish.published")
         return outcome
 
-    def hold(self, staged: StagedSnapshot, alive: Iterable[str]) -> Outcome:
+    def hold(self, staged: StagedSnapshot) -> Outcome:
         """Move a blocked batch to a branch of its own and let the marks go on without it."""
         ranges = decode_ranges(staged.summary)
-        streams = set(alive) | set(ranges)
         branch = HELD_PREFIX + staged.ref.removeprefix(STAGED_PREFIX)
 
         def attempt() -> Outcome:
@@ -189,7 +193,7 @@ class Publisher:
                 Change(
                     base_main=self.table.main_id,
                     set_properties=write_marks(ranges),
-                    remove_properties=tuple(without_streams(marks, streams)),
+                    remove_properties=self._forgotten(marks, ranges),
                     branches={branch: staged.snapshot_id},
                     drop_refs=(staged.ref,),
                     summary={"neve.held": branch, BATCH_ID: staged.summary.get(BATCH_ID, "")},
@@ -227,6 +231,11 @@ class Publisher:
             return Outcome.PUBLISHED if self.table.on_main(current.snapshot_id) else None
 
         return self._insist(attempt, settled)
+
+    def _forgotten(self, marks: Marks, ranges: Ranges) -> tuple[str, ...]:
+        """Name the marks of streams that are gone, to be removed in the same swap."""
+        stale = set(marks) - set(ranges)
+        return tuple(without_streams(stale, self.streams())) if stale else ()
 
     def _restage(self, staged: StagedSnapshot) -> StagedSnapshot:
         """Stage the same files on the `main` of now; the older staging goes once this one is."""

@@ -62,6 +62,6 @@ def is_consumed(ranges: Ranges, marks: Marks) -> bool:
     return any(one.first <= marks.get(stream, 0) for stream, one in ranges.items())
 
 
-def without_streams(marks: Marks, alive: Iterable[str]) -> list[str]:
+def without_streams(marked: Iterable[str], alive: Iterable[str]) -> list[str]:
     """Return the properties of marks whose stream is gone: consumed, retired and dropped."""
-    return [f"{MARK_PREFIX}{stream}" for stream in sorted(set(marks) - set(alive))]
+    return [f"{MARK_PREFIX}{stream}" for stream in sorted(set(marked) - set(alive))]

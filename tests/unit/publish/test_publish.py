@@ -23,11 +23,12 @@ class Lab:
         catalog = lake.catalog()
         catalog.create_namespace_if_not_exists("otel")
         self.schema = pa.schema([("id", pa.int64())])
+        self.streams = {STREAM}
         catalog.create_table("otel.logs", self.schema)
 
     def publisher(self):
         table = self.lake.catalog().load_table("otel.logs")
-        return Publisher(StagingTable(self.lake.profile, table), QUICK)
+        return Publisher(StagingTable(self.lake.profile, table), lambda: self.streams, QUICK)
 
     def files(self, *ids):
         from pyiceberg.io.pyarrow import _dataframe_to_data_files
@@ -54,12 +55,12 @@ class Lab:
     def run(self, batch, ids, first, last):
         """What a worker does from its start: finish what is staged, then its own batch."""
         publisher = self.publisher()
-        while staged := publisher.waiting([STREAM]):
-            publisher.publish(staged, [STREAM])
+        while staged := publisher.waiting():
+            publisher.publish(staged)
         if publisher.marks().get(STREAM, 0) >= last:
             return Outcome.SUPERSEDED
         staged = publisher.stage(batch, self.files(*ids), {STREAM: Range(first, last)})
-        return publisher.publish(staged, [STREAM]) if staged else Outcome.SUPERSEDED
+        return publisher.publish(staged) if staged else Outcome.SUPERSEDED
 
 
 @pytest.fixture
@@ -73,7 +74,7 @@ def test_staged_rows_are_invisible_until_published_and_marks_move_with_them(lab)
     staged = publisher.stage("b1", lab.files(1, 2), {STREAM: Range(1, 3)})
     assert lab.rows() == []
     assert publisher.marks() == {}
-    assert publisher.publish(staged, [STREAM]) is Outcome.PUBLISHED
+    assert publisher.publish(staged) is Outcome.PUBLISHED
     assert lab.rows() == [1, 2]
     assert publisher.marks() == {STREAM: 3}
     assert publisher.table.staged(STAGED_PREFIX) == []
@@ -100,7 +101,7 @@ def test_a_worker_cut_anywhere_leaves_exactly_one_copy(lab, point, other_writer)
             if other_writer:
                 lab.append_by_another(99)
                 expected = [1, 2, 99]
-            publisher.publish(staged, [STREAM])
+            publisher.publish(staged)
     except failpoints.PowerCut:
         pass
     lab.expire_everything()
@@ -116,7 +117,7 @@ def test_main_that_moved_is_staged_upon_again(lab):
     publisher = lab.publisher()
     staged = publisher.stage("b1", lab.files(1), {STREAM: Range(1, 1)})
     lab.append_by_another(2)
-    assert publisher.publish(staged, [STREAM]) is Outcome.PUBLISHED
+    assert publisher.publish(staged) is Outcome.PUBLISHED
     assert publisher.counters.restaged == 1
     assert lab.rows() == [1, 2]
     lab.expire_everything()
@@ -128,9 +129,9 @@ def test_of_two_workers_on_the_same_segments_one_wins(lab):
     one = first.stage("b1", lab.files(1), {STREAM: Range(1, 2)})
     two = second.stage("b2", lab.files(1), {STREAM: Range(1, 2)})
     assert two is not None
-    assert first.waiting([STREAM]).ref == one.ref
-    assert first.publish(one, [STREAM]) is Outcome.PUBLISHED
-    assert second.publish(two, [STREAM]) is Outcome.SUPERSEDED
+    assert first.waiting().ref == one.ref
+    assert first.publish(one) is Outcome.PUBLISHED
+    assert second.publish(two) is Outcome.SUPERSEDED
     assert lab.rows() == [1]
 
 
@@ -138,31 +139,33 @@ def test_a_longer_range_that_begins_where_another_did_loses_too(lab):
     first, second = lab.publisher(), lab.publisher()
     one = first.stage("b1", lab.files(1), {STREAM: Range(1, 2)})
     two = second.stage("b2", lab.files(1, 2), {STREAM: Range(1, 5)})
-    first.publish(one, [STREAM])
-    assert second.publish(two, [STREAM]) is Outcome.SUPERSEDED
+    first.publish(one)
+    assert second.publish(two) is Outcome.SUPERSEDED
     assert lab.rows() == [1]
 
 
 def test_a_staging_of_a_stream_that_is_gone_is_discarded(lab):
     publisher = lab.publisher()
     publisher.stage("b1", lab.files(1), {STREAM: Range(1, 1)})
-    assert publisher.waiting(["logs/other"]) is None
+    lab.streams = {"logs/other"}
+    assert publisher.waiting() is None
     assert publisher.table.staged(STAGED_PREFIX) == []
     assert lab.rows() == []
 
 
 def test_marks_of_streams_that_are_gone_are_removed_with_the_next_publish(lab):
     lab.run("b1", [1], 1, 4)
+    lab.streams = {"logs/b"}
     publisher = lab.publisher()
     staged = publisher.stage("b2", lab.files(2), {"logs/b": Range(1, 1)})
-    publisher.publish(staged, ["logs/b"])
+    publisher.publish(staged)
     assert publisher.marks() == {"logs/b": 1}
 
 
 def test_a_blocked_batch_is_held_and_the_stream_goes_on(lab):
     publisher = lab.publisher()
     bad = publisher.stage("bad", lab.files(666), {STREAM: Range(1, 1)})
-    assert publisher.hold(bad, [STREAM]) is Outcome.HELD
+    assert publisher.hold(bad) is Outcome.HELD
     assert lab.rows() == []
     assert publisher.marks() == {STREAM: 1}
     assert lab.run("good", [1], 2, 2) is Outcome.PUBLISHED
@@ -206,6 +209,6 @@ def test_lost_answers_and_conflicts_leave_one_copy(lab, faults, calm):
     publisher.table.table.catalog = Lossy(lab.lake.catalog(), ["pass"] * calm + faults * 2)
     staged = publisher.stage("b1", lab.files(1), {STREAM: Range(1, 1)})
     lab.append_by_another(2)
-    assert publisher.publish(staged, [STREAM]) is Outcome.PUBLISHED
+    assert publisher.publish(staged) is Outcome.PUBLISHED
     assert lab.rows() == [1, 2]
     assert publisher.marks() == {STREAM: 1}

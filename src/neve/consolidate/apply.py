@@ -1,0 +1,296 @@
+"""Run consolidation: finish what was staged, then batch after batch, until nothing waits.
+
+Delivery: exactly once for each table, whatever is killed and however many workers run. A table's
+marks say what it has consumed; everything else here can be done again.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from neve import failpoints
+from neve.buffer.apply import is_object_location, open_store
+from neve.buffer.reader import BufferReader
+from neve.consolidate.duplicates import Identity, find_duplicates
+from neve.consolidate.plan import Batch, plan_batch, plan_tasks
+from neve.consolidate.spec import ConsolidateSpec
+from neve.consolidate.task import Job, Target
+from neve.errors import ConfigError, NeveError
+from neve.lake.create import TableSpec, ensure_table
+from neve.lake.staging import StagedSnapshot, StagingTable
+from neve.publish.apply import Outcome, Publisher
+from neve.publish.ranges import Marks, Ranges
+from neve.signals import Signal
+from neve.telemetry.schemas import SCHEMAS, TABLES_OF
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile
+
+    from neve.lake import Lake
+
+logger = logging.getLogger(__name__)
+
+NANOS = 1_000_000_000
+TABLE_PROPERTIES: Mapping[str, str] = {
+    "write.parquet.compression-codec": "zstd",
+    # A table that is committed to every few seconds stays small.
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+    "commit.manifest-merge.enabled": "true",
+}
+BLOOM_PROPERTY = "write.parquet.bloom-filter-enabled.column.trace_id"
+
+Runner = Callable[[Job], Iterable[Mapping[str, Any]]]
+
+
+@dataclass(frozen=True)
+class TableResult:
+    """What one batch did to one table."""
+
+    batch_id: str
+    table: str
+    outcome: str
+    rows: int
+    files: int
+    bytes: int
+    seconds: float
+    error: str | None = None
+
+
+@dataclass
+class Report:
+    """What a run did."""
+
+    results: list[TableResult] = field(default_factory=list)
+    dead_letters: int = 0
+    duplicate_requests: int = 0
+    retired_segments: int = 0
+
+    @property
+    def rows(self) -> int:
+        return sum(one.rows for one in self.results if one.outcome == Outcome.PUBLISHED.value)
+
+    @property
+    def failed(self) -> bool:
+        return any(one.error or one.outcome == Outcome.HELD.value for one in self.results)
+
+
+class Consolidator:
+    """One worker. Several may run; each batch is won by one of them."""
+
+    def __init__(self, lake: Lake, spec: ConsolidateSpec, runner: Runner) -> None:
+        self.lake = lake
+        self.spec = spec
+        self.runner = runner
+        self.store = open_store(spec.buffer)
+        self.reader = BufferReader(self.store, dedup_seconds=spec.buffer.dedup_seconds)
+        lake.profile.require_catalog("consolidation")
+        _require_shared_buffer(lake, spec)
+
+    def run_once(self) -> Report:
+        """Consume everything that is sealed now. Safe to kill anywhere, and to run again."""
+        report = Report()
+        self.reader.close_abandoned()
+        for signal in Signal:
+            if self.reader.streams(signal.value):
+                self._consolidate(signal, report)
+        return report
+
+    def _consolidate(self, signal: Signal, report: Report) -> None:
+        publishers = {name: self._publisher(signal, name) for name in TABLES_OF[signal]}
+        for name, publisher in publishers.items():
+            self._finish_staged(name, publisher, report)
+        while True:
+            marks = {name: publisher.marks() for name, publisher in publishers.items()}
+            waiting = {
+                one.stream: self.reader.segments(one.stream)
+                for one in self.reader.streams(signal.value)
+            }
+            batch = plan_batch(waiting, marks, self.spec.batch_bytes)
+            if not batch.segments:
+                self._retire({stream: s[-1].number for stream, s in waiting.items() if s}, report)
+                break
+            if not self._run_batch(signal, batch, marks, publishers, report):
+                break
+        for stream in self.reader.streams(signal.value):
+            if stream.closed and not stream.segments:
+                self.reader.drop(stream.stream)
+
+    def _publisher(self, signal: Signal, name: str) -> Publisher:
+        schema = SCHEMAS[name]
+        bloom = {BLOOM_PROPERTY: "true"} if "trace_id" in schema.names else {}
+        table = ensure_table(
+            self.lake.profile,
+            self.lake.catalog(),
+            TableSpec(
+                (*self.spec.namespace.split("."), name),
+                schema,
+                partition_by_day="timestamp",
+                sort_by=("service_name", "timestamp"),
+                properties={**TABLE_PROPERTIES, **bloom},
+            ),
+        )
+
+        def streams() -> list[str]:
+            return [one.stream for one in self.reader.streams(signal.value)]
+
+        return Publisher(StagingTable(self.lake.profile, table), streams)
+
+    def _finish_staged(self, name: str, publisher: Publisher, report: Report) -> None:
+        """Publish what a worker before us staged and did not live to publish."""
+        while staged := publisher.waiting():
+            self._publish(name, publisher, staged, report, time.monotonic())
+
+    def _run_batch(
+        self,
+        signal: Signal,
+        batch: Batch,
+        marks: Mapping[str, Marks],
+        publishers: Mapping[str, Publisher],
+        report: Report,
+    ) -> bool:
+        """Do one batch; True when every table is past it, so that its segments can go."""
+        started = time.monotonic()
+        batch_id = uuid.uuid4().hex[:16]
+        job = self._job(signal, batch, marks, publishers, report)
+        files: dict[str, list[DataFile]] = {name: [] for name in publishers}
+        for row in self.runner(job):
+            if row.get("data_file"):
+                # Written by our own tasks a moment ago.
+                files[row["table"]].append(pickle.loads(row["data_file"]))  # noqa: S301
+            report.dead_letters += row.get("dead_letters") or 0
+        failpoints.reach("consolidate.decoded")
+        complete = True
+        for name, publisher in publishers.items():
+            if not files[name]:
+                continue
+            ranges = batch.ranges[name]
+            complete &= self._stage_and_publish(
+                name, publisher, batch_id, files[name], ranges, report, started
+            )
+        if complete:
+            failpoints.reach("consolidate.published")
+            self._retire(batch.last, report)
+        return complete
+
+    def _job(
+        self,
+        signal: Signal,
+        batch: Batch,
+        marks: Mapping[str, Marks],
+        publishers: Mapping[str, Publisher],
+        report: Report,
+    ) -> Job:
+        identities = self._identities(signal)
+        window = int(self.spec.buffer.dedup_seconds * NANOS)
+        targets = []
+        for name, publisher in publishers.items():
+            table = publisher.table.table
+            dropped = find_duplicates(identities, marks[name], batch.ranges[name], window)
+            targets.append(
+                Target(
+                    name,
+                    table.metadata.model_dump_json(),
+                    dict(table.io.properties),
+                    batch.ranges[name],
+                    dropped,
+                )
+            )
+        report.duplicate_requests += max((len(one.duplicates) for one in targets), default=0)
+        tasks = tuple(plan_tasks(batch.segments, self.spec.task_bytes))
+        return Job(signal, self.spec.buffer, tuple(targets), tasks, self.spec.flush_bytes)
+
+    def _identities(self, signal: Signal) -> list[Identity]:
+        if self.spec.buffer.dedup_seconds <= 0:
+            return []
+        return [
+            Identity(entry.received_unix_nano, stream, segment, position, entry.key)
+            for stream, segment, position, entry in self.reader.identities(signal.value)
+        ]
+
+    def _stage_and_publish(
+        self,
+        name: str,
+        publisher: Publisher,
+        batch_id: str,
+        files: Sequence[DataFile],
+        ranges: Ranges,
+        report: Report,
+        started: float,
+    ) -> bool:
+        try:
+            staged = publisher.stage(batch_id, files, ranges)
+            if staged is not None:
+                self._publish(name, publisher, staged, report, started)
+        except NeveError as error:
+            logger.warning("%s: %s", name, error)
+            report.results.append(
+                TableResult(
+                    batch_id,
+                    name,
+                    "failed",
+                    sum(file.record_count for file in files),
+                    len(files),
+                    sum(file.file_size_in_bytes for file in files),
+                    time.monotonic() - started,
+                    str(error),
+                )
+            )
+            return False
+        return True
+
+    def _publish(
+        self,
+        name: str,
+        publisher: Publisher,
+        staged: StagedSnapshot,
+        report: Report,
+        started: float,
+    ) -> None:
+        outcome = publisher.publish(staged)
+        summary = staged.summary
+        report.results.append(
+            TableResult(
+                summary.get("neve.batch-id", ""),
+                name,
+                outcome.value,
+                int(summary.get("added-records", 0)),
+                int(summary.get("added-data-files", 0)),
+                int(summary.get("added-files-size", 0)),
+                time.monotonic() - started,
+            )
+        )
+
+    def _retire(self, last: Mapping[str, int], report: Report) -> None:
+        for stream, through in last.items():
+            before = self.reader.segments(stream)
+            self.reader.retire(stream, through)
+            report.retired_segments += sum(one.number <= through for one in before)
+        failpoints.reach("consolidate.retired")
+
+
+def spark_runner(lake: Lake) -> Runner:
+    """Return a runner whose tasks run on the lake's Spark."""
+
+    def run(job: Job) -> Iterable[Mapping[str, Any]]:
+        from neve.consolidate.spark import run_job
+
+        return run_job(lake.spark, job)
+
+    return run
+
+
+def _require_shared_buffer(lake: Lake, spec: ConsolidateSpec) -> None:
+    master = lake.settings.spark.master
+    if not master.startswith("local") and not is_object_location(spec.buffer.location):
+        raise ConfigError(
+            f"buffer.location {spec.buffer.location} is a local path, which the executors of "
+            f"{master} cannot read",
+            hint="put the buffer into an object store: s3://bucket/prefix",
+        )

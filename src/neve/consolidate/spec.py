@@ -1,0 +1,36 @@
+"""What is consolidated, when, and in which portions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from neve.buffer.spec import BufferSpec, buffer_spec
+from neve.config import Settings
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class ConsolidateSpec:
+    """A consolidation worker."""
+
+    buffer: BufferSpec
+    namespace: str = "otel"
+    trigger_bytes: int = 64 * MIB
+    trigger_seconds: float = 2.0
+    # Stored bytes of segments for one task: enough for a file of a good size.
+    task_bytes: int = 64 * MIB
+    # Stored bytes for one commit of each table: bounds what a kill makes us do again.
+    batch_bytes: int = 1024 * MIB
+    # Arrow bytes that a task gathers before it sorts and writes them: bounds its memory.
+    flush_bytes: int = 512 * MIB
+
+
+def consolidate_spec(settings: Settings) -> ConsolidateSpec:
+    """Return the worker that a configuration asks for."""
+    return ConsolidateSpec(
+        buffer=buffer_spec(settings),
+        namespace=settings.telemetry.namespace,
+        trigger_bytes=settings.consolidate.trigger_bytes,
+        trigger_seconds=settings.consolidate.trigger_seconds,
+    )
