@@ -155,7 +155,7 @@ def _scattered(texts: Texts, column: Column) -> Texts:
 
 
 def _mask(column: Column) -> Mask:
-    return pc.fill_null(column, fill_value=False).to_numpy(zero_copy_only=False)
+    return column.fill_null(pa.scalar(value=False)).to_numpy(zero_copy_only=False)
 
 
 _TEXTS: Mapping[str, Callable[[Column, Tally], Texts]] = MappingProxyType(
