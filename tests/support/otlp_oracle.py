@@ -99,28 +99,31 @@ class _Request:
         elif kind == "bytes_value":
             text = base64.b64encode(value.bytes_value).decode()
         else:
-            text = json.dumps(self.plain(value), ensure_ascii=False, separators=(",", ":"))
+            text = self.json(value)
         return text, KIND_WORDS[kind]
 
-    def plain(self, value):
+    def json(self, value):
         kind = value.WhichOneof("value")
-        if kind not in KIND_WORDS:
-            return None
         if kind == "array_value":
-            return [self.plain(member) for member in value.array_value.values]
+            return "[" + ",".join(self.json(member) for member in value.array_value.values) + "]"
         if kind == "kvlist_value":
-            plain = {}
+            members = {}
             for pair in value.kvlist_value.values:
-                if pair.key in plain:
+                if pair.key in members:
                     self.rows.duplicate_keys += 1
-                    del plain[pair.key]
-                plain[pair.key] = self.plain(pair.value)
-            return plain
-        if kind == "bytes_value":
-            return base64.b64encode(value.bytes_value).decode()
-        if kind == "double_value" and not math.isfinite(value.double_value):
-            return double_text(value.double_value)
-        return getattr(value, kind)
+                    del members[pair.key]
+                members[pair.key] = self.json(pair.value)
+            return "{" + ",".join(f"{quoted(k)}:{text}" for k, text in members.items()) + "}"
+        text, word = self.text(value)
+        if word is None:
+            return "null"
+        if word in ("string", "bytes"):
+            return quoted(text)
+        if word == "double" and not math.isfinite(value.double_value):
+            return quoted(text)
+        if word == "double" and text.lstrip("-").isdigit():
+            return text + ".0"
+        return text
 
     def time(self, name, nanos):
         if nanos >= YEAR_2262:
@@ -167,6 +170,10 @@ class _Request:
             "scope_dropped_attributes_count": scope.dropped_attributes_count,
             "scope_schema_url": message.schema_url,
         }
+
+
+def quoted(text):
+    return json.dumps(text, ensure_ascii=False)
 
 
 def double_text(double):

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from neve.telemetry.attributes import Tally, attribute_columns
+from neve.telemetry.attributes import attribute_columns
 from neve.telemetry.columns import long_column
+from neve.telemetry.equal_keys import Tally
 from neve.telemetry.repeat import repeat
 from neve.telemetry.schemas import ENTITY_REF, TIMESTAMP
 

@@ -136,7 +136,9 @@ def _shifted(decoded: Decoded, by: int) -> Decoded:
 def _joined(signal: Signal, parts: list[Decoded]) -> Decoded:
     return Decoded(
         {
-            name: pa.concat_tables([SCHEMAS[name].empty_table(), *(p.tables[name] for p in parts)])
+            name: pa.concat_tables(
+                [part.tables[name] for part in parts] or [SCHEMAS[name].empty_table()]
+            )
             for name in TABLES_OF[signal]
         },
         [letter for part in parts for letter in part.dead_letters],

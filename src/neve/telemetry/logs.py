@@ -23,8 +23,7 @@ def log_rows(context: Context) -> list[Rows]:
     columns = context.columns()
     time = faults.time("time_unix_nano", log.field("time_unix_nano"))
     observed = faults.time("observed_time_unix_nano", log.field("observed_time_unix_nano"))
-    body = decode_values(log.field("body"))
-    context.tally.duplicate_keys += body.duplicate_keys
+    body = decode_values(log.field("body"), context.tally)
     columns |= {
         "timestamp": timestamps(time, observed, columns["received_at"]),
         **attribute_columns("attributes", log.field("attributes"), context.tally),

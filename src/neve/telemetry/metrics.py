@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from neve.telemetry.arrays import Column, Lists, Messages
-    from neve.telemetry.attributes import Tally
     from neve.telemetry.context import Context
+    from neve.telemetry.equal_keys import Tally
 
 KINDS = ("gauge", "sum", "histogram", "exponential_histogram", "summary")
 

@@ -16,8 +16,8 @@ from neve.telemetry.schemas import EVENT, LINK, TRACES
 
 if TYPE_CHECKING:
     from neve.telemetry.arrays import Lists
-    from neve.telemetry.attributes import Tally
     from neve.telemetry.context import Context
+    from neve.telemetry.equal_keys import Tally
 
 _KINDS = Words(Span.SpanKind.DESCRIPTOR, "SPAN_KIND_")
 _STATUS_CODES = Words(Status.StatusCode.DESCRIPTOR, "STATUS_CODE_")

@@ -1,7 +1,7 @@
 """Protobuf wire format to nested Arrow arrays, with ptars.
 
 ptars reads as protobuf's own parsers do, but for two things. It cannot take a recursive message,
-so the members of arrays and of maps inside attribute values stay bytes (`nested.py` decodes those).
+so the members of arrays and maps inside attribute values stay bytes (`values.py` reads them next).
 And where a sender sets two members of one `oneof` it keeps both, though the last alone counts;
 `only_one_of` notices, and `rewrite` makes the request unambiguous.
 """
@@ -16,10 +16,11 @@ from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.message import DecodeError
 from ptars import HandlerPool
 
+from neve.signals import Signal
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from neve.signals import Signal
     from neve.telemetry.arrays import Column, Integers, Lists, Messages
 
 # Their `values` are messages that lead back to AnyValue; as bytes they have the same wire type.
@@ -36,15 +37,22 @@ def read(signal: Signal, requests: Column) -> Lists:
     Raises:
         UnreadableError: at least one request is no request of this signal.
     """
+    return read_messages(signal.request.DESCRIPTOR.full_name, requests).field(0)
+
+
+def read_messages(name: str, wire: Column) -> Messages:
+    """Messages of the type with this full name.
+
+    Raises:
+        UnreadableError: at least one is no such message.
+    """
     try:
-        batch = _handler(signal)[1].array_to_record_batch(requests)
+        return _handler(name).array_to_record_batch(wire).to_struct_array()
     except BaseException as error:
         # On a length near 2^64 ptars panics, and a panic is a BaseException without a public name.
         if isinstance(error, ValueError) or type(error).__name__ == "PanicException":
             raise UnreadableError from error
         raise
-    resources: Lists = batch.column(0)
-    return resources
 
 
 def rewrite(signal: Signal, request: bytes) -> bytes | None:
@@ -77,10 +85,18 @@ def only_one_of(message: Messages, members: Sequence[str]) -> Integers:
 
 
 @cache
-def _handler(signal: Signal) -> tuple[HandlerPool, Any]:
-    """A reader of this signal's requests, and the pool it lives in."""
+def _handler(name: str) -> Any:
+    pool, handlers = _handlers()
+    return handlers.get_for_message(pool.FindMessageTypeByName(name))
+
+
+@cache
+def _handlers() -> tuple[descriptor_pool.DescriptorPool, HandlerPool]:
+    """The messages of all signals, without the recursion."""
     files: dict[str, descriptor_pb2.FileDescriptorProto] = {}
-    _collect(signal.request.DESCRIPTOR.file, files)
+    services = [signal.request.DESCRIPTOR.file for signal in Signal]
+    for service in services:
+        _collect(service, files)
     for file in files.values():
         for message in file.message_type:
             if message.name in RECURSIVE:
@@ -90,9 +106,7 @@ def _handler(signal: Signal) -> tuple[HandlerPool, Any]:
     pool = descriptor_pool.DescriptorPool()
     for file in files.values():
         pool.Add(file)
-    descriptor = pool.FindMessageTypeByName(signal.request.DESCRIPTOR.full_name)
-    handlers = HandlerPool([descriptor.file])
-    return handlers, handlers.get_for_message(descriptor)
+    return pool, HandlerPool([pool.FindFileByName(service.name) for service in services])
 
 
 def _collect(file: Any, files: dict[str, descriptor_pb2.FileDescriptorProto]) -> None:

@@ -153,6 +153,14 @@ def test_arrays_and_maps_are_compact_json():
     assert attribute(request) == ('{"a":1}', "map")
 
 
+def test_values_nest_as_deep_as_the_door_lets_them():
+    levels = 47
+    value = wrapped(b"", *[1, 5] * levels)
+    request = wrapped(value, 5, 2, 2, 1)
+    parse(Signal.LOGS, request, json=False)
+    assert row(Signal.LOGS, request)["body"] == "[" * levels + "null" + "]" * levels
+
+
 def test_types_are_null_when_all_values_are_strings():
     request, log = a_log()
     log.attributes.add(key="s").value.string_value = "1"
