@@ -6,7 +6,7 @@ import re
 import typing
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
@@ -51,7 +51,8 @@ def secrets(settings: Settings) -> frozenset[str]:
         if isinstance(value, SecretStr):
             found.add(value.get_secret_value())
         elif isinstance(value, str) and "://" in value:
-            found.add(urlsplit(value).password or "")
+            password = urlsplit(value).password or ""
+            found |= {password, unquote(password)}
         elif _masked(key, value) == HIDDEN:
             found.add(str(value))
     return frozenset(secret for secret in found if secret)
