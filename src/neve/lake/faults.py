@@ -49,7 +49,7 @@ def explained(profile: CatalogProfile) -> Iterator[None]:
         raise StorageError(
             f"catalog {profile.name}: {error.filename or profile.warehouse}: "
             f"{error.strerror or _one_line(error)}",
-            hint="check catalog.uri, catalog.warehouse, and the permissions there",
+            hint="check catalog.uri, catalog.warehouse, the storage section and the permissions",
         ) from error
 
 
