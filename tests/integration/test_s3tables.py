@@ -82,8 +82,10 @@ def test_strangers_are_refused(send):
         ("POST", "namespaces/one/tables", '{"name": "two", "stage-create": true}'),
     ],
 )
-def test_what_s3_tables_lacks_is_refused(send, method, path, body):
+def test_what_s3_tables_lacks_is_refused(send, s3tables_gate, method, path, body):
     assert send(method, path, body) == 400
+    # By the gate, that is: the catalog behind it may have reasons of its own.
+    assert s3tables_gate.refused[-1].startswith(f"{method} /v1/{s3tables_gate.prefix}/{path}: ")
 
 
 def test_both_engines_are_told_what_is_missing(s3tables_lake):
