@@ -75,7 +75,7 @@ def running_proxy(
     """Run a proxy on a free loopback port; the first gate is the outermost."""
     answer: Forward = partial(_send, upstream_port)
     for gate in reversed(gates):
-        answer = partial(gate, forward=answer)
+        answer = _behind(gate, answer)
     server = _Server(("127.0.0.1", 0), _handler(answer))
     if tls:
         server.socket = tls.wrap_socket(server.socket, server_side=True)
@@ -87,6 +87,10 @@ def running_proxy(
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def _behind(gate: Gate, forward: Forward) -> Forward:
+    return lambda request: gate(request, forward)
 
 
 class _Server(ThreadingHTTPServer):

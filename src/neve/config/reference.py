@@ -6,7 +6,7 @@ import re
 import typing
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
@@ -55,7 +55,8 @@ def secrets(settings: Settings) -> frozenset[str]:
             if isinstance(item, SecretStr):
                 found.add(item.get_secret_value())
         if isinstance(value, str) and "://" in value:
-            found.add(urlsplit(value).password or "")
+            password = urlsplit(value).password or ""
+            found |= {password, unquote(password)}
         elif _masked(key, value) == HIDDEN:
             found.add(str(value))
     return frozenset(secret for secret in found if secret)

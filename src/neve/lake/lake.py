@@ -99,10 +99,10 @@ class Lake:
     def close(self) -> None:
         """Close what this lake opened; Spark stops when no other lake of the process uses it."""
         if self._session is not None:
-            from neve.lake.session import SPARK
+            from neve.lake.session import end_session
 
-            self._session = None
-            SPARK.release()
+            session, self._session = self._session, None
+            end_session(session)
         for catalog in self._catalogs.values():
             catalog.close()
         self._catalogs.clear()

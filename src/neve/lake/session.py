@@ -73,6 +73,13 @@ def new_session(
     return session
 
 
+def end_session(session: SparkSession) -> None:
+    """Close a session's catalogs; Spark stops when nobody else uses it."""
+    if jvm.is_running(session.sparkContext):
+        jvm.close_catalogs(session)
+    SPARK.release()
+
+
 def is_local(master: str) -> bool:
     return master.startswith("local")
 
