@@ -3,6 +3,7 @@
 from neve.config.cache import cache_directory
 from neve.config.load import Loaded, load
 from neve.config.settings import (
+    AuditSettings,
     BufferSettings,
     CatalogSettings,
     NamedCatalogSettings,
@@ -13,6 +14,7 @@ from neve.config.settings import (
 )
 
 __all__ = [
+    "AuditSettings",
     "BufferSettings",
     "CatalogSettings",
     "Loaded",

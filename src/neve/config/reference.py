@@ -33,6 +33,7 @@ _EXAMPLES = {
     ("storage", "access_key_id"): "${AWS_ACCESS_KEY_ID}",
     ("storage", "secret_access_key"): "${AWS_SECRET_ACCESS_KEY}",
     ("spark", "conf"): "{spark.driver.memory: 2g}",
+    ("audits",): ("{otel.logs: [{name: has_service, check: not_null, column: service_name}]}"),
     ("receive", "tokens"): '["${OTLP_TOKEN}"]',
     ("receive", "tls"): "{cert: server.pem, key: server.key}",
     ("receive", "cors_origins"): '["https://app.example.com"]',
@@ -87,7 +88,7 @@ def reference_page() -> str:
     lines = []
     for name, info in Settings.model_fields.items():
         section = _section(info)
-        entry = None if section else typing.get_args(info.annotation)[-1:]
+        entry = None if section else _entry(info.annotation)
         lines += [
             f"### `{name}`",
             "",
@@ -96,8 +97,8 @@ def reference_page() -> str:
         ]
         if section:
             lines += _rows(section)
-        elif entry and isinstance(entry[0], type) and issubclass(entry[0], BaseModel):
-            lines += _rows(entry[0])
+        elif entry:
+            lines += _rows(entry)
         else:
             lines += [f"Default: `{info.default}`.", ""]
     return "\n".join(lines)
@@ -106,7 +107,7 @@ def reference_page() -> str:
 def _rows(section: type[BaseModel]) -> list[str]:
     rows = ["| key | type | default | meaning |", "|---|---|---|---|"]
     for key, info in section.model_fields.items():
-        default = info.get_default(call_default_factory=True, validated_data={})
+        default = _default(info)
         shown = "" if default is None else f"`{_yaml(default)}`"
         rows.append(f"| `{key}` | {_type(info)} | {shown} | {info.description} |")
     return [*rows, ""]
@@ -157,6 +158,15 @@ def _masked(key: KeyPath, value: Any) -> Any:
     return _LOGIN.sub(rf"\g<user>:{HIDDEN}", value) if isinstance(value, str) else value
 
 
+def _entry(annotation: Any) -> type[BaseModel] | None:
+    """Return what a mapping maps to, or lists, if that is a section."""
+    while arguments := [one for one in typing.get_args(annotation) if one is not Ellipsis]:
+        annotation = arguments[-1]
+    return (
+        annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+    )
+
+
 def _section(info: FieldInfo) -> type[BaseModel] | None:
     kind = info.annotation
     return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
@@ -165,7 +175,13 @@ def _section(info: FieldInfo) -> type[BaseModel] | None:
 def _example(key: KeyPath, info: FieldInfo) -> str:
     if key in _EXAMPLES:
         return _EXAMPLES[key]
-    return _yaml(info.get_default(call_default_factory=True, validated_data={}))
+    return _yaml(_default(info))
+
+
+def _default(info: FieldInfo) -> Any:
+    if info.is_required():
+        return None
+    return info.get_default(call_default_factory=True, validated_data={})
 
 
 def _yaml(value: Any) -> str:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from neve import failpoints
 from neve.buffer.apply import is_object_location, open_store
 from neve.buffer.reader import BufferReader
+from neve.config import Settings
 from neve.consolidate.duplicates import Identity, find_duplicates
 from neve.consolidate.plan import Batch, plan_batch, plan_tasks
 from neve.consolidate.spec import ConsolidateSpec
@@ -25,6 +26,7 @@ from neve.errors import ConfigError, NeveError
 from neve.lake.create import TableSpec, ensure_table
 from neve.lake.staging import StagedSnapshot, StagingTable
 from neve.publish.apply import Outcome, Publisher
+from neve.publish.gate import Gate
 from neve.publish.ranges import Marks, Ranges
 from neve.signals import Signal
 from neve.telemetry.schemas import SCHEMAS, TABLES_OF
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
 
     from neve.lake import Lake
+    from neve.publish.audits import AuditResult
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +71,8 @@ class Report:
     """What a run did."""
 
     results: list[TableResult] = field(default_factory=list)
+    audits: list[tuple[str, AuditResult]] = field(default_factory=list)
+    set_aside: int = 0
     dead_letters: int = 0
     duplicate_requests: int = 0
     retired_segments: int = 0
@@ -92,6 +97,7 @@ class Consolidator:
         self.reader = BufferReader(self.store, dedup_seconds=spec.buffer.dedup_seconds)
         lake.profile.require_catalog("consolidation")
         _require_shared_buffer(lake, spec)
+        check_audits(lake.settings)
 
     def run_once(self) -> Report:
         """Consume everything that is sealed now. Safe to kill anywhere, and to run again."""
@@ -253,7 +259,12 @@ class Consolidator:
         report: Report,
         started: float,
     ) -> None:
-        outcome = publisher.publish(staged)
+        identifier = publisher.table.name
+        gate = Gate(self.lake, publisher, self.lake.settings.audits.get(identifier, ()))
+        verdict = gate.pass_through(staged)
+        report.audits += [(identifier, result) for result in verdict.results]
+        report.set_aside += verdict.set_aside
+        outcome = verdict.outcome
         summary = staged.summary
         report.results.append(
             TableResult(
@@ -284,6 +295,25 @@ def spark_runner(lake: Lake) -> Runner:
         return run_job(lake.spark, job)
 
     return run
+
+
+def check_audits(settings: Settings) -> None:
+    """Refuse audits of tables or columns that do not exist; needs nothing but the configuration."""
+    known = {f"{settings.telemetry.namespace}.{name}": SCHEMAS[name].names for name in SCHEMAS}
+    for table, audits in settings.audits.items():
+        if table not in known:
+            raise ConfigError(
+                f"audits.{table}: there is no such telemetry table",
+                hint=f"the tables are {', '.join(known)}",
+            )
+        for audit in audits:
+            for name in audit.all_columns:
+                if name.split(".")[0] not in known[table]:
+                    raise ConfigError(
+                        f"audits.{table}: audit {audit.name} looks at {name}, "
+                        "which the table does not have",
+                        hint=f"its columns are {', '.join(known[table])}",
+                    )
 
 
 def _require_shared_buffer(lake: Lake, spec: ConsolidateSpec) -> None:

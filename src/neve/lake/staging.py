@@ -72,6 +72,7 @@ class StagingTable:
 
     @property
     def name(self) -> str:
+        """Namespace and table, with dots."""
         return ".".join(self.table.name())
 
     @property
