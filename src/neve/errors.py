@@ -32,6 +32,7 @@ class Code(str, Enum):
 # Exit statuses of the command line: 2 is for what the user typed or configured, 1 for what failed.
 EXIT_STATUS = MappingProxyType({Code.USAGE: 2, Code.CONFIG: 2})
 EXIT_FAILED = 1
+EXIT_INCOMPLETE = 3
 EXIT_INTERRUPTED = 130
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -74,7 +74,7 @@ def set_segment_aside(store: BufferStore, segment: Segment, data: bytes, reason:
     store.put_new(f"{place}.json", json.dumps(document).encode())
 
 
-def read_dead_letters(store: BufferStore) -> Iterator[dict[str, object]]:
+def read_dead_letters(store: BufferStore) -> Iterator[dict[str, Any]]:
     """Yield what was set aside, in the order of streams and segments, without the payloads."""
     for file in store.files(PREFIX):
         if file.path.endswith(".json"):

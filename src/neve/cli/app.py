@@ -12,7 +12,7 @@ import typer
 from typer.exceptions import TyperException
 
 from neve import __version__, failpoints
-from neve.cli import catalog, configuration, debug, demo, receive
+from neve.cli import catalog, configuration, consolidation, debug, demo, receive
 from neve.cli.output import JsonOutput, Output, TextOutput
 from neve.errors import EXIT_INTERRUPTED, NeveError, UsageError
 
@@ -60,6 +60,8 @@ app.command("init")(configuration.init)
 app.add_typer(configuration.app, name="config")
 app.command("serve")(receive.serve)
 app.add_typer(receive.app, name="buffer")
+app.command("consolidate")(consolidation.consolidate)
+app.add_typer(consolidation.app, name="staged")
 app.command("tables")(catalog.tables)
 app.command("describe")(catalog.describe)
 app.command("sql")(catalog.sql)

@@ -77,5 +77,20 @@ def status(context: typer.Context) -> None:
         context.obj.output.say("The buffer is empty. Start a receiver with: neve serve")
 
 
+@app.command("dead-letters")
+def dead_letters(context: typer.Context) -> None:
+    """List what was acknowledged and could not become rows, with the reasons."""
+    from neve.buffer.apply import open_store
+    from neve.buffer.dead_letters import read_dead_letters
+    from neve.buffer.spec import buffer_spec
+
+    store = open_store(buffer_spec(context.obj.load().settings))
+    rows = [
+        {**letter, **reason} for letter in read_dead_letters(store) for reason in letter["reasons"]
+    ]
+    columns = ("stream", "segment", "position", "path", "reason", "file")
+    context.obj.output.rows(columns, rows)
+
+
 def _time(unix_nano: int) -> datetime:
     return datetime.fromtimestamp(unix_nano / 1e9, timezone.utc)

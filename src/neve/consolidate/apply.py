@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 import pickle
-import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from neve import failpoints
@@ -27,7 +27,8 @@ from neve.lake.create import TableSpec, ensure_table
 from neve.lake.staging import StagedSnapshot, StagingTable
 from neve.publish.apply import Outcome, Publisher
 from neve.publish.gate import Gate
-from neve.publish.ranges import Marks, Ranges
+from neve.publish.ledger import LedgerEntry, write_ledger
+from neve.publish.ranges import BATCH_ID, Marks, Ranges, decode_ranges
 from neve.signals import Signal
 from neve.telemetry.schemas import SCHEMAS, TABLES_OF
 
@@ -71,6 +72,7 @@ class Report:
     """What a run did."""
 
     results: list[TableResult] = field(default_factory=list)
+    ledger: list[LedgerEntry] = field(default_factory=list)
     audits: list[tuple[str, AuditResult]] = field(default_factory=list)
     set_aside: int = 0
     dead_letters: int = 0
@@ -106,6 +108,7 @@ class Consolidator:
         for signal in Signal:
             if self.reader.streams(signal.value):
                 self._consolidate(signal, report)
+        write_ledger(self.lake, report.ledger)
         return report
 
     def _consolidate(self, signal: Signal, report: Report) -> None:
@@ -151,7 +154,7 @@ class Consolidator:
     def _finish_staged(self, name: str, publisher: Publisher, report: Report) -> None:
         """Publish what a worker before us staged and did not live to publish."""
         while staged := publisher.waiting():
-            self._publish(name, publisher, staged, report, time.monotonic())
+            self._publish(name, publisher, staged, report, _now())
 
     def _run_batch(
         self,
@@ -162,7 +165,7 @@ class Consolidator:
         report: Report,
     ) -> bool:
         """Do one batch; True when every table is past it, so that its segments can go."""
-        started = time.monotonic()
+        started = _now()
         batch_id = uuid.uuid4().hex[:16]
         job = self._job(signal, batch, marks, publishers, report)
         files: dict[str, list[DataFile]] = {name: [] for name in publishers}
@@ -228,7 +231,7 @@ class Consolidator:
         files: Sequence[DataFile],
         ranges: Ranges,
         report: Report,
-        started: float,
+        started: datetime,
     ) -> bool:
         try:
             staged = publisher.stage(batch_id, files, ranges)
@@ -237,16 +240,7 @@ class Consolidator:
         except NeveError as error:
             logger.warning("%s: %s", name, error)
             report.results.append(
-                TableResult(
-                    batch_id,
-                    name,
-                    "failed",
-                    sum(file.record_count for file in files),
-                    len(files),
-                    sum(file.file_size_in_bytes for file in files),
-                    time.monotonic() - started,
-                    str(error),
-                )
+                TableResult(batch_id, name, "failed", 0, 0, 0, _seconds_since(started), str(error))
             )
             return False
         return True
@@ -257,26 +251,31 @@ class Consolidator:
         publisher: Publisher,
         staged: StagedSnapshot,
         report: Report,
-        started: float,
+        started: datetime,
     ) -> None:
         identifier = publisher.table.name
         gate = Gate(self.lake, publisher, self.lake.settings.audits.get(identifier, ()))
         verdict = gate.pass_through(staged)
         report.audits += [(identifier, result) for result in verdict.results]
         report.set_aside += verdict.set_aside
-        outcome = verdict.outcome
         summary = staged.summary
-        report.results.append(
-            TableResult(
-                summary.get("neve.batch-id", ""),
-                name,
-                outcome.value,
-                int(summary.get("added-records", 0)),
-                int(summary.get("added-data-files", 0)),
-                int(summary.get("added-files-size", 0)),
-                time.monotonic() - started,
-            )
+        entry = LedgerEntry(
+            batch_id=summary.get(BATCH_ID, ""),
+            table=identifier,
+            outcome=verdict.outcome.value,
+            ranges={k: f"{r.first}-{r.last}" for k, r in decode_ranges(summary).items()},
+            rows=int(summary.get("added-records", 0)) - verdict.set_aside,
+            files=int(summary.get("added-data-files", 0)),
+            bytes=int(summary.get("added-files-size", 0)),
+            set_aside=verdict.set_aside,
+            audits=[asdict(result) for result in verdict.results],
+            staged_snapshot_id=staged.snapshot_id,
+            main_snapshot_id=publisher.table.main_id,
+            started_at=started,
+            finished_at=_now(),
         )
+        report.ledger.append(entry)
+        report.results.append(_result(entry, name))
 
     def _retire(self, last: Mapping[str, int], report: Report) -> None:
         for stream, through in last.items():
@@ -284,6 +283,26 @@ class Consolidator:
             self.reader.retire(stream, through)
             report.retired_segments += sum(one.number <= through for one in before)
         failpoints.reach("consolidate.retired")
+
+
+def _result(entry: LedgerEntry, name: str) -> TableResult:
+    return TableResult(
+        entry.batch_id,
+        name,
+        entry.outcome,
+        entry.rows,
+        entry.files,
+        entry.bytes,
+        _seconds_since(entry.started_at),
+    )
+
+
+def _now() -> datetime:
+    return datetime.now(timezone.utc)
+
+
+def _seconds_since(started: datetime) -> float:
+    return round((_now() - started).total_seconds(), 3)
 
 
 def spark_runner(lake: Lake) -> Runner:
