@@ -21,6 +21,10 @@ class Code(str, Enum):
     UNSUPPORTED = "unsupported"
     SQL = "sql"
     SETUP = "setup"
+    MALFORMED = "malformed"
+    TOO_LARGE = "too_large"
+    UNAVAILABLE = "unavailable"
+    CORRUPT = "corrupt"
 
 
 # Exit statuses of the command line: 2 is for what the user typed or configured, 1 for what failed.
@@ -84,7 +88,7 @@ class NotFoundError(NeveError):
 
 
 class UnsupportedError(NeveError):
-    """The configured catalog cannot do what was asked."""
+    """What was asked is beyond the configured catalog, or this version of Neve."""
 
     default_code = Code.UNSUPPORTED
 
@@ -99,3 +103,30 @@ class SetupError(NeveError):
     """This machine lacks something Neve needs: Java, a jar, an extra."""
 
     default_code = Code.SETUP
+
+
+class MalformedError(NeveError):
+    """What was sent cannot be decoded; sending it again will not help."""
+
+    default_code = Code.MALFORMED
+
+
+class TooLargeError(NeveError):
+    """What was sent is over a limit."""
+
+    default_code = Code.TOO_LARGE
+
+
+class UnavailableError(NeveError):
+    """Nothing can be stored right now; the same request may succeed later."""
+
+    default_code = Code.UNAVAILABLE
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint, retryable=True)
+
+
+class CorruptionError(NeveError):
+    """Stored bytes are not what was written."""
+
+    default_code = Code.CORRUPT

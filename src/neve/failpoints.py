@@ -8,19 +8,37 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from neve.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 ENVIRONMENT_VARIABLE = "NEVE_FAILPOINT"
 
 # One table, so that listing the names imports no feature; a test keeps it equal to the code.
 POINTS = MappingProxyType(
     {
-        "init.written": "neve init: the new file is written under a temporary name, not yet in place",
+        "receive.checked": "a request is read and checked, but not yet in the buffer",
+        "receive.durable": "a request is durable, but its sender has no answer yet",
+        "buffer.named": "a new stream's directory is locked, but not yet under its name",
+        "buffer.created": "a new segment file is there, with nothing in it",
+        "buffer.torn": "a group of requests is half written",
+        "buffer.written": "a group of requests is written, but not synced",
+        "buffer.synced": "a group of requests is durable, but not yet acknowledged",
+        "buffer.renamed": "a segment has its sealed name, but its directory is not synced",
+        "buffer.sealed": "a segment is sealed, and the next one not begun",
+        "buffer.closed": "a stream has its closing segment, but still its lock file",
+        "buffer.recovered": "a dead receiver's segment is cut and synced, but not yet sealed",
+        "buffer.put_begun": "a group of requests is about to be put into an object store",
+        "buffer.put_done": "a group of requests was put, but its receiver does not know yet",
+        "buffer.settled": "a put in doubt was settled, but its receiver does not know yet",
+        "buffer.retire_declared": "segments are declared as retired, and all still there",
+        "buffer.retire_removed": "some of the segments declared as retired are removed",
+        "init.written": "neve init: the file is written under a temporary name, not yet in place",
         "lake.jar_fetched": "a jar was downloaded and checked, but is not yet in the cache",
     }
 )

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 import neve
-from neve.cli.main import run
+from neve.cli.app import run
 from neve.config.reference import secrets
 from neve.errors import CatalogError, Code, NeveError, StorageError
 from neve.lake import profile
@@ -177,7 +177,7 @@ def test_spark_tells_what_fails_after_the_lake_was_opened(embedded_lake, rest_ca
             accepted[0] = "another"
             error = failure(lambda: lake.query("SHOW NAMESPACES"), settings)
     assert error.code is Code.REFUSED
-    assert error.message == "Spark failed: Not authorized: the token is not valid"
+    assert error.message == "Not authorized: the token is not valid"
 
     accepted[0] = TOKEN
     with running_proxy(rest_catalog.port, [revocable]) as proxy:

@@ -1,5 +1,5 @@
 """The command line: parse, call one feature, print text or JSON."""
 
-from neve.cli.main import main
+from neve.cli.app import main
 
 __all__ = ["main"]

@@ -59,6 +59,8 @@ def sql(
     if not text.strip():
         raise UsageError("there is no statement to run", hint='try: neve sql "SHOW NAMESPACES"')
     with call.open() as lake, call.output.working("starting Spark"):
+        _ = lake.spark
+        call.output.progress("running the statement")
         answer = lake.query(text)
     rows = answer.to_pylist(maps_as_pydicts="lossy")
     if output_format == "csv":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -48,7 +49,7 @@ def demo(
     output.rows(("read by", "orders", "revenue", "cities"), results)
     if len({tuple(result.values())[1:] for result in results}) != 1:
         raise CatalogError("the engines do not agree on what the table holds", hint="report it")
-    where = f"neve -c {config}"
+    where = f"{sys.argv[0]} -c {config}"
     output.say(
         f"\nAll three agree. The lake stays in {directory}; try:\n"
         f"  {where} tables\n"

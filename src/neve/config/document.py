@@ -91,7 +91,10 @@ class _Reader:
 
     def value(self, node: yaml.Node, key: KeyPath) -> Any:
         if id(node) in self.open_nodes:
-            raise ConfigError(f"{self.document.path}: {'.'.join(key)} contains itself")
+            raise ConfigError(
+                f"{self.document.path}: {'.'.join(key)} contains itself",
+                hint="write the value out instead of an alias",
+            )
         self.open_nodes.add(id(node))
         try:
             if isinstance(node, yaml.MappingNode):

@@ -61,9 +61,10 @@ def load(path: str | Path | None = None) -> Loaded:
     values = _merge(document.values, from_environment)
     sources = {key: _file_source(document, key) for key in document.lines} | variables
     for name, info in Settings.model_fields.items():
-        if _is_section(info.annotation):
-            # Defaults hold relative paths, which only validation resolves.
-            values.setdefault(name, {})
+        if values.get(name) is None and not isinstance(info.default, str):
+            # A section left empty in the file means its defaults; and defaults hold relative
+            # paths, which only validation resolves.
+            values[name] = {}
     directory = found.parent.resolve() if found else Path.cwd()
     try:
         settings = Settings.model_validate(values, context={DIRECTORY: directory})

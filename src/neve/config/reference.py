@@ -33,6 +33,9 @@ _EXAMPLES = {
     ("storage", "access_key_id"): "${AWS_ACCESS_KEY_ID}",
     ("storage", "secret_access_key"): "${AWS_SECRET_ACCESS_KEY}",
     ("spark", "conf"): "{spark.driver.memory: 2g}",
+    ("receive", "tokens"): '["${OTLP_TOKEN}"]',
+    ("receive", "tls"): "{cert: server.pem, key: server.key}",
+    ("receive", "cors_origins"): '["https://app.example.com"]',
 }
 
 
@@ -48,9 +51,10 @@ def secrets(settings: Settings) -> frozenset[str]:
     """Return every secret of a configuration, for keeping them out of messages."""
     found = set()
     for key, value in _leaves(settings, ()):
-        if isinstance(value, SecretStr):
-            found.add(value.get_secret_value())
-        elif isinstance(value, str) and "://" in value:
+        for item in value if isinstance(value, tuple) else (value,):
+            if isinstance(item, SecretStr):
+                found.add(item.get_secret_value())
+        if isinstance(value, str) and "://" in value:
             password = urlsplit(value).password or ""
             found |= {password, unquote(password)}
         elif _masked(key, value) == HIDDEN:
@@ -108,15 +112,27 @@ def _rows(section: type[BaseModel]) -> list[str]:
     return [*rows, ""]
 
 
+_TYPE_NAMES: dict[Any, str] = {
+    SecretStr: "secret",
+    str: "text",
+    bool: "true or false",
+    int: "number",
+    float: "number",
+}
+
+
 def _type(info: FieldInfo) -> str:
     options = [item for item in typing.get_args(info.annotation) if item is not type(None)]
     if options and all(isinstance(item, str) for item in options):
         return ", ".join(f"`{item}`" for item in options)
-    annotation = options[0] if len(options) == 1 else info.annotation
-    names = {SecretStr: "secret", str: "text", bool: "true or false", int: "number"}
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+    kind: Any = options[0] if len(options) == 1 else info.annotation
+    if typing.get_origin(kind) is typing.Annotated:
+        kind = typing.get_args(kind)[0]
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
         return "section"
-    return names.get(annotation, "mapping")  # type: ignore[arg-type] # any annotation may be asked
+    if typing.get_origin(info.annotation) is tuple:
+        return "list"
+    return _TYPE_NAMES.get(kind, "mapping")
 
 
 def _leaves(value: Any, key: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
@@ -155,6 +171,8 @@ def _example(key: KeyPath, info: FieldInfo) -> str:
 def _yaml(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, tuple):
+        return "[]"
     return "" if value is None else str(value)
 
 

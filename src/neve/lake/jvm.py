@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import IO, Any
 
 from py4j.java_gateway import is_instance_of
@@ -25,13 +30,46 @@ def start_context(
     users can read it; everything else is handed over afterwards. A second start reuses the JVM.
     """
     complete = SparkConf(loadDefaults=False).setAll([*launch.items(), *conf.items()])
-    if SparkContext._gateway is not None:
-        return SparkContext(conf=complete)
-    gateway = launch_gateway(
+    gateway = SparkContext._gateway or launch_gateway(
         SparkConf(loadDefaults=False).setAll(list(launch.items())),
-        {"stderr": log} if log else None,
+        # Standard output is ours: a JSON document there must stay one.
+        {"stdout": log, "stderr": log} if log else {"stdout": sys.stderr},
     )
-    return SparkContext(gateway=gateway, conf=complete)
+    with _interrupt_handler_kept():
+        return SparkContext(gateway=gateway, conf=complete)
+
+
+@contextmanager
+def _interrupt_handler_kept() -> Iterator[None]:
+    """Undo PySpark's handler of Ctrl-C.
+
+    It calls into Java from within whatever call was interrupted, over the same connection, which
+    ends in a stack trace about a re-entrant call instead of a KeyboardInterrupt.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def stop_context(context: SparkContext) -> None:
+    """Cancel what runs and stop Spark.
+
+    On a thread of its own, which has a connection of its own to Java: an interrupted call may have
+    left an unread answer in this thread's.
+    """
+
+    def stop() -> None:
+        context.cancelAllJobs()
+        context.stop()
+
+    stopper = threading.Thread(target=stop, name="neve-stop-spark")
+    stopper.start()
+    stopper.join()
 
 
 def is_running(context: SparkContext) -> bool:

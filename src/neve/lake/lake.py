@@ -119,7 +119,8 @@ class Lake:
         }
         if self.profile.has_catalog:
             conf["spark.sql.defaultCatalog"] = DEFAULT_CATALOG
-        return new_session(self.settings.spark, conf, self.report)
+        with self._sql_explained():
+            return new_session(self.settings.spark, conf, self.report)
 
     @contextmanager
     def _sql_explained(self) -> Iterator[None]:

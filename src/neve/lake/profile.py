@@ -11,6 +11,9 @@ from neve.errors import UnsupportedError, UsageError
 
 DEFAULT_CATALOG = "neve"
 
+# PyIceberg writes the V1 layout, and makes no table in a namespace that does not exist.
+_JDBC = {"jdbc.schema-version": "V1", "jdbc.strict-mode": "true"}
+
 # Both engines may commit at the same moment; a short wait beats a failed commit.
 _SQLITE_WAIT_SECONDS = 30
 
@@ -92,7 +95,7 @@ class CatalogProfile:
             return {
                 "type": "jdbc",
                 "uri": f"jdbc:sqlite:{self.sqlite_file}?{wait}",
-                "jdbc.schema-version": "V1",
+                **_JDBC,
             }
         if kind == "postgres":
             parts = urlsplit(uri)
@@ -101,7 +104,7 @@ class CatalogProfile:
             return {
                 "type": "jdbc",
                 "uri": "jdbc:" + urlunsplit(parts._replace(netloc=host)),
-                "jdbc.schema-version": "V1",
+                **_JDBC,
                 **{key: unquote(value) for key, value in login.items() if value},
             }
         if kind == "s3tables":

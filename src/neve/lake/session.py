@@ -53,7 +53,7 @@ class SparkProcess:
         """Stop Spark when its last user leaves."""
         self.users -= 1
         if self.users == 0 and self.context is not None:
-            self.context.stop()
+            jvm.stop_context(self.context)
             self.context = None
 
 
@@ -96,7 +96,7 @@ def _start(settings: SparkSettings, report: Callable[[str], None]) -> SparkConte
         launch = {key: value for key, value in conf.items() if key.startswith(_LAUNCH_KEYS)}
         rest = {key: value for key, value in conf.items() if key not in launch}
         with tempfile.TemporaryFile(prefix="neve-spark-") as log:
-            shown = logger.isEnabledFor(logging.DEBUG)
+            shown = logger.isEnabledFor(logging.INFO)
             try:
                 context = jvm.start_context(launch, rest, None if shown else log)
             except jvm.JavaError as error:

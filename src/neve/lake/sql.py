@@ -7,29 +7,56 @@ from collections.abc import Container
 
 from pyspark.errors import PySparkException
 
-from neve.errors import CatalogError, Code, NeveError, SqlError
+from neve.errors import CatalogError, Code, NeveError, NotFoundError, SqlError, StorageError
 from neve.lake import jvm
 from neve.lake.identifier import Identifier, parse_identifier
 
-_NO_SUCH_TABLE = "TABLE_OR_VIEW_NOT_FOUND"
-
-# What Java calls the faults that `neve.lake.faults` tells apart in Python. The first that fits any
-# cause wins: a store's refusal is a network fault only if nothing more exact is known.
-_FAULTS = (
-    (Code.CERTIFICATE, r"SSLHandshakeException|SSLPeerUnverified|CertPathValidator|PKIX"),
-    (Code.LOCKED, r"SQLITE_BUSY|SQLITE_LOCKED"),
-    (Code.REFUSED, r"NotAuthorizedException|ForbiddenException|password authentication failed"),
-    (Code.STORAGE, r"awssdk\.services\.s3|hadoop\.(fs|security)\.|java\.nio\.file\."),
-    (Code.UNREACHABLE, r"ConnectException|UnknownHost|NoHttpResponse|terminating connection"),
+# What tells one Java failure from another, the most certain first.
+_JAVA_FAULTS: tuple[tuple[re.Pattern[str], type[NeveError], Code, str], ...] = (
+    (
+        re.compile(r"SSLHandshakeException|PKIX|SSLPeerUnverified|CertPathValidator"),
+        CatalogError,
+        Code.CERTIFICATE,
+        "add the server's authority to Java's trust store",
+    ),
+    (
+        re.compile(r"NotAuthorizedException|ForbiddenException|password authentication failed"),
+        CatalogError,
+        Code.REFUSED,
+        "check the credentials of the catalog; try: neve config check",
+    ),
+    (
+        re.compile(
+            r"awssdk\.services\.s3|hadoop\.(fs|security)\.|java\.nio\.file\.|Failed to create file|"
+            r"Permission denied"
+        ),
+        StorageError,
+        Code.STORAGE,
+        "check catalog.warehouse, the storage section and the permissions there",
+    ),
+    (
+        re.compile(
+            r"ConnectException|UnknownHost|NoHttpResponse|HttpHostConnect|terminating connection"
+        ),
+        CatalogError,
+        Code.UNREACHABLE,
+        "check that the server runs; try: neve config check",
+    ),
+    (
+        re.compile(r"SQLITE_BUSY|SQLITE_LOCKED"),
+        CatalogError,
+        Code.LOCKED,
+        "another process holds the catalog file; wait for it to finish",
+    ),
+    (
+        re.compile(r"NoSuch(Namespace|Table)Exception"),
+        NotFoundError,
+        Code.NOT_FOUND,
+        "run: neve tables",
+    ),
+    (re.compile(r"AlreadyExistsException"), SqlError, Code.SQL, "choose another name"),
 )
-_HINTS = {
-    Code.CERTIFICATE: "add the certificate's authority to Java's trust store",
-    Code.LOCKED: "wait for the other process to finish",
-    Code.REFUSED: "check the catalog's credentials; they worked when the lake was opened",
-    Code.STORAGE: "check catalog.warehouse, the storage section and the permissions there",
-    Code.UNREACHABLE: "check that the catalog's server still runs",
-}
-_JAVA_CLASS = re.compile(r"^(?:\w+\.)+[\w$]+: (?=\S)")
+_NO_SUCH_TABLE = "TABLE_OR_VIEW_NOT_FOUND"
 
 
 def missing_relation(error: Exception, catalogs: Container[str]) -> Identifier | None:
@@ -42,21 +69,22 @@ def missing_relation(error: Exception, catalogs: Container[str]) -> Identifier |
 
 def explain(error: Exception) -> NeveError:
     """Turn what Spark raised into one line of its own words."""
-    causes = jvm.messages(error)
     if isinstance(error, PySparkException) and error.getCondition():
         return SqlError(_own_words(error))
-    code = _fault(causes)
+    causes = jvm.messages(error)
+    for telling, kind, code, hint in _JAVA_FAULTS:
+        for cause in causes:
+            if telling.search(cause):
+                retryable = code in (Code.LOCKED, Code.UNREACHABLE)
+                return kind(_without_class(cause), code=code, hint=hint, retryable=retryable)
     return CatalogError(
-        f"Spark failed: {_JAVA_CLASS.sub('', causes[-1])}",
-        hint=_HINTS.get(code, "run again with -v for Spark's own log"),
-        code=code,
-        retryable=code in (Code.LOCKED, Code.UNREACHABLE),
+        f"Spark failed: {_without_class(causes[-1])}",
+        hint="run again with -v for Spark's own log",
     )
 
 
-def _fault(causes: list[str]) -> Code:
-    found = (code for code, pattern in _FAULTS if re.search(pattern, "\n".join(causes)))
-    return next(found, Code.CATALOG)
+def _without_class(cause: str) -> str:
+    return re.sub(r"^([a-z]\w*\.)+[A-Z][\w$]*(: |$)", "", cause) or cause
 
 
 def _own_words(error: PySparkException) -> str:

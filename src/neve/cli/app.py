@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Optional
 
-import click
 import typer
+from typer.exceptions import TyperException
 
 from neve import __version__, failpoints
-from neve.cli import catalog, configuration, debug, demo
+from neve.cli import catalog, configuration, debug, demo, receive
 from neve.cli.output import JsonOutput, Output, TextOutput
-from neve.errors import EXIT_FAILED, EXIT_INTERRUPTED, NeveError, UsageError
+from neve.errors import EXIT_INTERRUPTED, NeveError, UsageError
 
 if TYPE_CHECKING:
     from neve.config import Loaded
@@ -58,6 +58,8 @@ app = typer.Typer(
 app.command("demo")(demo.demo)
 app.command("init")(configuration.init)
 app.add_typer(configuration.app, name="config")
+app.command("serve")(receive.serve)
+app.add_typer(receive.app, name="buffer")
 app.command("tables")(catalog.tables)
 app.command("describe")(catalog.describe)
 app.command("sql")(catalog.sql)
@@ -107,15 +109,13 @@ def run(arguments: list[str]) -> int:
         logger.debug("failed", exc_info=error)
         call.output.error(error)
         return error.exit_status
-    except click.ClickException as error:
+    except TyperException as error:
         call.output.error(UsageError(error.format_message(), hint="see: neve --help"))
         return error.exit_code
-    except (KeyboardInterrupt, click.Abort):
+    except KeyboardInterrupt:
+        status = EXIT_INTERRUPTED
+    if status == EXIT_INTERRUPTED:
         sys.stderr.write("neve: interrupted\n")
-        return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read our output has seen enough.
-        return EXIT_FAILED
     return status if isinstance(status, int) else 0
 
 
@@ -136,6 +136,11 @@ def hoist_global_options(arguments: list[str]) -> list[str]:
 
 
 def _configure_logging(verbosity: int) -> None:
+    """Log Neve's own words; the libraries' (py4j logs stacks of its own) only from -vv on."""
     level = {0: logging.WARNING, 1: logging.INFO}.get(verbosity, logging.DEBUG)
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    logging.getLogger("neve").setLevel(level)
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+    root, own = logging.getLogger(), logging.getLogger("neve")
+    root.handlers = [handler if verbosity > 1 else logging.NullHandler()]
+    own.handlers = [] if verbosity > 1 else [handler]
+    own.setLevel(level)

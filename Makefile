@@ -1,0 +1,39 @@
+# Two commands matter: make demo, make test. Everything they need they install themselves.
+.DEFAULT_GOAL := help
+.PHONY: help demo test soak bench lint docs lock clean
+
+PYTEST := .venv/bin/python -m pytest
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+demo: ## run the pipeline on an embedded lake, with data it makes
+	@tools/environment runtime
+	@.venv/bin/neve demo
+
+test: lint ## lint, types, walls and all tests, against real servers
+	@.venv/bin/python -m tests.support.install
+	$(PYTEST) -m "not soak"
+
+soak: ## the long runs: every failpoint on every catalog, fuzzing, endurance
+	@tools/environment dev
+	@.venv/bin/python -m tests.support.install
+	$(PYTEST) -m soak
+
+lint: ## formatting, lint, types and the walls between rooms
+	@tools/environment dev
+	.venv/bin/ruff format --check --quiet .
+	.venv/bin/ruff check --quiet .
+	.venv/bin/mypy
+	.venv/bin/lint-imports --no-cache
+
+docs: ## write the generated parts of docs/ anew
+	@tools/environment dev
+	.venv/bin/python -m tools.reference
+
+lock: ## compile the pinned requirements from pyproject.toml
+	@tools/environment dev
+	tools/lock
+
+clean: ## remove what was made in this directory; the caches stay
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis neve-demo

@@ -1,0 +1,146 @@
+"""Open a buffer: to append to it, or to read it."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from neve.buffer.disk import DiskStore
+from neve.buffer.quota import Quota
+from neve.buffer.reader import BufferReader
+from neve.buffer.retire import recent_keys
+from neve.buffer.window import NANOS, DedupWindow
+from neve.buffer.writer import Receipt, StreamWriter
+from neve.errors import ConfigError, NeveError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+
+    from neve.buffer.payload import Request
+    from neve.buffer.spec import BufferSpec
+    from neve.buffer.store import BufferStore
+
+OBJECT_SCHEME = "s3://"
+# How often the fill level is measured: a listing costs money on an object store.
+MEASURE_DISK_SECONDS = 1.0
+MEASURE_OBJECTS_SECONDS = 10.0
+
+
+def is_object_location(location: str) -> bool:
+    """Say whether a location lies in an object store."""
+    return location.startswith(OBJECT_SCHEME)
+
+
+def open_store(spec: BufferSpec, *, check: bool = False) -> BufferStore:
+    """Return the store of a location.
+
+    Args:
+        check: refuse an object store on which acknowledged data could be overwritten.
+    """
+    if is_object_location(spec.location):
+        # Imported on use: a receiver with a local buffer starts without it.
+        from neve.buffer.objects import ObjectStore, open_bucket
+
+        objects = ObjectStore(open_bucket(spec.location, spec.storage))
+        if check:
+            objects.check_conditions()
+        return objects
+    path = spec.location.removeprefix("file://")
+    if "://" in path:
+        raise ConfigError(
+            f"buffer.location {spec.location} is neither a directory nor an object store",
+            hint="use a path, or s3://bucket/prefix",
+        )
+    return DiskStore(Path(path).absolute())
+
+
+def open_reader(spec: BufferSpec) -> BufferReader:
+    """Return the consumer's side of a buffer."""
+    return BufferReader(open_store(spec), dedup_seconds=spec.dedup_seconds)
+
+
+class Buffer:
+    """The receiver's side of a buffer: one stream for each signal it is asked to append."""
+
+    def __init__(self, spec: BufferSpec, store: BufferStore, signals: Sequence[str]) -> None:
+        store.close_abandoned()
+        objects = is_object_location(spec.location)
+        self._quota = Quota(
+            spec.max_bytes,
+            store,
+            MEASURE_OBJECTS_SECONDS if objects else MEASURE_DISK_SECONDS,
+        )
+        with ThreadPoolExecutor(len(signals)) as pool:
+            windows = list(pool.map(lambda signal: _window(spec, store, signal), signals))
+        self._writers = {
+            signal: StreamWriter(
+                signal,
+                store,
+                spec,
+                window,
+                self._quota,
+                commit_interval_seconds=spec.put_interval_seconds if objects else 0.0,
+            )
+            for signal, window in zip(signals, windows, strict=True)
+        }
+
+    def append(self, signal: str, request: Request) -> Receipt:
+        """Queue a request; it is safe once the receipt's `durable` is done.
+
+        Raises:
+            UnavailableError: it cannot be taken now; nothing of it is kept.
+        """
+        return self._writers[signal].append(request)
+
+    @property
+    def trouble(self) -> NeveError | None:
+        """Why requests are refused; None when all is well."""
+        return next((w.trouble for w in self._writers.values() if w.trouble), None)
+
+    @property
+    def used_bytes(self) -> int:
+        """About how much is buffered."""
+        return self._quota.used_bytes
+
+    def close(self, timeout_seconds: float) -> bool:
+        """Commit what was taken, end the streams, and say whether that was done in time."""
+        deadline = time.monotonic() + timeout_seconds
+        for writer in self._writers.values():
+            writer.stop()
+        closed = [writer.close(deadline) for writer in self._writers.values()]
+        return all(closed)
+
+    def __enter__(self) -> Buffer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close(timeout_seconds=10.0)
+
+
+def open_buffer(spec: BufferSpec, signals: Sequence[str]) -> Buffer:
+    """Open a buffer to append to it.
+
+    Ends the streams of receivers that are gone, and takes over the hashes they knew.
+
+    Raises:
+        UnsupportedError: the object store would let acknowledged data be overwritten.
+        StorageError: the location cannot be reached.
+    """
+    return Buffer(spec, open_store(spec, check=True), signals)
+
+
+def _window(spec: BufferSpec, store: BufferStore, signal: str) -> DedupWindow:
+    window = DedupWindow(spec.dedup_seconds)
+    if window.is_on:
+        since = time.time_ns() - int(spec.dedup_seconds * NANOS)
+        for received, key in recent_keys(store, signal, since):
+            window.add(key, received)
+    return window

@@ -1,0 +1,193 @@
+"""A buffer in a local directory, shared by processes of one machine."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from neve import failpoints
+from neve.buffer.disk_log import LOCK_NAME, DiskLog, close_stream
+from neve.buffer.files import make_directory, put_new_file, sync_directory
+from neve.buffer.frame import EMPTY_SEGMENT_BYTES, is_closing, whole_bytes
+from neve.buffer.layout import Kind, Part, StoredFile, new_stream, parse_part, part_path
+from neve.errors import CorruptionError, NotFoundError, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+logger = logging.getLogger(__name__)
+
+
+class DiskStore:
+    """The `BufferStore` of a directory. A stream's writer holds a flock on its `lock` file."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def begin(self, signal: str) -> DiskLog:
+        stream = new_stream(signal)
+        directory = self._root / stream
+        # Under a hidden name until it is locked: nobody can take it for abandoned in between.
+        hidden = directory.with_name(f".{directory.name}")
+        errors = _storage_errors("cannot begin a buffer stream", self._root)
+        with errors, contextlib.ExitStack() as undo:
+            make_directory(directory.parent)
+            hidden.mkdir()
+            lock = _try_lock(hidden / LOCK_NAME, os.O_CREAT)
+            if lock is None:
+                raise StorageError(f"{hidden} is locked by another process", retryable=True)
+            undo.callback(os.close, lock)
+            failpoints.reach("buffer.named")
+            hidden.rename(directory)
+            sync_directory(directory)
+            sync_directory(directory.parent)
+            undo.pop_all()
+        return DiskLog(self._root, stream, lock)
+
+    def files(self, prefix: str) -> list[StoredFile]:
+        with _storage_errors("cannot list the buffer", self._root):
+            return sorted(self._walk(self._root / prefix), key=lambda file: file.path)
+
+    def _walk(self, directory: Path) -> Iterator[StoredFile]:
+        # Files may go at any moment: another process retires them.
+        try:
+            children = list(os.scandir(directory))
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        for child in children:
+            if child.name.startswith("."):
+                continue
+            if child.is_dir(follow_symlinks=False):
+                yield from self._walk(Path(child.path))
+                continue
+            with contextlib.suppress(FileNotFoundError):
+                stat = child.stat()
+                path = Path(child.path).relative_to(self._root).as_posix()
+                yield StoredFile(path, stat.st_size, stat.st_mtime_ns)
+
+    def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
+        with (
+            _storage_errors("cannot read the buffer", path),
+            (self._root / path).open("rb") as file,
+        ):
+            file.seek(start)
+            return file.read() if length is None else file.read(length)
+
+    def put_new(self, path: str, data: bytes) -> bool:
+        with _storage_errors("cannot write to the buffer", path):
+            return put_new_file(self._root / path, data)
+
+    def delete(self, path: str) -> None:
+        with _storage_errors("cannot remove from the buffer", path):
+            (self._root / path).unlink(missing_ok=True)
+
+    def remove_stream(self, stream: str) -> None:
+        with _storage_errors("cannot remove a buffer stream", stream):
+            shutil.rmtree(self._root / stream, ignore_errors=True)
+
+    def free_bytes(self) -> int | None:
+        with _storage_errors("cannot measure the buffer's disk", self._root):
+            make_directory(self._root)
+            return shutil.disk_usage(self._root).free
+
+    def close_abandoned(self) -> list[str]:
+        closed = []
+        with _storage_errors("cannot close abandoned buffer streams", self._root):
+            for lock_path in sorted(self._root.glob(f"*/*/{LOCK_NAME}")):
+                stream = lock_path.parent.relative_to(self._root).as_posix()
+                if self._close_abandoned(lock_path, stream):
+                    closed.append(stream)
+        return closed
+
+    def _close_abandoned(self, lock_path: Path, stream: str) -> bool:
+        lock = _try_lock(lock_path)
+        if lock is None:
+            return False
+        try:
+            if lock_path.parent.name.startswith("."):
+                # Its receiver died before the stream began.
+                shutil.rmtree(lock_path.parent, ignore_errors=True)
+                return False
+            self._recover(stream)
+        finally:
+            os.close(lock)
+        return True
+
+    def _recover(self, stream: str) -> None:
+        parts = [part for part in map(parse_part, self.files(stream)) if part]
+        for part in parts:
+            if part.kind is Kind.OPEN:
+                self._seal_tail(part)
+        left = [part for part in map(parse_part, self.files(stream)) if part]
+        last = max(left, key=lambda part: part.number, default=None)
+        if last is not None and self._is_closing(last):
+            number = last.number
+        else:
+            number = last.number + 1 if last else 1
+        close_stream(self._root, stream, number)
+
+    def _is_closing(self, part: Part) -> bool:
+        if part.kind is not Kind.SEGMENT or part.file.size != EMPTY_SEGMENT_BYTES:
+            return False
+        return is_closing(self.read(part.file.path))
+
+    def _seal_tail(self, part: Part) -> None:
+        """Seal what a dead receiver left open, without what it never acknowledged.
+
+        Idempotent: a crash in between leaves it to the next call.
+        """
+        path = self._root / part.file.path
+        data = path.read_bytes()
+        try:
+            end = whole_bytes(data)
+        except CorruptionError as error:
+            # Not for us to cut: reading the segment will say so again, to who can decide.
+            logger.error("buffer segment %s is damaged: %s", part.file.path, error.message)  # noqa: TRY400
+            end = len(data)
+        if end == 0:
+            path.unlink()
+        else:
+            self._cut_and_rename(path, part, end)
+        sync_directory(path.parent)
+        if end < len(data):
+            logger.warning("cut %s torn bytes off %s", len(data) - end, part.file.path)
+
+    def _cut_and_rename(self, path: Path, part: Part, end: int) -> None:
+        with path.open("r+b") as file:
+            file.truncate(end)
+            # Also without a cut: a process that died may have left its last write unsynced.
+            os.fsync(file.fileno())
+        failpoints.reach("buffer.recovered")
+        path.rename(self._root / part_path(part.stream, part.number, Kind.SEGMENT, end))
+
+
+def _try_lock(path: Path, flags: int = 0) -> int | None:
+    """Return a descriptor that holds the lock, or None when it is held, or gone."""
+    try:
+        fd = os.open(path, os.O_RDWR | flags, 0o666)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # The file may have been removed by the one who held the lock before us.
+        if os.fstat(fd).st_nlink:
+            return fd
+    except BlockingIOError:
+        pass
+    os.close(fd)
+    return None
+
+
+@contextlib.contextmanager
+def _storage_errors(what: str, path: object) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise NotFoundError(f"{what}: {error.filename or path} does not exist") from error
+    except OSError as error:
+        raise StorageError(f"{what}: {path}: {error}", retryable=True) from error

@@ -1,0 +1,224 @@
+"""The bytes of a segment: a preamble, then one frame for each group commit.
+
+    segment  = "NEVEBUF1" salt(8) preamble_crc(4) frame*
+    frame    = salt(8) flags(1) pad(3) count(4) payload_bytes(8) payload_crc(4) head_crc(4)
+               entry*count  payload*count
+    entry    = received_unix_nano(8) sender(16) content_hash(32) codec(1) pad(3)
+               records(4) raw_bytes(4) stored_bytes(4)
+
+Little-endian. `head_crc` covers the header and the entries, so that hashes can be read without the
+payloads. The salt is random for each segment: no sender can put the look of a frame into a payload,
+which is what lets a torn tail be told from damage in the middle.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from neve.buffer.payload import Codec, Request
+from neve.errors import CorruptionError
+
+MAGIC = b"NEVEBUF1"
+SALT_BYTES = 8
+_CRC = struct.Struct("<I")
+PREAMBLE_BYTES = len(MAGIC) + SALT_BYTES + _CRC.size
+NO_SALT = bytes(SALT_BYTES)
+CLOSING = 1
+
+_HEADER = struct.Struct("<8sB3xIQI")
+_ENTRY = struct.Struct("<q16s32sB3xIII")
+HEADER_BYTES = _HEADER.size + _CRC.size
+EMPTY_SEGMENT_BYTES = PREAMBLE_BYTES + HEADER_BYTES
+# What one read of a frame's head fetches: enough for some 400 requests.
+HEAD_READ_BYTES = 32 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What is known of a request without its payload."""
+
+    received_unix_nano: int
+    sender: bytes
+    content_hash: bytes
+    codec: Codec
+    records: int
+    raw_bytes: int
+    stored_bytes: int
+
+    @property
+    def key(self) -> bytes:
+        """What makes two requests of one signal the same request."""
+        return self.sender + self.content_hash
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A frame without its payloads."""
+
+    offset: int
+    closing: bool
+    entries: tuple[Entry, ...]
+    payload_bytes: int
+    payload_crc: int
+
+    @property
+    def payload_offset(self) -> int:
+        return self.offset + HEADER_BYTES + len(self.entries) * _ENTRY.size
+
+    @property
+    def end(self) -> int:
+        return self.payload_offset + self.payload_bytes
+
+
+def preamble(salt: bytes) -> bytes:
+    """Return what a segment begins with."""
+    start = MAGIC + salt
+    return start + _CRC.pack(zlib.crc32(start))
+
+
+def _salt(start: bytes) -> bytes:
+    salt = start[len(MAGIC) : len(MAGIC) + SALT_BYTES]
+    if start[:PREAMBLE_BYTES] != preamble(salt):
+        raise CorruptionError("a buffer segment does not begin like one")
+    return salt
+
+
+def frame_parts(requests: Sequence[Request], salt: bytes) -> list[bytes]:
+    """Return a frame as parts to be written one after the other, payloads uncopied."""
+    payload_crc = 0
+    for request in requests:
+        payload_crc = zlib.crc32(request.payload, payload_crc)
+    entries = [_pack(request, len(request.payload)) for request in requests]
+    size = sum(len(request.payload) for request in requests)
+    head = _head(entries, salt, size, payload_crc, flags=0)
+    return [head, *(request.payload for request in requests)]
+
+
+def heads_only(entries: Sequence[Entry], *, closing: bool) -> bytes:
+    """Return a whole segment that keeps requests' identities and no payloads."""
+    packed = [_pack(entry, 0) for entry in entries]
+    head = _head(packed, NO_SALT, 0, 0, flags=CLOSING if closing else 0)
+    return preamble(NO_SALT) + head
+
+
+def _pack(of: Request | Entry, stored_bytes: int) -> bytes:
+    return _ENTRY.pack(
+        of.received_unix_nano,
+        of.sender,
+        of.content_hash,
+        of.codec,
+        of.records,
+        of.raw_bytes,
+        stored_bytes,
+    )
+
+
+def _head(
+    entries: Sequence[bytes], salt: bytes, payload_bytes: int, payload_crc: int, *, flags: int
+) -> bytes:
+    header = _HEADER.pack(salt, flags, len(entries), payload_bytes, payload_crc)
+    index = b"".join(entries)
+    return header + _CRC.pack(zlib.crc32(index, zlib.crc32(header))) + index
+
+
+Read = Callable[[int, int], bytes]
+
+
+def read_heads(read: Read, size: int) -> Iterator[Head]:
+    """Yield the frames' heads of a segment of `size` bytes; payloads are not looked at.
+
+    `read(start, length)` may return less at the end.
+
+    Raises:
+        CorruptionError: at the first frame that is not whole; what came before it was.
+    """
+    start = read(0, HEAD_READ_BYTES)
+    salt = _salt(start)
+    offset = PREAMBLE_BYTES
+    while offset < size:
+        chunk = read(offset, HEAD_READ_BYTES) if offset > PREAMBLE_BYTES else start[offset:]
+        head = _parse_head(chunk, salt, offset, size, read)
+        yield head
+        offset = head.end
+
+
+def _parse_head(chunk: bytes, salt: bytes, offset: int, size: int, read: Read) -> Head:
+    if len(chunk) < HEADER_BYTES or not chunk.startswith(salt):
+        raise CorruptionError(f"no buffer frame at byte {offset}")
+    _, flags, count, payload_bytes, payload_crc = _HEADER.unpack_from(chunk)
+    head_bytes = HEADER_BYTES + count * _ENTRY.size
+    if offset + head_bytes + payload_bytes > size:
+        raise CorruptionError(f"the buffer frame at byte {offset} is cut off")
+    if len(chunk) < head_bytes:
+        chunk = read(offset, head_bytes)
+    (head_crc,) = _CRC.unpack_from(chunk, _HEADER.size)
+    index = chunk[HEADER_BYTES:head_bytes]
+    if zlib.crc32(index, zlib.crc32(chunk[: _HEADER.size])) != head_crc:
+        raise CorruptionError(f"the head of the buffer frame at byte {offset} is damaged")
+    entries = tuple(
+        Entry(received, sender, content_hash, Codec(codec), records, raw, stored)
+        for received, sender, content_hash, codec, records, raw, stored in _ENTRY.iter_unpack(index)
+    )
+    return Head(offset, bool(flags & CLOSING), entries, payload_bytes, payload_crc)
+
+
+def is_closing(segment: bytes) -> bool:
+    """Say whether a segment ends its stream."""
+    return any(head.closing for head in read_heads(_slices(segment), len(segment)))
+
+
+def _slices(segment: bytes | memoryview) -> Read:
+    return lambda start, length: bytes(segment[start : start + length])
+
+
+def read_frames(segment: bytes | memoryview) -> Iterator[tuple[Head, memoryview]]:
+    """Yield the frames of a whole segment in memory, with their payloads checked.
+
+    Raises:
+        CorruptionError: at the first frame that is not whole; what came before it was.
+    """
+    view = memoryview(segment)
+    for head in read_heads(_slices(view), len(view)):
+        payloads = view[head.payload_offset : head.end]
+        if zlib.crc32(payloads) != head.payload_crc:
+            raise CorruptionError(f"payloads of the buffer frame at byte {head.offset} are damaged")
+        yield head, payloads
+
+
+def whole_bytes(segment: bytes | memoryview) -> int:
+    """Return where the last whole frame of an unsealed segment ends; 0 when there is none.
+
+    Raises:
+        CorruptionError: a broken frame has whole ones behind it, so it is not a torn tail; or the
+            preamble is damaged, which was durable before the first frame was written.
+    """
+    if len(segment) < PREAMBLE_BYTES:
+        return 0
+    salt = _salt(bytes(segment[:PREAMBLE_BYTES]))
+    end = 0
+    try:
+        for head, _ in read_frames(segment):
+            end = head.end
+    except CorruptionError as error:
+        if _has_frame(bytes(segment), salt, after=end):
+            raise CorruptionError(f"{error}, and whole frames follow") from error
+    return end
+
+
+def _has_frame(data: bytes, salt: bytes, *, after: int) -> bool:
+    # The broken frame's own salt does not count.
+    offset = data.find(salt, max(after, PREAMBLE_BYTES) + 1)
+    while offset != -1 and not _is_frame(preamble(salt) + data[offset:]):
+        offset = data.find(salt, offset + 1)
+    return offset != -1
+
+
+def _is_frame(segment: bytes) -> bool:
+    try:
+        next(read_frames(segment))
+    except CorruptionError:
+        return False
+    return True

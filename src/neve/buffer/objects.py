@@ -1,0 +1,217 @@
+"""A buffer in an object store: each group commit is a whole segment, put if absent.
+
+The log itself decides who may write: a segment's number is taken by the first put, whoever made it.
+To end a stream, anyone may put the closing segment under its next number; a receiver that was
+thought dead finds it there and begins a new stream.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from datetime import timedelta
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.store import ObjectStore as Bucket
+from obstore.store import S3Store
+
+from neve import failpoints
+from neve.buffer.frame import (
+    EMPTY_SEGMENT_BYTES,
+    NO_SALT,
+    frame_parts,
+    heads_only,
+    is_closing,
+    preamble,
+)
+from neve.buffer.layout import Kind, Part, StoredFile, new_stream, parse_part, part_path
+from neve.buffer.store import LostStreamError
+from neve.errors import NotFoundError, StorageError, UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from obstore.store import S3Config
+
+    from neve.buffer.payload import Request
+    from neve.buffer.spec import ObjectStorage
+
+PUT_TIMEOUT = timedelta(seconds=10)
+PROBE_PREFIX = "probe"
+# Nothing waits for a stream to be closed here, every segment being sealed; and closing one whose
+# receiver was only idle costs that receiver a new stream.
+IDLE_SECONDS = 3600.0
+
+
+def open_bucket(location: str, storage: ObjectStorage) -> Bucket:
+    """Return a client for `s3://bucket/prefix`."""
+    config: S3Config = {"virtual_hosted_style_request": not storage.path_style}
+    if storage.endpoint:
+        config["endpoint"] = storage.endpoint
+    if storage.region:
+        config["region"] = storage.region
+    if storage.access_key_id:
+        config["access_key_id"] = storage.access_key_id
+    if storage.secret_access_key:
+        config["secret_access_key"] = storage.secret_access_key
+    bucket: Bucket = S3Store.from_url(
+        location,
+        config=config,
+        client_options={"allow_http": True, "timeout": PUT_TIMEOUT},
+        retry_config={"max_retries": 2, "retry_timeout": PUT_TIMEOUT},
+    )
+    return bucket
+
+
+class ObjectStore:
+    """The `BufferStore` of a bucket."""
+
+    def __init__(self, bucket: Bucket, *, idle_seconds: float = IDLE_SECONDS) -> None:
+        self._bucket = bucket
+        self._idle_seconds = idle_seconds
+
+    def check_conditions(self) -> None:
+        """Refuse a store on which two receivers could overwrite each other.
+
+        Raises:
+            UnsupportedError: a put succeeded although its key existed.
+            StorageError: the store cannot be reached or written.
+        """
+        path = f"{PROBE_PREFIX}/{secrets.token_hex(8)}"
+        try:
+            if not self.put_new(path, b"first"):
+                raise UnsupportedError("the object store reports a key that was never written")
+            if self.put_new(path, b"second"):
+                raise UnsupportedError(
+                    "the object store ignores If-None-Match, so acknowledged data can be lost",
+                    hint="use a store with conditional writes, or a local directory",
+                )
+        finally:
+            with contextlib.suppress(StorageError):
+                self.delete(path)
+
+    def begin(self, signal: str) -> ObjectLog:
+        return ObjectLog(self, new_stream(signal))
+
+    def files(self, prefix: str) -> list[StoredFile]:
+        with _storage_errors("cannot list the buffer", prefix):
+            found = [
+                StoredFile(meta["path"], meta["size"], int(meta["last_modified"].timestamp() * 1e9))
+                for batch in obstore.list(self._bucket, prefix or None, chunk_size=1000)
+                for meta in batch
+            ]
+        return sorted(found, key=lambda file: file.path)
+
+    def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
+        with _storage_errors("cannot read the buffer", path):
+            if length is None:
+                return obstore.get(self._bucket, path).bytes().to_bytes()[start:]
+            return obstore.get_range(self._bucket, path, start=start, length=length).to_bytes()
+
+    def put_new(self, path: str, data: bytes) -> bool:
+        with _storage_errors("cannot write to the buffer", path):
+            try:
+                obstore.put(self._bucket, path, data, mode="create", use_multipart=False)
+            except AlreadyExistsError:
+                return False
+        return True
+
+    def delete(self, path: str) -> None:
+        errors = _storage_errors("cannot remove from the buffer", path)
+        with errors, contextlib.suppress(FileNotFoundError):
+            obstore.delete(self._bucket, path)
+
+    def remove_stream(self, stream: str) -> None:
+        """Nothing is left of a stream without objects."""
+
+    def free_bytes(self) -> int | None:
+        return None
+
+    def close_abandoned(self) -> list[str]:
+        parts = [part for part in map(parse_part, self.files("")) if part]
+        closed = []
+        for stream, of_stream in groupby(parts, key=lambda part: part.stream):
+            last = max(of_stream, key=lambda part: part.number)
+            if self._is_idle(last) and not self._is_closed(last):
+                path = part_path(stream, last.number + 1, Kind.SEGMENT)
+                # A put that came in between is a sign of life.
+                if self.put_new(path, heads_only([], closing=True)):
+                    closed.append(stream)
+        return closed
+
+    def _is_idle(self, last: Part) -> bool:
+        return time.time_ns() - last.file.modified_unix_nano > self._idle_seconds * 1e9
+
+    def _is_closed(self, last: Part) -> bool:
+        if last.kind is Kind.SEGMENT and last.file.size != EMPTY_SEGMENT_BYTES:
+            return False
+        return is_closing(self.read(last.file.path))
+
+
+class ObjectLog:
+    """The `Log` of a bucket. One put is in flight at a time, so numbers have no gaps."""
+
+    def __init__(self, store: ObjectStore, stream: str) -> None:
+        self.stream = stream
+        self._store = store
+        self._number = 1
+        self._head = b""
+
+    @property
+    def open_bytes(self) -> int:
+        return 0
+
+    @property
+    def _path(self) -> str:
+        return part_path(self.stream, self._number, Kind.SEGMENT)
+
+    def commit(self, requests: Sequence[Request]) -> None:
+        head, *payloads = frame_parts(requests, NO_SALT)
+        self._head = preamble(NO_SALT) + head
+        failpoints.reach("buffer.put_begun")
+        put = self._store.put_new(self._path, b"".join([self._head, *payloads]))
+        failpoints.reach("buffer.put_done")
+        # A put that was repeated inside the client finds its own first attempt.
+        if not put and not self._is_ours():
+            raise LostStreamError(f"{self.stream} was closed by another process")
+        self._number += 1
+
+    def _is_ours(self) -> bool:
+        return self._store.read(self._path, 0, len(self._head)) == self._head
+
+    def settle(self) -> bool:
+        empty = heads_only([], closing=False)
+        stored = False
+        # With something else under its number, the put in doubt can no longer arrive.
+        if not self._store.put_new(self._path, empty):
+            stored = self._is_ours()
+            if not stored and self._store.read(self._path) != empty:
+                raise LostStreamError(f"{self.stream} was closed by another process")
+        failpoints.reach("buffer.settled")
+        self._number += 1
+        return stored
+
+    def seal(self) -> None:
+        """Do nothing: a put segment is sealed."""
+
+    def close(self) -> None:
+        self._store.put_new(self._path, heads_only([], closing=True))
+
+    def abandon(self) -> None:
+        """Do nothing: no lock is held."""
+
+
+@contextlib.contextmanager
+def _storage_errors(what: str, path: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise NotFoundError(f"{what}: {path} does not exist") from error
+    except (BaseError, OSError) as error:
+        # The client's message goes on with a debug dump.
+        reason = str(error).partition("\n")[0]
+        raise StorageError(f"{what}: {path}: {reason}", retryable=True) from error

@@ -1,0 +1,82 @@
+"""A buffered request, and the codecs its payload may be kept in.
+
+The sender's own compression is kept where there was one: compressing again would cost more than
+everything else the receiver does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal
+
+import pyarrow as pa
+
+from neve.errors import CorruptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# Below this, a zstd frame gains nothing.
+COMPRESS_FROM_BYTES = 512
+SENDER_BYTES = 16
+HASH_BYTES = 32
+NO_SENDER = bytes(SENDER_BYTES)
+
+
+class Codec(IntEnum):
+    """How a payload's bytes are stored."""
+
+    IDENTITY = 0
+    GZIP = 1
+    ZSTD = 2
+
+
+_CODEC_NAMES: Mapping[Codec, Literal["gzip", "zstd"]] = MappingProxyType(
+    {Codec.GZIP: "gzip", Codec.ZSTD: "zstd"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One export request: its protobuf bytes as stored, and what identifies it."""
+
+    payload: bytes
+    codec: Codec
+    raw_bytes: int
+    records: int
+    received_unix_nano: int
+    sender: bytes
+    content_hash: bytes
+
+    @property
+    def key(self) -> bytes:
+        """What makes two requests of one signal the same request."""
+        return self.sender + self.content_hash
+
+
+def pack(raw: bytes) -> tuple[bytes, Codec]:
+    """Compress a payload that came without compression, where it pays."""
+    if len(raw) < COMPRESS_FROM_BYTES:
+        return raw, Codec.IDENTITY
+    return pa.Codec("zstd", compression_level=1).compress(raw, asbytes=True), Codec.ZSTD
+
+
+def unpack(stored: bytes | memoryview, codec: Codec, raw_bytes: int) -> bytes:
+    """Return a payload's protobuf bytes, never unpacking more than one byte too many.
+
+    With the very reader the door uses (`neve.otlp.encoding`), so that what was accepted there,
+    several gzip members for instance, can be read here.
+    """
+    if codec is Codec.IDENTITY:
+        raw = bytes(stored)
+    else:
+        try:
+            with pa.CompressedInputStream(pa.BufferReader(stored), _CODEC_NAMES[codec]) as stream:
+                raw = stream.read(raw_bytes + 1)
+        except OSError as error:
+            raise CorruptionError(f"a buffered payload cannot be unpacked: {error}") from error
+    if len(raw) != raw_bytes:
+        raise CorruptionError(f"a buffered payload has {len(raw)} bytes instead of {raw_bytes}")
+    return raw

@@ -1,0 +1,176 @@
+"""What the next stage does with a buffer: list, read, retire. From any process, any machine."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from neve.buffer import retire as retirement
+from neve.buffer.frame import Entry, read_frames
+from neve.buffer.payload import HASH_BYTES, SENDER_BYTES, unpack
+from neve.buffer.stream import StreamParts, is_closed, load_stream, load_streams, read_entries
+from neve.buffer.window import NANOS
+from neve.errors import CorruptionError, NotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from neve.buffer.layout import Part
+    from neve.buffer.store import BufferStore
+
+# Unpacked payloads in one batch; a single request may be larger.
+BATCH_BYTES = 16 * 1024 * 1024
+
+_FIELDS: list[tuple[str, pa.DataType]] = [
+    ("stream", pa.string()),
+    ("segment", pa.int64()),
+    ("position", pa.int32()),
+    ("signal", pa.string()),
+    ("received_unix_nano", pa.int64()),
+    ("sender", pa.binary(SENDER_BYTES)),
+    ("content_hash", pa.binary(HASH_BYTES)),
+    ("records", pa.int32()),
+    ("payload", pa.binary()),
+]
+REQUESTS = pa.schema(_FIELDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A sealed segment."""
+
+    stream: str
+    number: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStatus:
+    """A stream, and what of it waits to be consumed."""
+
+    stream: str
+    segments: int
+    bytes: int
+    open_bytes: int
+    retired_through: int
+    oldest_received_unix_nano: int | None
+    closed: bool
+    # A number that later segments wait for: lost, if it does not come.
+    missing: int | None
+
+    @property
+    def signal(self) -> str:
+        return self.stream.partition("/")[0]
+
+
+class BufferReader:
+    """The consumer's side of a buffer."""
+
+    def __init__(self, store: BufferStore, *, dedup_seconds: float) -> None:
+        self._store = store
+        self._dedup_nanos = int(dedup_seconds * NANOS)
+
+    def streams(self, signal: str | None = None) -> list[StreamStatus]:
+        """Return the streams that are there, sorted by name."""
+        return [self._status(stream) for stream in load_streams(self._store, signal or "")]
+
+    def _status(self, stream: StreamParts) -> StreamStatus:
+        waiting = [part for n, part in stream.segments.items() if n > stream.retired_through]
+        waiting.sort(key=lambda part: part.number)
+        return StreamStatus(
+            stream=stream.name,
+            segments=len(waiting),
+            bytes=sum(part.file.size for part in waiting),
+            open_bytes=stream.open_bytes,
+            retired_through=stream.retired_through,
+            oldest_received_unix_nano=self._oldest(waiting),
+            closed=is_closed(self._store, stream),
+            missing=stream.missing,
+        )
+
+    def _oldest(self, waiting: list[Part]) -> int | None:
+        # The closing segment has none.
+        for part in waiting:
+            for entry in read_entries(self._store, part):
+                return entry.received_unix_nano
+        return None
+
+    def segments(self, stream: str, after: int = 0) -> list[Segment]:
+        """Return the sealed segments after number `after`, contiguous; a gap is waited for."""
+        return [
+            Segment(stream, part.number, part.file.size)
+            for part in load_stream(self._store, stream).waiting(after)
+        ]
+
+    def read(self, segment: Segment) -> Iterator[pa.RecordBatch]:
+        """Yield a segment's requests, as `REQUESTS`, in the order they were stored.
+
+        Raises:
+            NotFoundError: it was retired.
+            CorruptionError: it is damaged; the batches before were not.
+        """
+        part = load_stream(self._store, segment.stream).segments.get(segment.number)
+        if part is None:
+            raise NotFoundError(f"segment {segment.number} of {segment.stream} is not there")
+        data = self._store.read(part.file.path)
+        if part.sealed_bytes is not None and len(data) != part.sealed_bytes:
+            raise CorruptionError(
+                f"{part.file.path} has {len(data)} bytes instead of {part.sealed_bytes}"
+            )
+        try:
+            yield from _batches(segment, data)
+        except CorruptionError as error:
+            raise CorruptionError(f"{part.file.path}: {error.message}") from error
+
+    def retire(self, stream: str, through: int) -> None:
+        """Remove a stream's segments up to number `through`. Idempotent; see `retire.retire`."""
+        retirement.retire(self._store, stream, through, self._keep_since())
+
+    def drop(self, stream: str) -> bool:
+        """Forget a closed and wholly retired stream; False while its hashes are still needed."""
+        return retirement.drop(self._store, stream, self._keep_since())
+
+    def close_abandoned(self) -> list[str]:
+        """End the streams whose receiver is gone, so that all of them can be read."""
+        return self._store.close_abandoned()
+
+    def _keep_since(self) -> int:
+        return time.time_ns() - self._dedup_nanos
+
+
+def _batches(segment: Segment, data: bytes) -> Iterator[pa.RecordBatch]:
+    rows: list[tuple[int, Entry, bytes]] = []
+    size = 0
+    position = 0
+    for head, payloads in read_frames(data):
+        offset = 0
+        for entry in head.entries:
+            stored = payloads[offset : offset + entry.stored_bytes]
+            offset += entry.stored_bytes
+            rows.append((position, entry, unpack(stored, entry.codec, entry.raw_bytes)))
+            position += 1
+            size += entry.raw_bytes
+            if size >= BATCH_BYTES:
+                yield _batch(segment, rows)
+                rows, size = [], 0
+    if rows:
+        yield _batch(segment, rows)
+
+
+def _batch(segment: Segment, rows: list[tuple[int, Entry, bytes]]) -> pa.RecordBatch:
+    signal = segment.stream.partition("/")[0]
+    columns: dict[str, list[Any]] = {
+        "stream": [segment.stream] * len(rows),
+        "segment": [segment.number] * len(rows),
+        "position": [position for position, _, _ in rows],
+        "signal": [signal] * len(rows),
+        "received_unix_nano": [entry.received_unix_nano for _, entry, _ in rows],
+        "sender": [entry.sender for _, entry, _ in rows],
+        "content_hash": [entry.content_hash for _, entry, _ in rows],
+        "records": [entry.records for _, entry, _ in rows],
+        "payload": [payload for _, _, payload in rows],
+    }
+    return pa.RecordBatch.from_pydict(columns, schema=REQUESTS)

@@ -1,0 +1,109 @@
+"""Remove what was consumed, and keep its hashes for as long as a retry may come."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from neve import failpoints
+from neve.buffer.frame import Entry, heads_only
+from neve.buffer.layout import Kind, Part, part_path
+from neve.buffer.stream import StreamParts, is_closed, load_stream, load_streams, read_entries
+from neve.errors import CorruptionError, NotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from neve.buffer.store import BufferStore
+
+logger = logging.getLogger(__name__)
+
+
+def retire(store: BufferStore, name: str, through: int, keep_since_unix_nano: int) -> None:
+    """Declare segments up to `through` consumed, then remove them.
+
+    The declaration is one atomic, durable file; removal only follows it. Idempotent, and safe
+    beside other callers. Numbers up to `through` never come back.
+
+    Raises:
+        UsageError: a segment up to `through` was never there to be consumed.
+    """
+    stream = load_stream(store, name)
+    if through > stream.retired_through:
+        _declare(store, stream, through, keep_since_unix_nano)
+        failpoints.reach("buffer.retire_declared")
+    for number, segment in sorted(stream.segments.items()):
+        if number <= through:
+            store.delete(segment.file.path)
+            failpoints.reach("buffer.retire_removed")
+    for older in stream.retired:
+        if older.number < max(through, stream.retired_through):
+            store.delete(older.file.path)
+
+
+def _declare(store: BufferStore, stream: StreamParts, through: int, keep_since: int) -> None:
+    run = stream.waiting()
+    if not run or through > run[-1].number:
+        raise UsageError(
+            f"{stream.name} has no segments up to {through} to retire",
+            hint="retire what was listed and consumed, no more",
+        )
+    consumed = [part for part in run if part.number <= through]
+    try:
+        kept = [
+            entry
+            for part in (*stream.retired, *consumed)
+            for entry in _recent(store, part, keep_since)
+        ]
+        closing = is_closed(store, stream) and through == max(stream.segments)
+    except NotFoundError:
+        # Another caller is retiring the same segments: look again.
+        again = load_stream(store, stream.name)
+        if through > again.retired_through:
+            _declare(store, again, through, keep_since)
+        return
+    path = part_path(stream.name, through, Kind.RETIRED)
+    store.put_new(path, heads_only(kept, closing=closing))
+
+
+def drop(store: BufferStore, name: str, keep_since_unix_nano: int) -> bool:
+    """Forget a stream that has ended and was wholly retired; False while it must stay.
+
+    To be called once no table holds a mark of it.
+    """
+    stream = load_stream(store, name)
+    last = max(stream.retired, key=lambda part: part.number, default=None)
+    if last is None or stream.waiting() or stream.missing or not is_closed(store, stream):
+        return False
+    if any(_recent(store, last, keep_since_unix_nano)):
+        return False
+    for part in (*stream.segments.values(), *stream.retired):
+        store.delete(part.file.path)
+    store.remove_stream(name)
+    return True
+
+
+def recent_keys(store: BufferStore, signal: str, since_unix_nano: int) -> list[tuple[int, bytes]]:
+    """Return the time and key of each request stored since then, oldest first.
+
+    Of all streams: a receiver that starts takes over what its predecessor knew.
+    """
+    found: dict[bytes, int] = {}
+    for stream in load_streams(store, signal):
+        for part in (*stream.retired, *stream.segments.values()):
+            for entry in _recent(store, part, since_unix_nano):
+                found[entry.key] = max(entry.received_unix_nano, found.get(entry.key, 0))
+    return sorted((received, key) for key, received in found.items())
+
+
+def _recent(store: BufferStore, part: Part, since_unix_nano: int) -> Iterator[Entry]:
+    # Nothing in a file can be younger than its last change.
+    if part.file.modified_unix_nano < since_unix_nano:
+        return
+    try:
+        for entry in read_entries(store, part):
+            if entry.received_unix_nano >= since_unix_nano:
+                yield entry
+    except CorruptionError as error:
+        # Reading the segment will report it; here it only means that a retry may not be noticed.
+        logger.warning("hashes of %s cannot be read: %s", part.file.path, error.message)

@@ -1,0 +1,90 @@
+"""The port to where segments lie: a local directory or an object store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from neve.errors import NeveError, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from neve.buffer.layout import StoredFile
+    from neve.buffer.payload import Request
+
+
+class LostStreamError(NeveError):
+    """The stream may not be written any more; what was to be committed is not in it."""
+
+    default_code = StorageError.default_code
+
+
+class Log(Protocol):
+    """A stream being written, by one thread of one process.
+
+    After a failed `commit` nothing but `settle` may be called until that has returned.
+    """
+
+    @property
+    def stream(self) -> str:
+        """The stream's name."""
+
+    @property
+    def open_bytes(self) -> int:
+        """The size of the segment not yet sealed; 0 when there is none."""
+
+    def commit(self, requests: Sequence[Request]) -> None:
+        """Append a group. Durable on return.
+
+        Raises:
+            LostStreamError: the group is not stored, and this stream has ended.
+            StorageError: whether the group is stored is unknown until `settle` returns.
+        """
+
+    def settle(self) -> bool:
+        """Decide the group of a failed commit, and return whether it is stored.
+
+        Raises:
+            LostStreamError: it is not, and this stream has ended.
+            StorageError: still unknown; to be called again.
+        """
+
+    def seal(self) -> None:
+        """Let readers see what was committed. Idempotent; raises StorageError, to be retried."""
+
+    def close(self) -> None:
+        """Seal, and end the stream with a closing segment. Raises StorageError."""
+
+    def abandon(self) -> None:
+        """Let go of the stream as it is; `BufferStore.close_abandoned` ends it later."""
+
+
+class BufferStore(Protocol):
+    """Where streams are kept. Paths are those of `layout`, relative to the buffer's location."""
+
+    def begin(self, signal: str) -> Log:
+        """Start a stream that no other receiver can ever write. Raises StorageError."""
+
+    def files(self, prefix: str) -> list[StoredFile]:
+        """Return the files whose path begins with `prefix` (whole path segments), sorted."""
+
+    def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
+        """Return bytes of a file, fewer at its end. Raises NotFoundError, StorageError."""
+
+    def put_new(self, path: str, data: bytes) -> bool:
+        """Write a whole file, durable on return, unless it exists already; say whether it was.
+
+        Atomic: other processes see all of it or nothing.
+        """
+
+    def delete(self, path: str) -> None:
+        """Remove a file; one that is gone already is no error."""
+
+    def remove_stream(self, stream: str) -> None:
+        """Remove what is left of a stream that has no parts any more."""
+
+    def free_bytes(self) -> int | None:
+        """Return how much room is left; None where there is no such limit."""
+
+    def close_abandoned(self) -> list[str]:
+        """End the streams whose receiver is gone, and name them. Safe to run anywhere, anytime."""

@@ -1,0 +1,83 @@
+"""What a listing says of one stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from neve.buffer.frame import EMPTY_SEGMENT_BYTES, Entry, is_closing, read_heads
+from neve.buffer.layout import Kind, Part, parse_part
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from neve.buffer.store import BufferStore
+
+
+@dataclass(frozen=True, slots=True)
+class StreamParts:
+    """The parts of a stream. `retired_through` is durable before any segment is removed."""
+
+    name: str
+    segments: dict[int, Part]
+    retired: tuple[Part, ...]
+    open_bytes: int
+
+    @property
+    def retired_through(self) -> int:
+        return max((part.number for part in self.retired), default=0)
+
+    def waiting(self, after: int = 0) -> list[Part]:
+        """Return the sealed segments after a number, up to the first that is missing."""
+        found = []
+        number = max(after, self.retired_through) + 1
+        while number in self.segments:
+            found.append(self.segments[number])
+            number += 1
+        return found
+
+    @property
+    def missing(self) -> int | None:
+        """The number of a segment that later ones wait for."""
+        run = self.waiting()
+        following = (run[-1].number if run else self.retired_through) + 1
+        return following if any(number > following for number in self.segments) else None
+
+
+def load_streams(store: BufferStore, prefix: str = "") -> list[StreamParts]:
+    """Return the streams under a prefix: nothing, a signal, or a stream's name."""
+    parts = [part for part in map(parse_part, store.files(prefix)) if part]
+    parts.sort(key=lambda part: part.stream)
+    return [_group(name, list(of)) for name, of in groupby(parts, key=lambda part: part.stream)]
+
+
+def load_stream(store: BufferStore, name: str) -> StreamParts:
+    """Return one stream; without parts when there is none of that name."""
+    return next(iter(load_streams(store, name)), StreamParts(name, {}, (), 0))
+
+
+def _group(name: str, parts: list[Part]) -> StreamParts:
+    return StreamParts(
+        name=name,
+        segments={part.number: part for part in parts if part.kind is Kind.SEGMENT},
+        retired=tuple(part for part in parts if part.kind is Kind.RETIRED),
+        open_bytes=sum(part.file.size for part in parts if part.kind is Kind.OPEN),
+    )
+
+
+def is_closed(store: BufferStore, stream: StreamParts) -> bool:
+    """Say whether a stream has ended, so that no segment can follow."""
+    last = max(
+        (*stream.segments.values(), *stream.retired), key=lambda part: part.number, default=None
+    )
+    if last is None or (last.kind is Kind.SEGMENT and last.file.size != EMPTY_SEGMENT_BYTES):
+        return False
+    return is_closing(store.read(last.file.path))
+
+
+def read_entries(store: BufferStore, part: Part) -> Iterator[Entry]:
+    """Yield what identifies a part's requests, without reading their payloads."""
+    for head in read_heads(partial(store.read, part.file.path), part.file.size):
+        yield from head.entries

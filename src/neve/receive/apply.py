@@ -1,0 +1,199 @@
+"""Run a receiver: listen, serve, and stop without losing what was taken."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import ssl
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import grpc
+import uvicorn
+
+from neve.buffer.apply import open_buffer
+from neve.errors import ConfigError
+from neve.receive.door import Door, Sink
+from neve.receive.http import http_app
+from neve.receive.http_protocol import bounded
+from neve.receive.rpc import ExportHandler, server_options
+from neve.receive.spec import Address, ReceiveSpec, TlsSpec, parse_address
+from neve.signals import Signal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from neve.buffer.spec import BufferSpec
+
+logger = logging.getLogger(__name__)
+
+BACKLOG = 1024
+
+
+class _HttpServer(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to the receiver, which has more to stop than this."""
+        yield
+
+
+class Receiver:
+    """An OTLP receiver in this process's event loop."""
+
+    def __init__(self, spec: ReceiveSpec, sink: Sink) -> None:
+        self._spec = spec
+        self.door = Door(spec, sink)
+        self.http_address = parse_address(spec.http)
+        self.grpc_address = parse_address(spec.grpc)
+        self._http: _HttpServer | None = None
+        self._http_task: asyncio.Task[None] | None = None
+        self._grpc: grpc.aio.Server | None = None
+
+    async def start(self) -> None:
+        """Listen on both ports; the addresses then have the ports that were taken.
+
+        Raises:
+            ConfigError: an address cannot be bound, or a certificate cannot be used.
+        """
+        for name, address in (("http", self.http_address), ("grpc", self.grpc_address)):
+            if not self._spec.tokens and not address.is_loopback:
+                logger.warning(
+                    "receive.%s listens on %s without receive.tokens: whoever reaches it can send",
+                    name,
+                    address,
+                )
+        await self._start_http()
+        try:
+            await self._start_grpc()
+        except ConfigError:
+            await self.stop()
+            raise
+        logger.info("OTLP/HTTP on %s, OTLP/gRPC on %s", self.http_address, self.grpc_address)
+
+    async def _start_http(self) -> None:
+        tls = self._spec.tls
+        config = uvicorn.Config(
+            http_app(self.door),
+            http=bounded(self._spec.request_timeout_seconds),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=self._spec.keep_alive_seconds,
+            timeout_graceful_shutdown=max(1, int(self._spec.grace_seconds)),
+            ssl_certfile=tls.cert if tls else None,
+            ssl_keyfile=tls.key if tls else None,
+            ssl_ca_certs=tls.client_ca if tls else None,
+            ssl_cert_reqs=ssl.CERT_REQUIRED if tls and tls.client_ca else ssl.CERT_NONE,
+        )
+        try:
+            config.load()
+        except OSError as error:
+            raise ConfigError(f"receive.tls cannot be used: {error}") from error
+        listening = _listen(self.http_address)
+        self.http_address = Address(self.http_address.host, listening.getsockname()[1])
+        self._http = _HttpServer(config)
+        self._http_task = asyncio.create_task(self._http.serve(sockets=[listening]))
+        while not self._http.started and not self._http_task.done():
+            await asyncio.sleep(0.001)
+
+    async def _start_grpc(self) -> None:
+        server = grpc.aio.server(options=server_options(self._spec.max_request_bytes))
+        server.add_generic_rpc_handlers((ExportHandler(self.door),))
+        address = str(self.grpc_address)
+        try:
+            if self._spec.tls:
+                port = server.add_secure_port(address, _grpc_credentials(self._spec.tls))
+            else:
+                port = server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise _cannot_listen(self.grpc_address, error) from error
+        await server.start()
+        self.grpc_address = Address(self.grpc_address.host, port)
+        self._grpc = server
+
+    async def stop(self) -> bool:
+        """Take no new requests, finish those taken, end the buffer's streams.
+
+        Within the grace period; returns whether everything was done by then. What was
+        acknowledged is safe in any case.
+        """
+        deadline = time.monotonic() + self._spec.grace_seconds
+        self.door.closing = True
+        if self._http is not None:
+            self._http.should_exit = True
+        stopping = [] if self._http_task is None else [self._http_task]
+        if self._grpc is not None:
+            stopping.append(asyncio.ensure_future(self._grpc.stop(self._spec.grace_seconds)))
+        if stopping:
+            await asyncio.wait(stopping, timeout=self._spec.grace_seconds)
+        self.door.close()
+        left = max(0.1, deadline - time.monotonic())
+        return await asyncio.to_thread(self.door.sink.close, left)
+
+
+def serve(
+    spec: ReceiveSpec,
+    buffer_spec: BufferSpec,
+    *,
+    on_ready: Callable[[Receiver], None] | None = None,
+) -> None:
+    """Receive until SIGTERM or SIGINT, then stop within the grace period.
+
+    Raises:
+        ConfigError: an address cannot be bound, or a certificate cannot be used.
+        UnsupportedError, StorageError: the buffer's location cannot be used.
+    """
+    asyncio.run(_serve(spec, buffer_spec, on_ready))
+
+
+async def _serve(
+    spec: ReceiveSpec, buffer_spec: BufferSpec, on_ready: Callable[[Receiver], None] | None
+) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    buffer = await asyncio.to_thread(open_buffer, buffer_spec, [kind.value for kind in Signal])
+    receiver = Receiver(spec, buffer)
+    await receiver.start()
+    if on_ready is not None:
+        on_ready(receiver)
+    await stop.wait()
+    logger.info("stopping")
+    if not await receiver.stop():
+        logger.warning("not everything was finished in time; the next receiver finishes it")
+
+
+def _listen(address: Address) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    listening = socket.socket(family)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((address.host, address.port))
+        listening.listen(BACKLOG)
+    except OSError as error:
+        listening.close()
+        raise _cannot_listen(address, error) from error
+    return listening
+
+
+def _cannot_listen(address: Address, error: Exception) -> ConfigError:
+    return ConfigError(
+        f"cannot listen on {address}: {error}",
+        hint="choose another address in receive.http or receive.grpc",
+    )
+
+
+def _grpc_credentials(tls: TlsSpec) -> grpc.ServerCredentials:
+    client_ca = Path(tls.client_ca).read_bytes() if tls.client_ca else None
+    return grpc.ssl_server_credentials(
+        [(Path(tls.key).read_bytes(), Path(tls.cert).read_bytes())],
+        root_certificates=client_ca,
+        require_client_auth=client_ca is not None,
+    )

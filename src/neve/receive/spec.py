@@ -1,0 +1,89 @@
+"""Where to listen, whom to let in, and how much to take."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from neve.errors import ConfigError
+
+if TYPE_CHECKING:
+    from neve.config import Settings
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where to listen. Port 0 takes any that is free."""
+
+    host: str
+    port: int
+
+    @property
+    def is_loopback(self) -> bool:
+        """Say whether only this machine can connect."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(text: str) -> Address:
+    """Read `host:port`, the host in brackets if it is an IPv6 address."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdigit() or int(port) > 65535:
+        raise ConfigError(
+            f"{text!r} is not an address to listen on", hint="write host:port, [::1]:4318 for IPv6"
+        )
+    return Address(host.removeprefix("[").removesuffix("]"), int(port))
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSpec:
+    """Files in PEM form. With `client_ca`, only clients it has signed may connect."""
+
+    cert: str
+    key: str
+    client_ca: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiveSpec:
+    """An OTLP receiver."""
+
+    http: str = "127.0.0.1:4318"
+    grpc: str = "127.0.0.1:4317"
+    # Several at once, for rotation; none lets everybody in.
+    tokens: tuple[str, ...] = field(default=(), repr=False)
+    tls: TlsSpec | None = None
+    # Of a request, before and after decompression.
+    max_request_bytes: int = 64 * MIB
+    # Of all requests under way, as they came: what bounds the receiver's memory.
+    max_in_flight_bytes: int = 128 * MIB
+    cors_origins: tuple[str, ...] = ()
+    # Clients give up after 5 to 10 s, and send again; so waiting longer helps nobody.
+    ack_timeout_seconds: float = 10.0
+    # For a request to arrive, from its first byte to its last.
+    request_timeout_seconds: float = 30.0
+    keep_alive_seconds: int = 75
+    retry_after_seconds: int = 2
+    grace_seconds: float = 10.0
+
+
+def receive_spec(settings: Settings) -> ReceiveSpec:
+    """Return the receiver that a configuration asks for."""
+    receive = settings.receive
+    tls = receive.tls
+    return ReceiveSpec(
+        http=receive.http,
+        grpc=receive.grpc,
+        tokens=tuple(token.get_secret_value() for token in receive.tokens),
+        tls=TlsSpec(tls.cert, tls.key, tls.client_ca) if tls else None,
+        max_request_bytes=receive.max_request_bytes,
+        cors_origins=receive.cors_origins,
+    )

@@ -1,0 +1,91 @@
+"""The installed command, as a newcomer types it: each call a process of its own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+NEVE = str(Path(sys.executable).with_name("neve"))
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    """One demo, run once and explored by the tests below."""
+    directory = tmp_path_factory.mktemp("demo")
+    started = time.monotonic()
+    told = neve("demo", cwd=directory)
+    return directory, told, time.monotonic() - started
+
+
+def neve(*arguments, cwd, **environment):
+    clean = {key: value for key, value in os.environ.items() if key != "NEVE_CONFIG"}
+    return subprocess.run(
+        [NEVE, *arguments],
+        cwd=cwd,
+        env={**clean, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+def test_demo_tells_its_story_and_ends_in_results(demo):
+    _, told, seconds = demo
+    assert told.returncode == 0, told.stderr
+    results = [line.split() for line in told.stdout.splitlines() if "122060.43" in line]
+    assert [line[0] for line in results] == ["Spark", "PyIceberg", "DuckDB"]
+    assert all(line[1:] == ["1200", "122060.43", "4"] for line in results)
+    assert "WARN" not in told.stderr
+    assert "Exception" not in told.stderr
+    assert seconds < 90
+
+
+def test_demo_leaves_a_lake_to_explore(demo):
+    directory, _, _ = demo
+    shown = neve("-c", "neve-demo/neve.yaml", "tables", "--json", cwd=directory)
+    assert [row["table"] for row in json.loads(shown.stdout)] == ["shop.orders"]
+    described = neve("-c", "neve-demo/neve.yaml", "describe", "shop.orders", cwd=directory)
+    assert "day(ordered_at)" in described.stdout
+
+
+def test_demo_touches_no_foreign_directory(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "file").write_text("mine")
+    told = neve("demo", "--dir", "mine", cwd=tmp_path)
+    assert told.returncode == 2
+    assert "is not empty" in told.stderr
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["file"]
+
+
+def test_sql_answers_with_json_and_nothing_else(demo):
+    directory, _, _ = demo
+    statement = "SELECT count(*) AS orders, map('a', 1) AS m FROM shop.orders"
+    answer = neve("sql", statement, "--json", cwd=directory, NEVE_CONFIG="neve-demo/neve.yaml")
+    assert answer.returncode == 0, answer.stderr
+    assert json.loads(answer.stdout) == [{"orders": 1200, "m": {"a": 1}}]
+
+
+@pytest.mark.parametrize("moment", ["while Spark starts", "while a query runs"])
+def test_ctrl_c_exits_130_without_a_traceback(tmp_path, moment):
+    started = subprocess.Popen(
+        [NEVE, "sql", "SELECT count(*) FROM range(100000000000000)"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert started.stderr.readline() == "starting Spark\n"
+    if moment == "while a query runs":
+        assert started.stderr.readline() == "running the statement\n"
+    # The whole foreground group gets the signal, as from a terminal.
+    os.killpg(started.pid, signal.SIGINT)
+    _, error = started.communicate(timeout=60)
+    assert started.returncode == 130
+    assert error == "neve: interrupted\n"

@@ -1,0 +1,63 @@
+"""The buffer in the buckets of real servers: one to be trusted, one to be refused."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from neve.buffer.apply import open_buffer, open_reader, open_store
+from neve.buffer.spec import BufferSpec, ObjectStorage
+from neve.errors import StorageError, UnsupportedError
+from tests.support.buffer_stores import payloads
+from tests.support.process import Process, accepts_connections, free_port
+from tests.support.requests import buffered
+from tests.support.servers import REGION
+
+CONTENTS = [b"request %d" % n for n in range(6)]
+
+
+@pytest.fixture
+def spec(s3, tmp_path):
+    return BufferSpec(
+        location=f"s3://{s3.bucket}/{tmp_path.name}",
+        storage=ObjectStorage(s3.endpoint, REGION, s3.access_key, s3.secret_key),
+        put_interval_seconds=0,
+    )
+
+
+def test_requests_come_back_and_are_known_after_they_were_retired(spec):
+    with open_buffer(spec, ["logs"]) as buffer:
+        for content in CONTENTS:
+            buffer.append("logs", buffered(content)).durable.result(30)
+    reader = open_reader(spec)
+    [stream] = reader.streams()
+    assert stream.closed
+    assert payloads(open_store(spec)) == CONTENTS
+    reader.retire(stream.stream, stream.segments)
+    assert reader.segments(stream.stream) == []
+    with open_buffer(spec, ["logs"]) as buffer:
+        assert buffer.append("logs", buffered(CONTENTS[0])).duplicate
+
+
+def test_a_server_that_ignores_the_condition_is_refused(tmp_path):
+    port = free_port()
+    (tmp_path / "root" / "bucket").mkdir(parents=True)
+    rclone = Path(sys.executable).with_name("rclone")
+    options = ("--addr", f"127.0.0.1:{port}", "--auth-key", "key,secretsecret")
+    command = [rclone, "serve", "s3", *options, tmp_path / "root"]
+    server = Process("rclone", command, tmp_path / "rclone.log")
+    try:
+        server.wait_until(lambda: accepts_connections(port))
+        storage = ObjectStorage(f"http://127.0.0.1:{port}", REGION, "key", "secretsecret")
+        with pytest.raises(UnsupportedError, match="If-None-Match"):
+            open_buffer(BufferSpec("s3://bucket/buffer", storage=storage), ["logs"])
+    finally:
+        server.stop()
+
+
+def test_a_server_that_is_not_there_is_said_so():
+    storage = ObjectStorage(f"http://127.0.0.1:{free_port()}", REGION, "key", "secretsecret")
+    with pytest.raises(StorageError, match="cannot"):
+        open_buffer(BufferSpec("s3://bucket/buffer", storage=storage), ["logs"])

@@ -1,0 +1,414 @@
+"""The receiver as a process, spoken to by real clients over real sockets."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import http.client
+import os
+import socket
+import ssl
+import threading
+import time
+from pathlib import Path
+
+import grpc
+import pytest
+from google.rpc.error_details_pb2 import RetryInfo
+from google.rpc.status_pb2 import Status
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from opentelemetry._logs import LogRecord
+from opentelemetry.exporter.otlp.proto.grpc._log_exporter import OTLPLogExporter as GrpcLogs
+from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter as GrpcMetrics
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcSpans
+from opentelemetry.exporter.otlp.proto.http import Compression
+from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter as HttpLogs
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter as HttpMetrics
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as HttpSpans
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import SimpleLogRecordProcessor
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+
+from neve.buffer.disk import DiskStore
+from neve.buffer.reader import BufferReader
+from neve.receive.spec import TlsSpec
+from neve.signals import Signal
+from tests.support.buffer_stores import payloads
+from tests.support.certificates import Certificates, make_certificates
+from tests.support.otlp_bodies import as_json, protobuf
+from tests.support.receivers import receiver
+from tests.support.wait import until
+
+SEALED_AT_ONCE = {"seal_seconds": 0.01}
+
+
+@pytest.fixture(scope="module")
+def location(tmp_path_factory):
+    return tmp_path_factory.mktemp("shared")
+
+
+@pytest.fixture(scope="module")
+def shared(location):
+    """One receiver for all tests that leave it as they found it."""
+    with receiver(location, buffer=SEALED_AT_ONCE, max_request_bytes=1_000_000) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory) -> Certificates:
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+def stored(location, signal=Signal.LOGS):
+    return payloads(DiskStore(location), signal.value)
+
+
+def export(port, body, *, signal=Signal.LOGS, credentials=None, **call):
+    target = f"localhost:{port}" if credentials else f"127.0.0.1:{port}"
+    channel = (
+        grpc.secure_channel(target, credentials) if credentials else grpc.insecure_channel(target)
+    )
+    with channel:
+        answer = channel.unary_unary(signal.grpc_method)(body, timeout=30, **call)
+    return signal.response.FromString(answer)
+
+
+@pytest.mark.parametrize("signal", list(Signal))
+def test_both_protocols_both_forms(shared, location, signal):
+    http, rpc = (protobuf(signal, name, 5) for name in ("http", "grpc"))
+    assert (
+        shared.post(signal.http_path, gzip.compress(http), {"content-encoding": "gzip"})[0] == 200
+    )
+    json_headers = {"content-type": "application/json"}
+    status, headers, body = shared.post(signal.http_path, as_json(signal, "json"), json_headers)
+    assert (status, headers["content-type"], body) == (200, "application/json", b"{}")
+    assert export(shared.grpc, rpc, signal=signal) == signal.response()
+    until(lambda: {http, rpc} <= set(stored(location, signal)))
+
+
+@pytest.mark.parametrize("compression", [grpc.Compression.NoCompression, grpc.Compression.Gzip])
+def test_grpc_messages_compressed_or_not(shared, location, compression):
+    body = protobuf(Signal.LOGS, f"compression {compression}", 100)
+    export(shared.grpc, body, compression=compression)
+    until(lambda: body in stored(location))
+
+
+@pytest.mark.parametrize(
+    ("body", "compression", "code"),
+    [
+        (b"\xff not protobuf", None, grpc.StatusCode.INVALID_ARGUMENT),
+        (bytes(1_000_001), None, grpc.StatusCode.RESOURCE_EXHAUSTED),
+        (bytes(50_000_000), grpc.Compression.Gzip, grpc.StatusCode.RESOURCE_EXHAUSTED),
+        (b"\x1f\x8b not gzip", None, grpc.StatusCode.INVALID_ARGUMENT),
+        (b"\x0a\x00", grpc.Compression.Deflate, grpc.StatusCode.UNIMPLEMENTED),
+    ],
+)
+def test_grpc_refusals(shared, body, compression, code):
+    with pytest.raises(grpc.RpcError) as caught:
+        export(shared.grpc, body, compression=compression)
+    assert caught.value.code() is code
+
+
+def test_an_unknown_grpc_method(shared):
+    with grpc.insecure_channel(f"127.0.0.1:{shared.grpc}") as channel:
+        call = channel.unary_unary("/opentelemetry.proto.collector.profiles/Export")
+        with pytest.raises(grpc.RpcError) as caught:
+            call(b"", timeout=10)
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_a_bomb_costs_neither_memory_nor_time(shared):
+    # Gzip members may follow each other: 900 MB in 0.9 MB, made in no time.
+    bomb = gzip.compress(bytes(100_000_000)) * 9
+    before = _resident_bytes(shared.process.pid)
+    began = time.monotonic()
+    status, _, body = shared.post("/v1/logs", bomb, {"content-encoding": "gzip"})
+    assert (status, Status.FromString(body).code) == (413, 8)
+    assert time.monotonic() - began < 2
+    assert _resident_bytes(shared.process.pid) - before < 50_000_000
+
+
+def _resident_bytes(pid):
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_a_connection_is_kept_alive(shared):
+    body = protobuf(Signal.LOGS)
+    request = (
+        b"POST /v1/logs HTTP/1.1\r\nHost: h\r\nContent-Type: application/x-protobuf\r\n"
+        b"Content-Length: %d\r\n\r\n" % len(body)
+    ) + body
+    with socket.create_connection(("127.0.0.1", shared.http), timeout=10) as connection:
+        for _ in range(3):
+            connection.sendall(request)
+            assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+        # Two at once: answered in order.
+        connection.sendall(request * 2)
+        answers = b""
+        while answers.count(b"HTTP/1.1 200") < 2:
+            answers += connection.recv(65536)
+
+
+def test_the_sdk_over_http(shared, location):
+    endpoint = f"http://127.0.0.1:{shared.http}"
+    _use_sdk(
+        "sdk.http",
+        HttpSpans(endpoint=f"{endpoint}/v1/traces", compression=Compression.Gzip),
+        HttpMetrics(endpoint=f"{endpoint}/v1/metrics"),
+        HttpLogs(endpoint=f"{endpoint}/v1/logs", compression=Compression.Gzip),
+    )
+    for signal in Signal:
+        until(lambda of=signal: any(b"sdk.http" in body for body in stored(location, of)))
+
+
+def test_the_sdk_over_grpc(shared, location):
+    endpoint = f"http://127.0.0.1:{shared.grpc}"
+    _use_sdk(
+        "sdk.grpc",
+        GrpcSpans(endpoint=endpoint, compression=grpc.Compression.Gzip),
+        GrpcMetrics(endpoint=endpoint),
+        GrpcLogs(endpoint=endpoint),
+    )
+    for signal in Signal:
+        until(lambda of=signal: any(b"sdk.grpc" in body for body in stored(location, of)))
+
+
+def _use_sdk(name, span_exporter, metric_exporter, log_exporter):
+    tracing = TracerProvider(shutdown_on_exit=False)
+    tracing.add_span_processor(SimpleSpanProcessor(span_exporter))
+    with tracing.get_tracer("tests").start_as_current_span(name):
+        pass
+    tracing.shutdown()
+    reader = PeriodicExportingMetricReader(metric_exporter, export_interval_millis=60_000)
+    metering = MeterProvider([reader], shutdown_on_exit=False)
+    metering.get_meter("tests").create_counter(name).add(1)
+    metering.shutdown()
+    logging = LoggerProvider(shutdown_on_exit=False)
+    logging.add_log_record_processor(SimpleLogRecordProcessor(log_exporter))
+    logging.get_logger("tests").emit(LogRecord(body=name))
+    logging.shutdown()
+
+
+def test_a_full_buffer_asks_to_come_back_on_both_ports(tmp_path):
+    with receiver(tmp_path, buffer={"max_bytes": 10}) as running:
+        body = protobuf(Signal.LOGS, records=100)
+        status, headers, _ = running.post("/v1/logs", body)
+        assert (status, headers["retry-after"]) == (503, "2")
+        with pytest.raises(grpc.RpcError) as caught:
+            export(running.grpc, body)
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+        details = dict(caught.value.trailing_metadata())["grpc-status-details-bin"]
+        info = RetryInfo()
+        assert Status.FromString(details).details[0].Unpack(info)
+        assert info.retry_delay.seconds == 2
+
+
+def test_tokens_on_both_ports(tmp_path):
+    with receiver(tmp_path, tokens=["right"]) as running:
+        body = protobuf(Signal.LOGS)
+        assert running.post("/v1/logs", body)[0] == 401
+        assert running.post("/v1/logs", body, {"authorization": "Bearer right"})[0] == 200
+        assert running.request("GET", "/healthz")[0] == 200
+        for metadata in ((), (("authorization", "Bearer wrong"),)):
+            with pytest.raises(grpc.RpcError) as caught:
+                export(running.grpc, body, metadata=metadata)
+            assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        export(running.grpc, body, metadata=(("authorization", "Bearer right"),))
+        running.stop()
+    assert stored(tmp_path) == [body], "the second was the same request of the same sender"
+
+
+def test_tls_on_both_ports(tmp_path, certificates):
+    tls = TlsSpec(str(certificates.server_cert), str(certificates.server_key))
+    ca = certificates.ca_cert.read_bytes()
+    with receiver(tmp_path, tls=tls) as running:
+        body = protobuf(Signal.LOGS)
+        assert _https(running.http, body, certificates) == 200
+        export(running.grpc, body, credentials=grpc.ssl_channel_credentials(ca))
+        with pytest.raises((ConnectionError, http.client.HTTPException)):
+            running.post("/v1/logs", body)
+        assert running.stop() == 0
+    assert stored(tmp_path) == [body]
+
+
+def test_mutual_tls_on_both_ports(tmp_path, certificates):
+    tls = TlsSpec(
+        str(certificates.server_cert), str(certificates.server_key), str(certificates.ca_cert)
+    )
+    ca, key, cert = (
+        path.read_bytes()
+        for path in (certificates.ca_cert, certificates.client_key, certificates.client_cert)
+    )
+    with receiver(tmp_path, tls=tls) as running:
+        body = protobuf(Signal.LOGS)
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            _https(running.http, body, certificates)
+        with pytest.raises(grpc.RpcError):
+            export(running.grpc, body, credentials=grpc.ssl_channel_credentials(ca))
+        assert _https(running.http, body, certificates, with_client=True) == 200
+        export(running.grpc, body, credentials=grpc.ssl_channel_credentials(ca, key, cert))
+
+
+def _https(port, body, certificates, *, with_client=False):
+    context = ssl.create_default_context(cafile=certificates.ca_cert)
+    if with_client:
+        context.load_cert_chain(certificates.client_cert, certificates.client_key)
+    connection = http.client.HTTPSConnection("localhost", port, context=context, timeout=10)
+    with contextlib.closing(connection):
+        connection.request("POST", "/v1/logs", body, {"content-type": "application/x-protobuf"})
+        return connection.getresponse().status
+
+
+def test_a_certificate_that_cannot_be_read_is_said_in_one_line(tmp_path):
+    tls = TlsSpec("nowhere.pem", "nowhere.key")
+    with pytest.raises(AssertionError, match=r"receive\.tls"), receiver(tmp_path, tls=tls):
+        pass
+
+
+def test_slow_requests_are_cut_off(tmp_path):
+    with receiver(tmp_path, request_timeout_seconds=0.5) as running:
+        start = b"POST /v1/logs HTTP/1.1\r\nHost: h\r\nContent-Type: application/x-protobuf\r\n"
+        for sent in (b"", b"POST /v1/lo", start + b"Content-Length: 100\r\n\r\nabc"):
+            with socket.create_connection(("127.0.0.1", running.http), timeout=10) as connection:
+                connection.sendall(sent)
+                assert _is_closed(connection)
+        assert running.request("GET", "/readyz")[0] == 200
+
+
+def _is_closed(connection):
+    try:
+        return connection.recv(65536) == b""
+    except ConnectionError:
+        return True
+
+
+def test_a_header_without_an_end_is_cut_off(shared):
+    with socket.create_connection(("127.0.0.1", shared.http), timeout=10) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nX: " + b"x" * 200_000)
+        assert _is_closed(connection)
+
+
+def test_a_graceful_stop_finishes_what_was_accepted(tmp_path):
+    body = protobuf(Signal.LOGS, "in flight")
+    head = (
+        b"POST /v1/logs HTTP/1.1\r\nHost: h\r\nContent-Type: application/x-protobuf\r\n"
+        b"Content-Length: %d\r\n\r\n" % len(body)
+    )
+    with (
+        receiver(tmp_path) as running,
+        socket.create_connection(("127.0.0.1", running.http), timeout=10) as connection,
+    ):
+        connection.sendall(head + body[:3])
+        until(lambda: running.request("GET", "/healthz")[0] == 200)
+        stopping = threading.Thread(target=running.stop)
+        stopping.start()
+        until(lambda: _refuses(running.http))
+        connection.sendall(body[3:])
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+        stopping.join()
+        assert running.process.returncode == 0
+    assert stored(tmp_path) == [body]
+    [stream] = BufferReader(DiskStore(tmp_path), dedup_seconds=300).streams()
+    assert stream.closed
+
+
+def _refuses(port):
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return True
+    return False
+
+
+def test_a_stop_does_not_wait_for_ever(tmp_path):
+    with (
+        receiver(tmp_path, grace_seconds=1) as running,
+        socket.create_connection(("127.0.0.1", running.http)) as connection,
+    ):
+        connection.sendall(b"POST /v1/logs HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nx")
+        until(lambda: running.request("GET", "/healthz")[0] == 200)
+        began = time.monotonic()
+        assert running.stop() == 0
+        assert time.monotonic() - began < 4
+
+
+def test_it_warns_when_anyone_may_send(tmp_path):
+    with receiver(tmp_path, http="0.0.0.0:0") as running:
+        until(lambda: any("without receive.tokens" in line for line in running.errors))
+    with receiver(tmp_path, http="0.0.0.0:0", tokens=["t"]) as running:
+        assert running.stop() == 0
+        assert not any("without receive.tokens" in line for line in running.errors)
+
+
+def test_a_port_in_use_is_said_in_one_line(tmp_path, shared):
+    for port in ({"http": f"127.0.0.1:{shared.http}"}, {"grpc": f"127.0.0.1:{shared.grpc}"}):
+        with pytest.raises(AssertionError, match="cannot listen on"), receiver(tmp_path, **port):
+            pass
+
+
+def test_it_listens_after_two_seconds_of_work_at_most(tmp_path):
+    # Of the processor, not of the clock: the machine may be busy with other tests.
+    with receiver(tmp_path) as running:
+        times = Path(f"/proc/{running.process.pid}/stat").read_text().rpartition(")")[2].split()
+        assert (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK") < 2
+
+
+RAW = st.binary(max_size=300) | st.lists(
+    st.sampled_from(
+        [
+            b"POST /v1/logs HTTP/1.1\r\n",
+            b"Host: h\r\n",
+            b"Content-Length: 5\r\n",
+            b"Content-Length: -5\r\n",
+            b"Transfer-Encoding: chunked\r\n",
+            b"Content-Type: application/x-protobuf\r\n",
+            b"Content-Encoding: gzip\r\n",
+            b"Expect: 100-continue\r\n",
+            b"Connection: upgrade\r\nUpgrade: h2c\r\n",
+            b"\r\n",
+            b"5\r\nhello\r\n0\r\n\r\n",
+            b"\x00\xff",
+            b"hello",
+        ]
+    ),
+    max_size=10,
+).map(b"".join)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(RAW)
+def test_any_bytes_on_the_http_port(shared, raw):
+    with socket.create_connection(("127.0.0.1", shared.http), timeout=10) as connection:
+        connection.sendall(raw)
+        connection.shutdown(socket.SHUT_WR)
+        answer = b""
+        try:
+            while part := connection.recv(65536):
+                answer += part
+        except ConnectionError:
+            pass
+    assert b"HTTP/1.1 5" not in answer
+    assert shared.process.poll() is None
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.binary(max_size=300), st.sampled_from(list(Signal)), st.binary(max_size=20))
+def test_any_bytes_on_the_grpc_port(shared, raw, signal, metadata):
+    code = _code(shared.grpc, raw, signal, metadata)
+    # Not UNAVAILABLE and not UNKNOWN: what is malformed must not be sent again.
+    assert code in (None, grpc.StatusCode.INVALID_ARGUMENT)
+    with socket.create_connection(("127.0.0.1", shared.grpc), timeout=10) as connection:
+        connection.sendall(raw)
+    assert shared.process.poll() is None
+
+
+def _code(port, raw, signal, metadata):
+    try:
+        export(port, raw, signal=signal, metadata=(("authorization-bin", metadata),))
+    except grpc.RpcError as error:
+        return error.code()
+    return None

@@ -1,0 +1,96 @@
+"""`neve sql` and `lake.sql` on the embedded lake, in this process: answers and refusals."""
+
+import json
+
+import pytest
+
+import neve
+from neve.cli.app import run
+from neve.errors import NotFoundError, SqlError, StorageError
+from tests.support.lakes import sqlite_settings
+
+
+@pytest.fixture(scope="module")
+def lake(embedded_lake):
+    embedded_lake.sql("CREATE NAMESPACE IF NOT EXISTS sql_tests")
+    embedded_lake.sql("CREATE TABLE sql_tests.numbers AS SELECT id, id * 2 AS twice FROM range(5)")
+    yield embedded_lake
+    embedded_lake.sql("DROP TABLE sql_tests.numbers PURGE")
+    embedded_lake.sql("DROP NAMESPACE sql_tests")
+
+
+@pytest.fixture
+def command(lake, monkeypatch):
+    """Run the command line against the lake of these tests, with its JVM."""
+    monkeypatch.setenv("NEVE_CATALOG__URI", lake.settings.catalog.uri)
+    monkeypatch.setenv("NEVE_CATALOG__WAREHOUSE", lake.settings.catalog.warehouse)
+    monkeypatch.setenv("NEVE_SPARK__MASTER", lake.settings.spark.master)
+    return run
+
+
+def test_two_part_names_and_procedures_mean_the_configured_catalog(lake):
+    assert lake.query("SELECT sum(twice) AS s FROM sql_tests.numbers").to_pylist() == [{"s": 20}]
+    (answer,) = lake.query("CALL system.rewrite_data_files('sql_tests.numbers')").to_pylist()
+    assert answer["failed_data_files_count"] == 0
+
+
+@pytest.mark.parametrize(
+    ("statement", "kind", "said"),
+    [
+        ("SELEC 1", SqlError, "Syntax error at or near 'SELEC'"),
+        ("SELECT nope FROM sql_tests.numbers", SqlError, "Did you mean one of the following?"),
+        ("SELECT * FROM sql_tests.number", NotFoundError, "sql_tests.number does not exist"),
+        ("SELECT * FROM nowhere.numbers", NotFoundError, "nowhere.numbers does not exist"),
+        ("SELECT 1 / (id - id) FROM sql_tests.numbers", SqlError, "Division by zero"),
+        ("SELECT raise_error('boom')", SqlError, "boom"),
+        ("CREATE TABLE nowhere.t (id INT) USING iceberg", NotFoundError, "Namespace nowhere"),
+        ("CREATE NAMESPACE sql_tests", SqlError, "already exists"),
+    ],
+)
+def test_refusals_are_sparks_words_on_one_line_without_java(lake, statement, kind, said):
+    with pytest.raises(kind) as caught:
+        lake.query(statement)
+    assert said in caught.value.message
+    assert "\n" not in caught.value.message
+    assert "org.apache" not in caught.value.message
+    assert "\tat " not in caught.value.message
+
+
+def test_a_missing_table_is_answered_with_near_names(lake):
+    with pytest.raises(NotFoundError) as caught:
+        lake.query("SELECT * FROM sql_tests.number")
+    assert caught.value.hint == "did you mean sql_tests.numbers?"
+
+
+def test_json_is_an_array_of_row_objects(command, capsys):
+    assert command(["sql", "SELECT id, twice FROM sql_tests.numbers WHERE id = 3", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == [{"id": 3, "twice": 6}]
+
+
+def test_csv_and_text(command, capsys):
+    assert command(["sql", "SELECT id, twice FROM sql_tests.numbers LIMIT 1", "--format=csv"]) == 0
+    assert capsys.readouterr().out == "id,twice\n0,0\n"
+    assert command(["sql", "SELECT 'x' AS letter"]) == 0
+    assert capsys.readouterr().out.split() == ["letter", "x"]
+
+
+def test_a_refused_statement_exits_1_with_one_line(command, capsys):
+    assert command(["sql", "SELEC 1"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.splitlines()[-1].startswith("neve: [PARSE_SYNTAX_ERROR]")
+
+
+def test_a_warehouse_that_cannot_be_written_is_said_and_nothing_is_made(tmp_path, lake):
+    (tmp_path / "warehouse").write_text("a file in the way")
+    with neve.open(sqlite_settings(tmp_path)) as other:
+        other.sql("CREATE NAMESPACE blocked")
+        with pytest.raises(StorageError, match="Failed to create file"):
+            other.sql("CREATE TABLE blocked.t (id INT) USING iceberg")
+        assert other.tables() == []
+
+
+def test_a_second_lake_in_the_process_has_its_own_catalogs_and_leaves_spark_running(lake, tmp_path):
+    with neve.open(sqlite_settings(tmp_path)) as second:
+        assert second.query("SHOW NAMESPACES").num_rows == 0
+    assert lake.query("SELECT 1 AS one").to_pylist() == [{"one": 1}]

@@ -1,0 +1,38 @@
+"""A buffer that is a list, to try the receiver without one."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+from neve.buffer.payload import Request, unpack
+from neve.buffer.writer import Receipt
+
+if TYPE_CHECKING:
+    from neve.errors import NeveError
+
+
+class ListSink:
+    """Keeps requests in memory; fails, or answers later, when told to."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[str, Request]] = []
+        self.error: Exception | None = None
+        self.answers_at_once = True
+        self.duplicate = False
+        self.trouble: NeveError | None = None
+        self.used_bytes = 0
+
+    def append(self, signal: str, request: Request) -> Receipt:
+        if self.error is not None:
+            raise self.error
+        self.requests.append((signal, request))
+        durable: Future[None] = Future()
+        durable.set_running_or_notify_cancel()
+        if self.answers_at_once:
+            durable.set_result(None)
+        return Receipt(durable, duplicate=self.duplicate)
+
+    @property
+    def payloads(self) -> list[bytes]:
+        return [unpack(r.payload, r.codec, r.raw_bytes) for _, r in self.requests]

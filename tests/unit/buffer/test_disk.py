@@ -1,0 +1,302 @@
+"""What can go wrong on a disk, and what is left of it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from neve import failpoints
+from neve.buffer import disk_log
+from neve.buffer.disk import DiskStore
+from neve.buffer.reader import BufferReader
+from neve.buffer.store import LostStreamError
+from neve.errors import CorruptionError, StorageError
+from tests.support.buffer_stores import payloads
+from tests.support.requests import buffered
+
+
+@pytest.fixture
+def root(tmp_path):
+    return tmp_path / "buffer"
+
+
+@pytest.fixture
+def store(root):
+    return DiskStore(root)
+
+
+def segment_files(root):
+    return sorted(path.name for path in root.glob("logs/*/*.*"))
+
+
+def failing(error_number):
+    def fail(*_):
+        raise OSError(error_number, os.strerror(error_number))
+
+    return fail
+
+
+def test_an_unsealed_segment_is_not_served(store):
+    log = store.begin("logs")
+    log.commit([buffered(b"a")])
+    assert payloads(store) == []
+    log.seal()
+    assert payloads(store) == [b"a"]
+
+
+def test_sealing_nothing_makes_no_segment(store, root):
+    log = store.begin("logs")
+    log.seal()
+    log.seal()
+    assert segment_files(root) == []
+    log.close()
+    assert payloads(store) == []
+
+
+def test_the_file_and_its_directory_are_synced(store, root, monkeypatch):
+    synced = []
+    real = {"fsync": os.fsync, "fdatasync": os.fdatasync}
+
+    def record(name):
+        def sync(fd):
+            synced.append(str(Path(f"/proc/self/fd/{fd}").readlink()))
+            real[name](fd)
+
+        return sync
+
+    monkeypatch.setattr(os, "fsync", record("fsync"))
+    monkeypatch.setattr(os, "fdatasync", record("fdatasync"))
+    log = store.begin("logs")
+    directory = str(root / log.stream)
+    assert {str(root.parent), str(root), str(root / "logs"), directory} <= set(synced)
+    synced.clear()
+    log.commit([buffered(b"a")])
+    opened = f"{directory}/000000000001.open"
+    assert synced == [opened, directory, opened]
+    synced.clear()
+    log.seal()
+    assert synced == [directory]
+
+
+@pytest.mark.parametrize("call", ["writev", "fdatasync"])
+@pytest.mark.parametrize("acknowledged", [0, 2])
+def test_after_a_failed_commit_what_was_acknowledged_is_left_and_nothing_else(
+    store, root, monkeypatch, call, acknowledged
+):
+    log = store.begin("logs")
+    for n in range(acknowledged):
+        log.commit([buffered(b"%d" % n)])
+    with monkeypatch.context() as broken:
+        broken.setattr(disk_log.os, call, failing(errno.EIO))
+        with pytest.raises(StorageError) as caught:
+            log.commit([buffered(b"lost")])
+        assert caught.value.retryable
+    assert log.settle() is False
+    log.commit([buffered(b"next")])
+    log.close()
+    assert payloads(store) == [*(b"%d" % n for n in range(acknowledged)), b"next"]
+
+
+def test_a_half_written_group_is_cut_off(store, monkeypatch):
+    log = store.begin("logs")
+    log.commit([buffered(b"a")])
+    real = os.writev
+
+    def half(fd, parts):
+        real(fd, [parts[0][: len(parts[0]) // 2]])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(disk_log.os, "writev", half)
+        with pytest.raises(StorageError, match="No space"):
+            log.commit([buffered(b"lost")])
+    log.settle()
+    log.close()
+    assert payloads(store) == [b"a"]
+
+
+def test_a_failed_sync_is_not_trusted_even_when_the_next_succeeds(store, root, monkeypatch):
+    # fsyncgate: the pages of a failed fsync are marked clean, and may be lost.
+    log = store.begin("logs")
+    log.commit([buffered(b"a")])
+    with monkeypatch.context() as broken:
+        broken.setattr(disk_log.os, "fdatasync", failing(errno.EIO))
+        with pytest.raises(StorageError):
+            log.commit([buffered(b"lost")])
+    log.settle()
+    assert [name for name in segment_files(root) if name.endswith(".open")] == []
+    log.commit([buffered(b"b")])
+    assert any(name.startswith("000000000002.open") for name in segment_files(root))
+
+
+def test_settling_is_repeated_until_it_succeeds(store, monkeypatch):
+    log = store.begin("logs")
+    log.commit([buffered(b"a")])
+    with monkeypatch.context() as read_only:
+        for call in ("writev", "ftruncate", "fsync"):
+            read_only.setattr(disk_log.os, call, failing(errno.EROFS))
+        with pytest.raises(StorageError):
+            log.commit([buffered(b"lost")])
+        for _ in range(2):
+            with pytest.raises(StorageError):
+                log.settle()
+    assert log.settle() is False
+    log.close()
+    assert payloads(store) == [b"a"]
+
+
+def test_sealing_is_repeated_after_a_directory_sync_failed(store, monkeypatch):
+    log = store.begin("logs")
+    log.commit([buffered(b"a")])
+    with monkeypatch.context() as broken:
+        broken.setattr(disk_log, "sync_directory", failing(errno.EIO))
+        with pytest.raises(StorageError):
+            log.seal()
+    log.seal()
+    log.commit([buffered(b"b")])
+    log.close()
+    assert payloads(store) == [b"a", b"b"]
+
+
+def test_a_removed_directory_is_noticed_although_fsync_succeeds(store, root):
+    log = store.begin("logs")
+    log.commit([buffered(b"a")])
+    shutil.rmtree(root)
+    with pytest.raises(LostStreamError):
+        log.commit([buffered(b"lost")])
+    log.abandon()
+    again = store.begin("logs")
+    again.commit([buffered(b"b")])
+    again.close()
+    assert payloads(store) == [b"b"]
+
+
+def test_a_moved_directory_that_comes_back_has_only_what_was_acknowledged(store, root):
+    log = store.begin("logs")
+    log.commit([buffered(b"a")])
+    root.rename(root.with_name("moved"))
+    with pytest.raises(LostStreamError):
+        log.commit([buffered(b"lost")])
+    log.abandon()
+    root.with_name("moved").rename(root)
+    store.close_abandoned()
+    assert payloads(store) == [b"a"]
+
+
+def test_a_live_stream_is_not_closed_by_others(store):
+    log = store.begin("logs")
+    log.commit([buffered(b"a")])
+    assert store.close_abandoned() == []
+    log.commit([buffered(b"b")])
+    log.close()
+    assert payloads(store) == [b"a", b"b"]
+
+
+def test_a_torn_tail_is_cut(store, root, caplog):
+    log = store.begin("logs")
+    log.commit([buffered(b"a")])
+    log.abandon()
+    [path] = root.glob("logs/*/*.open")
+    with path.open("ab") as file:
+        file.write(b"half a frame")
+    store.close_abandoned()
+    assert payloads(store) == [b"a"]
+    assert "cut 12 torn bytes" in caplog.text
+
+
+def test_damage_before_whole_frames_is_kept_and_reported(store, root, caplog):
+    log = store.begin("logs")
+    log.commit([buffered(b"first")])
+    log.commit([buffered(b"second")])
+    log.abandon()
+    [path] = root.glob("logs/*/*.open")
+    path.write_bytes(path.read_bytes().replace(b"first", b"fIrst"))
+    size = path.stat().st_size
+    store.close_abandoned()
+    assert "is damaged" in caplog.text
+    reader = BufferReader(store, dedup_seconds=300)
+    [segment, _closing] = reader.segments(log.stream)
+    assert segment.bytes == size, "nothing may be cut"
+    with pytest.raises(CorruptionError, match="000000000001"):
+        list(reader.read(segment))
+
+
+def test_a_sealed_segment_cut_short_is_noticed(store, root):
+    log = store.begin("logs")
+    log.commit([buffered(b"a")])
+    frame = log.open_bytes
+    log.commit([buffered(b"b")])
+    log.close()
+    [path] = root.glob("logs/*/000000000001.*.segment")
+    os.truncate(path, frame)
+    reader = BufferReader(store, dedup_seconds=300)
+    with pytest.raises(CorruptionError):
+        list(reader.read(reader.segments(log.stream)[0]))
+
+
+DISK_POINTS = [
+    "buffer.created",
+    "buffer.torn",
+    "buffer.written",
+    "buffer.synced",
+    "buffer.renamed",
+    "buffer.sealed",
+    "buffer.closed",
+]
+
+
+@pytest.mark.parametrize("passes", [1, 2])
+@pytest.mark.parametrize("point", DISK_POINTS)
+def test_a_power_cut_loses_nothing_acknowledged(store, root, point, passes):
+    acknowledged = []
+    log = store.begin("logs")
+    try:
+        with failpoints.armed(point, passes):
+            for content in (b"a", b"b", b"c"):
+                log.commit([buffered(content)])
+                acknowledged.append(content)
+                log.seal()
+            log.close()
+    except failpoints.PowerCut:
+        log.abandon()
+    store.close_abandoned()
+    found = payloads(DiskStore(root))
+    assert found[: len(acknowledged)] == acknowledged
+    # At most the group under way besides.
+    assert len(found) - len(acknowledged) in (0, 1)
+    assert BufferReader(store, dedup_seconds=300).streams()[0].closed
+
+
+def test_a_power_cut_while_recovering(store, root):
+    log = store.begin("logs")
+    log.commit([buffered(b"a")])
+    log.abandon()
+    with failpoints.armed("buffer.recovered"), pytest.raises(failpoints.PowerCut):
+        store.close_abandoned()
+    assert store.close_abandoned() == [log.stream]
+    assert payloads(store) == [b"a"]
+
+
+def test_a_power_cut_while_beginning_leaves_no_stream(store, root):
+    with failpoints.armed("buffer.named"), pytest.raises(failpoints.PowerCut):
+        store.begin("logs")
+    assert store.close_abandoned() == []
+    assert list((root / "logs").iterdir()) == []
+
+
+@pytest.mark.parametrize("point", ["buffer.retire_declared", "buffer.retire_removed"])
+def test_a_power_cut_while_retiring(store, point):
+    log = store.begin("logs")
+    for content in (b"a", b"b", b"c"):
+        log.commit([buffered(content)])
+        log.seal()
+    reader = BufferReader(store, dedup_seconds=300)
+    with failpoints.armed(point), pytest.raises(failpoints.PowerCut):
+        reader.retire(log.stream, 2)
+    assert [s.number for s in reader.segments(log.stream)] == [3]
+    reader.retire(log.stream, 2)
+    assert len([f for f in store.files("logs") if f.path.endswith(".segment")]) == 1

@@ -1,0 +1,235 @@
+"""One behaviour suite over every store."""
+
+from __future__ import annotations
+
+import time
+
+import pyarrow as pa
+import pytest
+
+from neve.buffer.reader import REQUESTS, BufferReader
+from neve.buffer.retire import recent_keys
+from neve.errors import NotFoundError, UsageError
+from tests.support.buffer_stores import disk, memory, payloads
+from tests.support.requests import buffered
+
+
+@pytest.fixture(params=["disk", "objects"])
+def open_store(request, tmp_path):
+    return disk(tmp_path / "buffer") if request.param == "disk" else memory()
+
+
+@pytest.fixture
+def reader(open_store):
+    return BufferReader(open_store(), dedup_seconds=300)
+
+
+def fill(log, *contents: bytes) -> None:
+    """Put each content into a segment of its own."""
+    for content in contents:
+        log.commit([buffered(content)])
+        log.seal()
+
+
+def test_a_buffer_that_was_never_written_is_empty(reader):
+    assert reader.streams() == []
+    assert reader.segments("logs/none") == []
+    assert reader.close_abandoned() == []
+
+
+def test_requests_come_back_whole_and_in_order(open_store, reader):
+    requests = [
+        buffered(b"small", sender=b"s" * 16, received_unix_nano=17),
+        buffered(b"large" * 1000),
+        buffered(b""),
+    ]
+    log = open_store().begin("traces")
+    log.commit(requests)
+    log.seal()
+    [segment] = reader.segments(log.stream)
+    table = pa.Table.from_batches(reader.read(segment))
+    assert table.schema == REQUESTS
+    assert table.column("payload").to_pylist() == [b"small", b"large" * 1000, b""]
+    assert table.column("position").to_pylist() == [0, 1, 2]
+    assert set(table.column("signal").to_pylist()) == {"traces"}
+    assert set(table.column("segment").to_pylist()) == {1}
+    first = table.slice(0, 1).to_pylist()[0]
+    assert (first["received_unix_nano"], first["sender"], first["records"]) == (17, b"s" * 16, 1)
+    assert first["content_hash"] == requests[0].content_hash
+
+
+def test_large_segments_come_in_several_batches(open_store, reader, monkeypatch):
+    monkeypatch.setattr("neve.buffer.reader.BATCH_BYTES", 1000)
+    log = open_store().begin("logs")
+    log.commit([buffered(b"%d" % n * 400) for n in range(9)])
+    log.seal()
+    [segment] = reader.segments(log.stream)
+    assert [batch.num_rows for batch in reader.read(segment)] == [3, 3, 3]
+
+
+def test_segments_are_listed_after_a_number(open_store, reader):
+    log = open_store().begin("logs")
+    fill(log, b"a", b"b", b"c")
+    assert [s.number for s in reader.segments(log.stream)] == [1, 2, 3]
+    assert [s.number for s in reader.segments(log.stream, after=2)] == [3]
+    assert reader.segments(log.stream, after=3) == []
+
+
+def test_a_gap_is_waited_for(open_store, reader):
+    store = open_store()
+    log = store.begin("logs")
+    fill(log, b"a", b"b", b"c")
+    [second] = [f for f in store.files(log.stream) if "000000000002" in f.path]
+    held = store.read(second.path)
+    store.delete(second.path)
+    assert [s.number for s in reader.segments(log.stream)] == [1]
+    assert reader.segments(log.stream, after=1) == []
+    assert reader.streams()[0].missing == 2
+    store.put_new(second.path, held)
+    assert [s.number for s in reader.segments(log.stream)] == [1, 2, 3]
+    assert reader.streams()[0].missing is None
+
+
+def test_the_first_segment_missing_is_a_gap_not_a_retirement(open_store, reader):
+    store = open_store()
+    log = store.begin("logs")
+    fill(log, b"a", b"b")
+    store.delete(next(f.path for f in store.files(log.stream) if "000000000001" in f.path))
+    assert reader.segments(log.stream) == []
+    assert reader.streams()[0].missing == 1
+
+
+def test_streams_of_two_receivers_never_mix(open_store, reader):
+    logs = [open_store().begin("logs") for _ in range(2)]
+    assert logs[0].stream != logs[1].stream
+    fill(logs[0], b"a")
+    fill(logs[1], b"b")
+    assert sorted(payloads(open_store())) == [b"a", b"b"]
+
+
+def test_a_closed_stream_says_so_and_ends(open_store, reader):
+    log = open_store().begin("logs")
+    log.commit([buffered(b"a")])
+    log.close()
+    [stream] = reader.streams()
+    assert (stream.closed, stream.segments) == (True, 2)
+    assert payloads(open_store()) == [b"a"]
+    assert reader.close_abandoned() == []
+
+
+def test_a_stream_whose_receiver_is_gone_is_closed_once(open_store, reader):
+    log = open_store().begin("logs")
+    fill(log, b"a")
+    log.commit([buffered(b"b")])
+    log.abandon()
+    assert reader.close_abandoned() == [log.stream]
+    assert reader.close_abandoned() == []
+    assert payloads(open_store()) == [b"a", b"b"]
+    assert reader.streams()[0].closed
+
+
+def test_retiring_removes_and_is_remembered(open_store, reader):
+    log = open_store().begin("logs")
+    fill(log, b"a", b"b", b"c")
+    reader.retire(log.stream, 2)
+    reader.retire(log.stream, 2)
+    reader.retire(log.stream, 1)
+    assert [s.number for s in reader.segments(log.stream)] == [3]
+    [stream] = reader.streams()
+    assert (stream.retired_through, stream.segments, stream.missing) == (2, 1, None)
+    [segment] = reader.segments(log.stream)
+    reader.retire(log.stream, 3)
+    with pytest.raises(NotFoundError):
+        list(reader.read(segment))
+
+
+def test_numbers_go_on_after_everything_was_retired(open_store, reader):
+    log = open_store().begin("logs")
+    fill(log, b"a", b"b")
+    reader.retire(log.stream, 2)
+    fill(log, b"c")
+    assert [s.number for s in reader.segments(log.stream, after=2)] == [3]
+
+
+def test_a_restart_after_everything_was_retired_reuses_no_number(open_store, reader):
+    log = open_store().begin("logs")
+    fill(log, b"a", b"b")
+    reader.retire(log.stream, 2)
+    log.abandon()
+    assert reader.close_abandoned() == [log.stream]
+    again = open_store().begin("logs")
+    fill(again, b"c")
+    assert again.stream != log.stream
+    # The closing segment of the old stream has the number after the last retired.
+    assert [s.number for s in reader.segments(log.stream, after=2)] == [3]
+    assert payloads(open_store()) == [b"c"]
+
+
+def test_only_what_was_there_can_be_retired(open_store, reader):
+    log = open_store().begin("logs")
+    fill(log, b"a")
+    with pytest.raises(UsageError):
+        reader.retire(log.stream, 2)
+    with pytest.raises(UsageError):
+        reader.retire("logs/none", 1)
+
+
+def test_hashes_outlive_their_segments(open_store, reader):
+    log = open_store().begin("logs")
+    now = time.time_ns()
+    old = buffered(b"old", received_unix_nano=now - 400 * 10**9)
+    log.commit([old])
+    log.seal()
+    young = [buffered(b"%d" % n, received_unix_nano=now + n) for n in range(3)]
+    for request in young:
+        log.commit([request])
+        log.seal()
+    reader.retire(log.stream, 2)
+    reader.retire(log.stream, 4)
+    since = now - 300 * 10**9
+    assert recent_keys(open_store(), "logs", since) == [(now + n, young[n].key) for n in range(3)]
+    assert recent_keys(open_store(), "traces", since) == []
+    assert recent_keys(open_store(), "logs", now + 2) == [(now + 2, young[2].key)]
+
+
+def test_a_stream_is_dropped_when_closed_retired_and_past_its_window(open_store, reader):
+    log = open_store().begin("logs")
+    fill(log, b"a")
+    assert not reader.drop(log.stream)
+    log.close()
+    reader.retire(log.stream, 1)
+    assert not reader.drop(log.stream)
+    reader.retire(log.stream, 2)
+    assert reader.streams()[0].closed
+    assert not reader.drop(log.stream), "its hashes are still needed"
+    later = BufferReader(open_store(), dedup_seconds=-1)
+    assert later.drop(log.stream)
+    assert reader.streams() == []
+
+
+def test_status_tells_what_waits(open_store, reader):
+    log = open_store().begin("metrics")
+    log.commit([buffered(b"a", received_unix_nano=5)])
+    log.seal()
+    log.commit([buffered(b"b", received_unix_nano=6)])
+    log.seal()
+    [stream] = reader.streams()
+    assert (stream.signal, stream.segments, stream.closed) == ("metrics", 2, False)
+    assert stream.oldest_received_unix_nano == 5
+    assert stream.bytes > 0
+    reader.retire(stream.stream, 1)
+    assert reader.streams()[0].oldest_received_unix_nano == 6
+
+
+def test_a_file_is_put_whole_and_once(open_store):
+    store = open_store()
+    log = store.begin("logs")
+    path = f"{log.stream}/000000000009.retired"
+    assert store.put_new(path, b"first")
+    assert not store.put_new(path, b"second")
+    assert store.read(path) == b"first"
+    assert store.read(path, 1, 2) == b"ir"
+    store.delete(path)
+    store.delete(path)
+    with pytest.raises(NotFoundError):
+        store.read(path)

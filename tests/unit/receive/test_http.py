@@ -1,0 +1,382 @@
+"""The specification's matrix, on the application alone: no socket, no buffer."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+
+import pyarrow as pa
+import pytest
+from google.protobuf import json_format
+from google.rpc.error_details_pb2 import RetryInfo
+from google.rpc.status_pb2 import Status
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neve.errors import StorageError, UnavailableError
+from neve.receive.door import Door
+from neve.receive.http import http_app
+from neve.receive.spec import ReceiveSpec
+from neve.signals import Signal
+from tests.support.otlp_bodies import as_json, protobuf
+from tests.support.sinks import ListSink
+
+PROTOBUF = "application/x-protobuf"
+JSON = "application/json"
+SIGNALS = list(Signal)
+
+
+class Exchange:
+    """One request to the application, and its answer."""
+
+    def __init__(self, door, method, path, headers, chunks):
+        self.chunks = list(chunks)
+        self.read = 0
+        self.events = []
+        raw = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
+        scope = {"type": "http", "method": method, "path": path, "headers": raw}
+        asyncio.run(http_app(door)(scope, self._receive, self._send))
+        door.close()
+
+    async def _receive(self):
+        self.read += 1
+        if not self.chunks:
+            return {"type": "http.disconnect"}
+        body = self.chunks.pop(0)
+        return {"type": "http.request", "body": body, "more_body": bool(self.chunks)}
+
+    async def _send(self, event):
+        self.events.append(event)
+
+    @property
+    def status(self):
+        return self.events[0]["status"]
+
+    @property
+    def headers(self):
+        return {name.decode(): value.decode() for name, value in self.events[0]["headers"]}
+
+    @property
+    def body(self):
+        return b"".join(event.get("body", b"") for event in self.events[1:])
+
+    @property
+    def failure(self):
+        """The google.rpc.Status of the answer, in the form its content type says."""
+        if self.headers["content-type"] == JSON:
+            return json_format.Parse(self.body, Status())
+        return Status.FromString(self.body)
+
+
+@pytest.fixture
+def sink():
+    return ListSink()
+
+
+def send(
+    sink, *chunks, path="/v1/logs", method="POST", content_type=PROTOBUF, spec=None, **headers
+):
+    if content_type:
+        headers["content-type"] = content_type
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Exchange(Door(spec or ReceiveSpec(), sink), method, path, named, chunks or (b"",))
+
+
+@pytest.mark.parametrize("signal", SIGNALS)
+@pytest.mark.parametrize("encoding", ["", "identity", "gzip", "zstd", "GZIP"])
+def test_protobuf_is_kept_as_it_came(sink, signal, encoding):
+    body = protobuf(signal, records=50)
+    sent = _compress(body, encoding.lower())
+    answer = send(sink, sent, path=signal.http_path, content_encoding=encoding)
+    assert answer.status == 200
+    assert answer.headers["content-type"] == PROTOBUF
+    assert signal.response.FromString(answer.body) == signal.response()
+    assert sink.payloads == [body]
+    [(name, request)] = sink.requests
+    assert (name, request.records) == (signal.value, 50)
+    if encoding.lower() in ("gzip", "zstd"):
+        assert request.payload == sent, "the sender's compression is kept"
+
+
+def _compress(body, encoding):
+    if encoding == "gzip":
+        return gzip.compress(body)
+    return pa.compress(body, "zstd", asbytes=True) if encoding == "zstd" else body
+
+
+@pytest.mark.parametrize("signal", SIGNALS)
+@pytest.mark.parametrize("encoding", ["identity", "gzip", "zstd"])
+@pytest.mark.parametrize("content_type", [JSON, "application/json; charset=utf-8"])
+def test_json_is_translated_once(sink, signal, encoding, content_type):
+    sent = _compress(as_json(signal, records=3), encoding)
+    answer = send(
+        sink, sent, path=signal.http_path, content_type=content_type, content_encoding=encoding
+    )
+    assert answer.status == 200
+    assert answer.headers["content-type"] == JSON
+    assert json.loads(answer.body) == {}
+    [payload] = sink.payloads
+    assert len(signal.request.FromString(payload).SerializeToString()) == len(payload)
+    assert sink.requests[0][1].records == 3
+
+
+@pytest.mark.parametrize(("content_type", "body"), [(PROTOBUF, b""), (JSON, b"{}")])
+def test_an_empty_request_succeeds(sink, content_type, body):
+    assert send(sink, body, content_type=content_type).status == 200
+    assert sink.requests == []
+
+
+def test_a_body_in_chunks(sink):
+    body = protobuf(Signal.LOGS, records=10)
+    assert send(sink, body[:5], b"", body[5:]).status == 200
+    assert sink.payloads == [body]
+
+
+@pytest.mark.parametrize(
+    ("body", "encoding"),
+    [
+        (b"\xff not protobuf", ""),
+        (b"not gzip", "gzip"),
+        (gzip.compress(b"\x0a\x05")[:-4], "gzip"),
+        (b"not zstd", "zstd"),
+        (b"", "gzip"),
+    ],
+)
+def test_what_cannot_be_decoded_is_refused_for_good(sink, body, encoding):
+    answer = send(sink, body, content_encoding=encoding)
+    assert answer.status == 400
+    assert answer.headers["content-type"] == PROTOBUF
+    assert answer.failure.code == 3
+    assert answer.failure.message
+    assert sink.requests == []
+
+
+@pytest.mark.parametrize("body", [b"{", b"[]", b'{"resourceLogs": 7}', b"\xff"])
+def test_what_is_not_otlp_json_is_refused_in_json(sink, body):
+    answer = send(sink, body, content_type=JSON)
+    assert answer.status == 400
+    assert answer.failure.code == 3
+
+
+@pytest.mark.parametrize("path", ["/", "/v1", "/v1/logs/", "/v1/profiles", "/V1/LOGS"])
+def test_other_paths_are_not_found(sink, path):
+    answer = send(sink, path=path)
+    assert answer.status == 404
+    assert answer.failure.code == 5
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"])
+def test_other_methods_are_not_allowed(sink, method):
+    answer = send(sink, method=method)
+    assert answer.status == 405
+    assert answer.headers["allow"] == "POST"
+    assert (answer.body == b"") is (method == "HEAD")
+
+
+@pytest.mark.parametrize("content_type", ["", "text/plain", "application/grpc"])
+def test_other_content_types_are_unsupported(sink, content_type):
+    answer = send(sink, protobuf(Signal.LOGS), content_type=content_type)
+    assert answer.status == 415
+    assert answer.failure.code == 12
+    assert answer.read == 0
+
+
+@pytest.mark.parametrize("encoding", ["br", "deflate", "gzip, gzip"])
+def test_other_encodings_are_unsupported(sink, encoding):
+    assert send(sink, b"x", content_encoding=encoding).status == 415
+
+
+SMALL = ReceiveSpec(max_request_bytes=1000)
+
+
+def test_an_announced_body_over_the_limit_is_not_read(sink):
+    answer = send(sink, b"x", spec=SMALL, content_length="1001")
+    assert answer.status == 413
+    assert answer.failure.code == 8
+    assert answer.read == 0
+
+
+def test_a_body_over_the_limit_is_read_no_further(sink):
+    answer = send(sink, *[b"x" * 400] * 10, spec=SMALL)
+    assert answer.status == 413
+    assert answer.read == 3
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "zstd"])
+def test_a_body_over_the_limit_after_decompression(sink, encoding):
+    bomb = _compress(bytes(10_000), encoding)
+    assert send(sink, bomb, spec=SMALL, content_encoding=encoding).status == 413
+
+
+def test_a_body_of_the_limit_is_taken(sink):
+    body = protobuf(Signal.LOGS, "x" * 100)
+    spec = ReceiveSpec(max_request_bytes=len(body))
+    assert send(sink, body, spec=spec, content_length=str(len(body))).status == 200
+
+
+def test_a_buffer_that_cannot_take_more_asks_to_come_back(sink):
+    sink.error = UnavailableError("the buffer is full")
+    for content_type, body in ((PROTOBUF, protobuf(Signal.LOGS)), (JSON, as_json(Signal.LOGS))):
+        answer = send(sink, body, content_type=content_type)
+        assert answer.status == 503
+        assert int(answer.headers["retry-after"]) > 0
+        assert answer.failure.code == 14
+        info = RetryInfo()
+        assert answer.failure.details[0].Unpack(info)
+        assert info.retry_delay.seconds > 0
+
+
+def test_a_commit_that_failed_is_not_acknowledged(sink):
+    sink.answers_at_once = False
+    append = sink.append
+
+    def failing(signal, request):
+        receipt = append(signal, request)
+        receipt.durable.set_exception(UnavailableError("No space left on device"))
+        return receipt
+
+    sink.append = failing
+    answer = send(sink, protobuf(Signal.LOGS))
+    assert answer.status == 503
+    assert "No space" in answer.failure.message
+
+
+def test_a_commit_that_takes_too_long_is_not_acknowledged(sink):
+    sink.answers_at_once = False
+    spec = ReceiveSpec(ack_timeout_seconds=0.01)
+    assert send(sink, protobuf(Signal.LOGS), spec=spec).status == 503
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a defect"), StorageError("a disk")])
+def test_nothing_is_ever_answered_with_500(sink, error, caplog):
+    sink.error = error
+    answer = send(sink, protobuf(Signal.LOGS))
+    assert answer.status == 503
+    assert "defect" not in answer.failure.message
+
+
+def test_too_much_under_way_asks_to_come_back(sink):
+    door = Door(ReceiveSpec(max_in_flight_bytes=1000), sink)
+    door.budget.take(900)
+    headers = {"content-type": PROTOBUF, "content-length": "200"}
+    answer = Exchange(door, "POST", "/v1/logs", headers, [b"x" * 200])
+    assert (answer.status, answer.read) == (503, 0)
+    assert door.budget.used_bytes == 900
+    assert door.counters.refused_requests == {"unavailable": 1}
+
+
+def test_a_client_that_goes_away_leaves_nothing(sink):
+    door = Door(ReceiveSpec(), sink)
+    exchange = Exchange(door, "POST", "/v1/logs", {"content-type": PROTOBUF}, [])
+    assert exchange.events == []
+    assert sink.requests == []
+    assert door.budget.used_bytes == 0
+
+
+TOKENS = ReceiveSpec(tokens=("first-token", "second-token"))
+
+
+@pytest.mark.parametrize("token", ["Bearer first-token", "bearer second-token"])
+def test_each_token_is_let_in(sink, token):
+    body = protobuf(Signal.LOGS)
+    assert send(sink, body, spec=TOKENS, authorization=token).status == 200
+    assert len({bytes(r.sender) for _, r in sink.requests}) == 1
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {},
+        {"authorization": "Bearer wrong"},
+        {"authorization": "Bearer "},
+        {"authorization": "x"},
+        {"authorization": "Basic first-token"},
+        {"authorization": "Bearer \xe9"},
+    ],
+)
+def test_others_are_refused_before_their_body_is_read(sink, header):
+    answer = send(sink, protobuf(Signal.LOGS), spec=TOKENS, **header)
+    assert answer.status == 401
+    assert answer.headers["www-authenticate"] == "Bearer"
+    assert answer.failure.code == 16
+    assert answer.read == 0
+    assert sink.requests == []
+
+
+def test_the_senders_of_two_tokens_differ(sink):
+    for token in TOKENS.tokens:
+        send(sink, protobuf(Signal.LOGS), spec=TOKENS, authorization=f"Bearer {token}")
+    first, second = (request.sender for _, request in sink.requests)
+    assert first != second
+    assert b"first" not in first
+
+
+def test_counters_tell_what_happened(sink):
+    door = Door(ReceiveSpec(), sink)
+    headers = {"content-type": PROTOBUF}
+    body = protobuf(Signal.LOGS, records=3)
+    Exchange(door, "POST", "/v1/logs", headers, [body])
+    sink.duplicate = True
+    Exchange(door, "POST", "/v1/logs", headers, [body])
+    Exchange(door, "POST", "/v1/logs", headers, [b"\xff"])
+    counters = door.counters
+    assert counters.accepted_requests == {"logs": 1}
+    assert counters.accepted_records == {"logs": 3}
+    assert counters.accepted_bytes == {"logs": len(body)}
+    assert counters.duplicate_records == {"logs": 3}
+    assert counters.refused_requests == {"malformed": 1}
+
+
+def test_health_and_readiness(sink):
+    assert send(sink, method="GET", path="/healthz").status == 200
+    assert send(sink, method="GET", path="/readyz").status == 200
+    assert send(sink, method="HEAD", path="/readyz").body == b""
+    answer = send(sink, method="POST", path="/healthz")
+    assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD")
+    sink.trouble = StorageError("No space left on device")
+    assert send(sink, method="GET", path="/healthz").status == 200
+    answer = send(sink, method="GET", path="/readyz")
+    assert answer.status == 503
+    assert "No space" in json.loads(answer.body)["reason"]
+
+
+def test_cors_is_off_unless_asked_for(sink):
+    preflight = {
+        "origin": "https://app.example",
+        "access_control_request_method": "POST",
+        "access_control_request_headers": "content-type,authorization",
+    }
+    assert send(sink, method="OPTIONS", **preflight).status == 405
+    spec = ReceiveSpec(cors_origins=("https://app.example",), tokens=("t",))
+    answer = send(sink, method="OPTIONS", spec=spec, **preflight)
+    assert answer.status == 200
+    assert answer.headers["access-control-allow-origin"] == "https://app.example"
+    other = send(
+        sink, method="OPTIONS", spec=spec, **{**preflight, "origin": "https://evil.example"}
+    )
+    assert "access-control-allow-origin" not in other.headers
+    body = protobuf(Signal.LOGS)
+    answer = send(sink, body, spec=spec, origin="https://app.example", authorization="Bearer t")
+    assert answer.headers["access-control-allow-origin"] == "https://app.example"
+
+
+VALID = protobuf(Signal.LOGS, records=3)
+
+
+@given(
+    body=st.binary(max_size=200) | st.sampled_from([VALID, gzip.compress(VALID), VALID[:-1]]),
+    content_type=st.sampled_from([PROTOBUF, JSON, "text/plain"]) | st.text("abc/;= ", max_size=9),
+    encoding=st.sampled_from(["", "gzip", "zstd", "identity"]) | st.text("gzip, ", max_size=9),
+    path=st.sampled_from([*(s.http_path for s in Signal), "/healthz"]) | st.text(max_size=9),
+    method=st.sampled_from(["POST", "GET", "OPTIONS", "X"]),
+    length=st.sampled_from(["", "0", "10", "-1", "9" * 40, "x"]),
+)
+def test_no_request_is_answered_with_500_or_not_at_all(
+    body, content_type, encoding, path, method, length
+):
+    headers = {"content-type": content_type, "content-encoding": encoding}
+    headers["content-length"] = length
+    answer = Exchange(Door(SMALL, ListSink()), method, path, headers, [body])
+    assert answer.status in (200, 400, 404, 405, 413, 415)
+    assert len(answer.body) == int(answer.headers["content-length"])

@@ -1,0 +1,164 @@
+"""Configuration: file, environment, expansion, and errors that say which key and where."""
+
+from pathlib import Path
+
+import pydantic
+import pytest
+
+from neve.config import load
+from neve.errors import Code, ConfigError
+
+
+def write(text: str, name: str = "neve.yaml") -> Path:
+    path = Path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def problem(text: str) -> str:
+    write(text)
+    with pytest.raises(ConfigError) as caught:
+        load()
+    assert caught.value.code is Code.CONFIG
+    assert caught.value.exit_status == 2
+    assert caught.value.hint
+    return caught.value.message
+
+
+def test_defaults_are_embedded_under_the_working_directory(tmp_path):
+    settings = load().settings
+    assert settings.catalog.type == "sqlite"
+    assert settings.catalog.uri == f"sqlite:///{tmp_path}/.neve/catalog.db"
+    assert settings.catalog.warehouse == f"{tmp_path}/.neve/warehouse"
+    assert settings.spark.master == "local[*]"
+
+
+def test_file_is_found_in_order_of_option_variable_and_directory(monkeypatch):
+    write("project: here")
+    assert load().settings.project == "here"
+    monkeypatch.setenv("NEVE_CONFIG", str(write("project: variable", "v.yaml")))
+    assert load().settings.project == "variable"
+    assert load(write("project: option", "o.yaml")).settings.project == "option"
+
+
+def test_relative_paths_start_where_the_file_lies(tmp_path):
+    loaded = load(write("catalog:\n  uri: sqlite:///db/c.db\n  warehouse: wh\n", "sub/neve.yaml"))
+    assert loaded.settings.catalog.uri == f"sqlite:///{tmp_path}/sub/db/c.db"
+    assert loaded.settings.catalog.warehouse == f"{tmp_path}/sub/wh"
+
+
+def test_environment_wins_and_both_are_named_as_sources(monkeypatch):
+    write("project: file\ncatalog:\n  properties: {a: 1, b: true}\n")
+    monkeypatch.setenv("NEVE_PROJECT", "environment")
+    monkeypatch.setenv("NEVE_CATALOGS__PROD__TYPE", "rest")
+    monkeypatch.setenv("NEVE_CATALOGS__PROD__URI", "http://127.0.0.1:1")
+    monkeypatch.setenv("NEVE_SPARK__CONF", '{"spark.executor.memory": "1g"}')
+    loaded = load()
+    assert loaded.settings.project == "environment"
+    assert loaded.settings.catalogs["prod"].uri == "http://127.0.0.1:1"
+    assert loaded.settings.spark.conf == {"spark.executor.memory": "1g"}
+    assert loaded.settings.catalog.properties == {"a": "1", "b": "true"}
+    assert loaded.source(("project",)) == "NEVE_PROJECT"
+    assert loaded.source(("catalog", "properties", "a")) == "neve.yaml:3"
+    assert loaded.source(("storage", "region")) == "default"
+
+
+def test_variables_expand_with_defaults_and_escapes(monkeypatch):
+    monkeypatch.setenv("NAME", "abc")
+    write('project: "${NAME}-${OTHER:-def}-${EMPTY:-}-$${NAME}"')
+    loaded = load()
+    assert loaded.settings.project == "abc-def--${NAME}"
+    assert "${" in loaded.source(("project",))
+
+
+def test_settings_are_frozen():
+    settings = load().settings
+    with pytest.raises(pydantic.ValidationError, match="frozen"):
+        settings.project = "other"
+    with pytest.raises(pydantic.ValidationError, match="frozen"):
+        settings.catalog.uri = "other"
+
+
+def test_malformed_yaml_gives_line_and_column():
+    message = problem("project: a\nstorage:\n  region: x: y\n")
+    assert "neve.yaml: malformed YAML at line 3, column 12" in message
+
+
+def test_unknown_key_gives_place_and_nearest_name():
+    assert problem("catalog:\n  typ: sqlite") == (
+        "neve.yaml:2: unknown key catalog.typ; did you mean type?"
+    )
+    assert "did you mean catalog?" in problem("catalogg: {}")
+    assert "did you mean region?" in problem(
+        "catalogs:\n  a:\n    type: rest\n    uri: http://a\n    storage:\n      regio: x"
+    )
+
+
+def test_unset_variable_names_key_and_variable():
+    assert "storage.region needs the environment variable REGION_X, which is not set" in problem(
+        'storage:\n  region: "${REGION_X}"'
+    )
+    assert "names no variable" in problem('project: "${}"')
+
+
+def test_wrong_type_names_key_and_place():
+    message = problem("project: x\nstorage:\n  path_style: maybe")
+    assert message.startswith("neve.yaml:3: storage.path_style: ")
+    assert "neve.yaml:1: catalog: " in problem("catalog: 7")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("catalog: {type: oracle}", "'sqlite', 'postgres', 'rest', 's3tables' or 'none'"),
+        ("catalog: {type: postgres}", "uri is required"),
+        ("catalog: {type: postgres, uri: 'postgresql://h/d'}", "warehouse is required"),
+        ("catalog: {type: rest, uri: 'ftp://x'}", "must begin with http://"),
+        ("catalog: {type: rest, uri: 'http://x', token: a, credential: b}", "not both"),
+        ("catalog: {type: sqlite, token: a}", "belong to type rest"),
+        ("catalog: {type: s3tables, warehouse: 's3://x'}", "ARN"),
+        ("catalog: {uri: 'mysql://x'}", "must begin with sqlite:///"),
+        ("storage: {access_key_id: a}", "set both or neither"),
+        ("catalogs: {neve: {}}", "cannot name a catalog"),
+        ("catalogs: {a-b: {}}", "cannot name a catalog"),
+        ("project: a\nproject: b", "set twice"),
+        ("[1, 2]", "must be a mapping"),
+        ("a: &x {b: *x}", "contains itself"),
+        ("project: 2026-13-45", "project"),
+    ],
+)
+def test_what_does_not_fit_is_said(text, said):
+    assert said in problem(text)
+
+
+def test_binary_and_missing_files_are_refused(tmp_path):
+    Path("neve.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="not a YAML text file"):
+        load()
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        load("missing.yaml")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("NEVE_CATALOG__TYP", "x", "NEVE_CATALOG__TYP: unknown key catalog.typ"),
+        ("NEVE_CATALGO", "x", "did you mean NEVE_CATALOG"),
+        ("NEVE_STORAGE__PATH_STYLE", "maybe", "NEVE_STORAGE__PATH_STYLE: storage.path_style"),
+        ("NEVE_SPARK__CONF", "{oops", "environment"),
+    ],
+)
+def test_environment_is_held_to_the_same_rules(monkeypatch, name, value, said):
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError) as caught:
+        load()
+    assert said in caught.value.message
+
+
+def test_no_secret_reaches_an_error_message():
+    message = problem(
+        "catalog: {type: sqlite, token: hunter2hunter2}\nstorage: {secret_access_key: s3cr3ts3cr3t}"
+    )
+    assert "hunter2" not in message
+    assert "s3cr3t" not in message

@@ -1,0 +1,62 @@
+"""The documentation and the program say the same."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from neve.cli.app import app
+from neve.config import Settings
+from tools.reference import PAGE, expected_page
+
+ROOT = Path(__file__).parent.parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def test_configuration_page_equals_the_settings_tree():
+    assert PAGE.read_text() == expected_page(), "run: make docs"
+
+
+def commands():
+    for command in app.registered_commands:
+        yield command.name
+    for group in app.registered_groups:
+        for command in group.typer_instance.registered_commands:
+            name = command.name or command.callback.__name__.replace("_", "-")
+            yield f"{group.name} {name}"
+
+
+@pytest.mark.parametrize("command", list(commands()))
+def test_every_command_is_documented(command):
+    assert f"neve {command}" in (ROOT / "docs" / "commands.md").read_text()
+
+
+def test_every_yaml_example_is_a_valid_configuration(monkeypatch, tmp_path):
+    from neve.config import load
+
+    for name in ("PGPASSWORD", "S3_KEY", "S3_SECRET", "CLIENT_ID", "CLIENT_SECRET"):
+        monkeypatch.setenv(name, "x")
+    examples = [
+        block
+        for page in PAGES
+        for block in re.findall(r"```yaml\n(.*?)```", page.read_text(), re.S)
+    ]
+    assert examples
+    for number, block in enumerate(examples):
+        if set(yaml.safe_load(block)) & set(Settings.model_fields):
+            path = tmp_path / f"{number}.yaml"
+            path.write_text(block)
+            assert load(path).settings
+
+
+def test_links_between_pages_lead_somewhere():
+    for page in [*PAGES, ROOT / "CONTRIBUTING.md", *(ROOT / "docs" / "decisions").glob("*.md")]:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_changelog_has_the_version():
+    import neve
+
+    assert f"## {neve.__version__}" in (ROOT / "CHANGELOG.md").read_text()
