@@ -38,8 +38,8 @@ from neve.buffer.disk import DiskStore
 from neve.buffer.payload import Codec
 from neve.buffer.reader import BufferReader
 from neve.buffer.stream import load_streams, read_entries
-from neve.otlp.signals import Signal
 from neve.receive.spec import TlsSpec
+from neve.signals import Signal
 from tests.support.buffer_stores import payloads
 from tests.support.certificates import Certificates, make_certificates
 from tests.support.otlp_bodies import as_json, protobuf

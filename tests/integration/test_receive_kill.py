@@ -13,7 +13,7 @@ import time
 import pytest
 
 from neve.buffer.disk import DiskStore
-from neve.otlp.signals import Signal
+from neve.signals import Signal
 from tests.support.buffer_stores import payloads
 from tests.support.otlp_bodies import protobuf
 from tests.support.receivers import receiver

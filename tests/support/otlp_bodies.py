@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from google.protobuf import json_format
 
-from neve.otlp.signals import Signal
+from neve.signals import Signal
 
 
 def message(signal: Signal, name: str = "one", records: int = 1):

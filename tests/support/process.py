@@ -7,11 +7,8 @@ import signal
 import socket
 import subprocess
 import time
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 
 DEADLINE_SECONDS = 60
 _POLL_SECONDS = 0.02
@@ -29,6 +26,16 @@ def accepts_connections(port: int) -> bool:
         socket.create_connection(("127.0.0.1", port), timeout=1).close()
     except OSError:
         return False
+    return True
+
+
+def comes_true(condition: Callable[[], bool], deadline_seconds: float = 10) -> bool:
+    """Tell whether a condition holds before time runs out."""
+    end = time.monotonic() + deadline_seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(_POLL_SECONDS)
     return True
 
 
@@ -68,14 +75,12 @@ class Process:
         self, ready: Callable[[], bool], deadline_seconds: float = DEADLINE_SECONDS
     ) -> None:
         """Return when `ready` says so; show the log when the server ends or time runs out."""
-        end = time.monotonic() + deadline_seconds
-        while not ready():
-            ended = self._child.poll() is not None
-            if ended or time.monotonic() > end:
-                self.kill()
-                state = "ended on start" if ended else f"is not ready after {deadline_seconds} s"
-                raise AssertionError(f"{self.name} {state}:\n{self.tail()}")
-            time.sleep(_POLL_SECONDS)
+        if not comes_true(lambda: self._ended() or ready(), deadline_seconds) or self._ended():
+            self.kill()
+            raise AssertionError(f"{self.name} does not come up:\n{self.tail()}")
+
+    def _ended(self) -> bool:
+        return self._child.poll() is not None
 
     def stop(self, request: signal.Signals = signal.SIGTERM) -> None:
         """Ask it to end, and make it when it does not."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import ssl
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -16,11 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
-
-if TYPE_CHECKING:
-    import ssl
 
 # What belongs to one connection, and compression, which gates could not read.
 _HOP_HEADERS = {"accept-encoding", "connection", "content-length", "host", "transfer-encoding"}
@@ -78,7 +75,7 @@ def running_proxy(
     """Run a proxy on a free loopback port; the first gate is the outermost."""
     answer: Forward = partial(_send, upstream_port)
     for gate in reversed(gates):
-        answer = partial(gate, forward=answer)
+        answer = _behind(gate, answer)
     server = _Server(("127.0.0.1", 0), _handler(answer))
     if tls:
         server.socket = tls.wrap_socket(server.socket, server_side=True)
@@ -90,6 +87,10 @@ def running_proxy(
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def _behind(gate: Gate, forward: Forward) -> Forward:
+    return lambda request: gate(request, forward)
 
 
 class _Server(ThreadingHTTPServer):

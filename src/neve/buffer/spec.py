@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from neve.config import Settings
 
 MIB = 1024 * 1024
 
@@ -32,3 +36,23 @@ class BufferSpec:
     # An object store is charged by the put: commits of a stream start at least this far apart.
     put_interval_seconds: float = 0.2
     storage: ObjectStorage = field(default_factory=ObjectStorage)
+
+
+def buffer_spec(settings: Settings) -> BufferSpec:
+    """Return the buffer that a configuration asks for."""
+    buffer, storage = settings.buffer, settings.storage
+    secret = storage.secret_access_key
+    return BufferSpec(
+        location=buffer.location,
+        seal_bytes=buffer.seal_bytes,
+        seal_seconds=buffer.seal_seconds,
+        max_bytes=buffer.max_bytes,
+        dedup_seconds=settings.receive.dedup_seconds,
+        storage=ObjectStorage(
+            endpoint=storage.endpoint,
+            region=storage.region,
+            access_key_id=storage.access_key_id,
+            secret_access_key=secret.get_secret_value() if secret else None,
+            path_style=storage.path_style,
+        ),
+    )

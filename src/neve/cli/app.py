@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -11,13 +12,11 @@ import typer
 from typer.exceptions import TyperException
 
 from neve import __version__, failpoints
-from neve.cli import catalog, configuration, debug, demo
+from neve.cli import catalog, configuration, debug, demo, receive
 from neve.cli.output import JsonOutput, Output, TextOutput
 from neve.errors import EXIT_INTERRUPTED, NeveError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from neve.config import Loaded
     from neve.lake import Lake
 
@@ -59,6 +58,8 @@ app = typer.Typer(
 app.command("demo")(demo.demo)
 app.command("init")(configuration.init)
 app.add_typer(configuration.app, name="config")
+app.command("serve")(receive.serve)
+app.add_typer(receive.app, name="buffer")
 app.command("tables")(catalog.tables)
 app.command("describe")(catalog.describe)
 app.command("sql")(catalog.sql)

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import re
 import typing
+from collections.abc import Iterator
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel, SecretStr
+from pydantic.fields import FieldInfo
 
+from neve.config.document import KeyPath
+from neve.config.load import Loaded
 from neve.config.settings import Settings
-
-if typing.TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pydantic.fields import FieldInfo
-
-    from neve.config.document import KeyPath
-    from neve.config.load import Loaded
 
 HIDDEN = "********"
 
@@ -37,6 +33,9 @@ _EXAMPLES = {
     ("storage", "access_key_id"): "${AWS_ACCESS_KEY_ID}",
     ("storage", "secret_access_key"): "${AWS_SECRET_ACCESS_KEY}",
     ("spark", "conf"): "{spark.driver.memory: 2g}",
+    ("receive", "tokens"): '["${OTLP_TOKEN}"]',
+    ("receive", "tls"): "{cert: server.pem, key: server.key}",
+    ("receive", "cors_origins"): '["https://app.example.com"]',
 }
 
 
@@ -52,10 +51,12 @@ def secrets(settings: Settings) -> frozenset[str]:
     """Return every secret of a configuration, for keeping them out of messages."""
     found = set()
     for key, value in _leaves(settings, ()):
-        if isinstance(value, SecretStr):
-            found.add(value.get_secret_value())
-        elif isinstance(value, str) and "://" in value:
-            found.add(urlsplit(value).password or "")
+        for item in value if isinstance(value, tuple) else (value,):
+            if isinstance(item, SecretStr):
+                found.add(item.get_secret_value())
+        if isinstance(value, str) and "://" in value:
+            password = urlsplit(value).password or ""
+            found |= {password, unquote(password)}
         elif _masked(key, value) == HIDDEN:
             found.add(str(value))
     return frozenset(secret for secret in found if secret)
@@ -111,6 +112,15 @@ def _rows(section: type[BaseModel]) -> list[str]:
     return [*rows, ""]
 
 
+_TYPE_NAMES: dict[Any, str] = {
+    SecretStr: "secret",
+    str: "text",
+    bool: "true or false",
+    int: "number",
+    float: "number",
+}
+
+
 def _type(info: FieldInfo) -> str:
     options = [item for item in typing.get_args(info.annotation) if item is not type(None)]
     if options and all(isinstance(item, str) for item in options):
@@ -120,8 +130,9 @@ def _type(info: FieldInfo) -> str:
         kind = typing.get_args(kind)[0]
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return "section"
-    names: dict[Any, str] = {SecretStr: "secret", str: "text", bool: "true or false", int: "number"}
-    return names.get(kind, "mapping")
+    if typing.get_origin(info.annotation) is tuple:
+        return "list"
+    return _TYPE_NAMES.get(kind, "mapping")
 
 
 def _leaves(value: Any, key: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
@@ -160,6 +171,8 @@ def _example(key: KeyPath, info: FieldInfo) -> str:
 def _yaml(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, tuple):
+        return "[]"
     return "" if value is None else str(value)
 
 

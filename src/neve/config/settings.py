@@ -23,6 +23,7 @@ from pydantic import (
 )
 
 EMBEDDED_DIRECTORY = ".neve"
+MIB = 1024 * 1024
 DIRECTORY = "directory"  # the validation context's key: where relative paths start
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -57,7 +58,9 @@ Properties = dict[str, Annotated[str, BeforeValidator(_text)]]
 class Section(BaseModel):
     """A frozen part of the tree that refuses keys it does not know."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True
+    )
 
 
 class StorageSettings(Section):
@@ -177,6 +180,52 @@ class SparkSettings(Section):
     )
 
 
+class TlsSettings(Section):
+    """Certificates of the receiver, as PEM files."""
+
+    cert: LocalPath = Field(description="The receiver's certificate, with its chain.")
+    key: LocalPath = Field(description="The private key of the certificate.")
+    client_ca: LocalPath | None = Field(
+        None, description="Authority of the clients; set, only clients it has signed may connect."
+    )
+
+
+class ReceiveSettings(Section):
+    """The OTLP receiver: neve serve."""
+
+    http: str = Field("127.0.0.1:4318", description="Address of OTLP/HTTP, as host:port.")
+    grpc: str = Field("127.0.0.1:4317", description="Address of OTLP/gRPC, as host:port.")
+    tokens: tuple[SecretStr, ...] = Field(
+        (), description="Bearer tokens that may send, several for rotation; none lets all in."
+    )
+    tls: TlsSettings | None = Field(
+        None, description="Certificate files, as cert, key and client_ca; unset means plain text."
+    )
+    max_request_bytes: int = Field(
+        64 * MIB, gt=0, description="Largest request taken, counted after decompression."
+    )
+    dedup_seconds: float = Field(
+        300.0, ge=0, description="A request sent again within this time is stored once; 0 is off."
+    )
+    cors_origins: tuple[str, ...] = Field(
+        (), description="Web pages that may send, such as https://app.example.com; or *."
+    )
+
+
+class BufferSettings(Section):
+    """The durable log between the receiver and the tables."""
+
+    location: LocalPath = Field(
+        f"{EMBEDDED_DIRECTORY}/buffer",
+        description="A directory, or s3://bucket/prefix (with the storage section).",
+    )
+    seal_bytes: int = Field(64 * MIB, gt=0, description="A segment of this size is sealed.")
+    seal_seconds: float = Field(3.0, gt=0, description="A segment of this age is sealed.")
+    max_bytes: int = Field(
+        10 * 1024 * MIB, gt=0, description="Past this, senders are asked to come back later."
+    )
+
+
 class Settings(Section):
     """Everything Neve can be told."""
 
@@ -189,6 +238,8 @@ class Settings(Section):
     )
     storage: StorageSettings = Field(default_factory=StorageSettings)
     spark: SparkSettings = Field(default_factory=SparkSettings)
+    receive: ReceiveSettings = Field(default_factory=ReceiveSettings)
+    buffer: BufferSettings = Field(default_factory=BufferSettings)
 
     @field_validator("catalogs")
     @classmethod

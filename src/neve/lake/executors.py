@@ -1,7 +1,8 @@
 """Get our code and what it imports to the executors of a cluster.
 
-Executors need a Python of the driver's version and nothing else: one archive carries Neve and the
-packages that run inside tasks. It is built once for each set of versions and kept in the cache.
+Executors need a Python of the driver's version and nothing else: one archive carries the packages
+that tasks import, another Neve itself. Each is packed once and kept in the cache; they are two, so
+that a change of a line of ours does not pack and ship the heavy one again.
 """
 
 from __future__ import annotations
@@ -11,38 +12,54 @@ import os
 import sys
 import tarfile
 import tempfile
+from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import distribution
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import neve
 from neve.config import cache_directory
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+# What tasks import; the rest of the driver's environment stays where it is. PySpark's own worker
+# comes with Spark, and needs pandas for pandas functions only, of which we have none.
+TASK_DISTRIBUTIONS = ("pyarrow",)
+_NOT_FOR_TASKS = {"__pycache__", "include", "tests"}
 
-# What tasks import; the rest of the driver's environment stays where it is.
-TASK_DISTRIBUTIONS = ("numpy", "pandas", "pyarrow", "python-dateutil", "pytz", "six", "tzdata")
-_UNPACKED_AS = "neve-python"
+Members = dict[str, Path]
 
 
 def executor_conf(report: Callable[[str], None]) -> dict[str, str]:
-    """Return the settings that ship the archive and make executors import from it."""
-    archive = build_archive(report)
+    """Return the settings that ship the archives and make executors import from them."""
+    archives = {"neve-code": _pack_code(report), "neve-packages": _pack_packages(report)}
     return {
-        "spark.archives": f"{archive}#{_UNPACKED_AS}",
-        "spark.executorEnv.PYTHONPATH": f"./{_UNPACKED_AS}",
+        "spark.archives": ",".join(f"{archive}#{name}" for name, archive in archives.items()),
+        "spark.executorEnv.PYTHONPATH": ":".join(f"./{name}" for name in archives),
     }
 
 
-def build_archive(report: Callable[[str], None]) -> Path:
-    """Return the archive of task code, building it if this exact set has none yet. Atomic."""
-    members = dict(_members())
+def _pack_code(report: Callable[[str], None]) -> Path:
+    members = dict(_code_files())
+    contents = [part for name in sorted(members) for part in (name, members[name].read_bytes())]
+    return _pack("code", contents, members, report)
+
+
+def _pack_packages(report: Callable[[str], None]) -> Path:
+    versions = [f"{name} {distribution(name).version}" for name in TASK_DISTRIBUTIONS]
+    return _pack("packages", [sys.version, sys.platform, *versions], dict(_package_files()), report)
+
+
+def _pack(
+    what: str, identity: Iterable[str | bytes], members: Members, report: Callable[[str], None]
+) -> Path:
+    """Return the archive of this very content, packing it if there is none yet. Atomic."""
+    digest = hashlib.sha256()
+    for part in identity:
+        digest.update(part.encode() if isinstance(part, str) else part)
+        digest.update(b"\0")
     directory = cache_directory() / "executors"
-    archive = directory / f"{_fingerprint(members)}.tar.gz"
+    archive = directory / f"{what}-{digest.hexdigest()[:20]}.tar.gz"
     if archive.exists():
         return archive
-    report("packing Python code for the executors (once)")
+    report(f"packing Python {what} for the executors (once)")
     directory.mkdir(parents=True, exist_ok=True)
     handle, scratch = tempfile.mkstemp(dir=directory, suffix=".tmp")
     with (
@@ -55,23 +72,21 @@ def build_archive(report: Callable[[str], None]) -> Path:
     return archive
 
 
-def _members() -> Iterator[tuple[str, Path]]:
+def _code_files() -> Iterator[tuple[str, Path]]:
     package = Path(neve.__file__).parent
     for path in package.rglob("*"):
         if path.is_file() and "__pycache__" not in path.parts:
             yield str(Path("neve", path.relative_to(package))), path
+    # Neve reads its own version from there.
+    for file in distribution("neve").files or ():
+        if file.name == "METADATA":
+            yield str(file), Path(str(file.locate()))
+
+
+def _package_files() -> Iterator[tuple[str, Path]]:
     for name in TASK_DISTRIBUTIONS:
         for file in distribution(name).files or ():
             path = Path(str(file.locate()))
             outside = file.parts[0] == ".."  # console scripts and the like
-            tests = "tests" in file.parts
-            if path.is_file() and not outside and not tests and "__pycache__" not in file.parts:
+            if path.is_file() and not outside and _NOT_FOR_TASKS.isdisjoint(file.parts):
                 yield str(file), path
-
-
-def _fingerprint(members: dict[str, Path]) -> str:
-    digest = hashlib.sha256(sys.version.encode())
-    for name, path in sorted(members.items()):
-        state = path.stat()
-        digest.update(f"{name}\0{state.st_size}\0{state.st_mtime_ns}\n".encode())
-    return digest.hexdigest()[:20]

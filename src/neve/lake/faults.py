@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
+import pydantic
 import requests
 import sqlalchemy.exc
 from pyiceberg import exceptions as iceberg
 
 from neve.errors import CatalogError, Code, NeveError, StorageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from neve.lake.profile import CatalogProfile
+from neve.lake.profile import CatalogProfile
 
 _REFUSED_LOGIN = re.compile(
     r"password authentication failed|no password supplied|role .* does not exist|"
@@ -47,18 +44,23 @@ def explained(profile: CatalogProfile) -> Iterator[None]:
             hint="look at the server's log; the request was not retried",
             retryable=isinstance(error, (iceberg.ServerError, iceberg.ServiceUnavailableError)),
         ) from error
+    except pydantic.ValidationError as error:
+        raise _not_iceberg(profile, f"no valid {error.title}") from error
     except sqlalchemy.exc.DBAPIError as error:
         raise _database_fault(profile, error) from error
     except OSError as error:
         raise StorageError(
             f"catalog {profile.name}: {error.filename or profile.warehouse}: "
             f"{error.strerror or _one_line(error)}",
-            hint="check catalog.uri, catalog.warehouse, and the permissions there",
+            hint="check catalog.uri, catalog.warehouse, the storage section and the permissions",
         ) from error
 
 
 def refused(profile: CatalogProfile, reason: str) -> CatalogError:
-    key = {"rest": "catalog.token or catalog.credential", "s3tables": "storage.access_key_id"}
+    key = {
+        "rest": "catalog.token or catalog.credential",
+        "s3tables": "storage.access_key_id and storage.secret_access_key",
+    }
     return CatalogError(
         f"catalog {profile.name} at {_where(profile)} refused the credentials: {_one_line(reason)}",
         hint=f"check {key.get(profile.settings.type, 'user and password in catalog.uri')}",
@@ -96,9 +98,13 @@ def _http_fault(
     if isinstance(error, requests.exceptions.ConnectionError):
         found = re.search(r"\[Errno -?\d+\] ([^'\")]+)", str(error))
         return unreachable(profile, found[1] if found else "the connection broke")
+    return _not_iceberg(profile, type(error).__name__)
+
+
+def _not_iceberg(profile: CatalogProfile, reason: str) -> CatalogError:
     return CatalogError(
         f"catalog {profile.name} at {_where(profile)} gave an answer that is not of an Iceberg "
-        f"REST catalog ({type(error).__name__})",
+        f"REST catalog ({reason})",
         hint="check catalog.uri",
     )
 
@@ -137,7 +143,7 @@ def _sqlite_fault(profile: CatalogProfile, reason: str) -> NeveError:
 
 
 def _where(profile: CatalogProfile) -> str:
-    uri = profile.pyiceberg_properties().get("uri", "")
+    uri = profile.settings.uri or profile.pyiceberg_properties().get("uri", "")
     # Never the login that a database address may carry.
     return re.sub(r"//[^/@]*@", "//", uri).partition("?")[0]
 

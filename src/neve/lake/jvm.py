@@ -5,16 +5,16 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
+from py4j.java_gateway import is_instance_of
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from pyspark.sql import SparkSession
 
 JavaError = (Py4JError, PySparkException)
 
@@ -75,6 +75,20 @@ def stop_context(context: SparkContext) -> None:
 def is_running(context: SparkContext) -> bool:
     """Tell whether a context was not stopped since."""
     return context._jsc is not None
+
+
+def close_catalogs(session: SparkSession) -> None:
+    """Close the Iceberg catalogs a session has used: Spark itself keeps their connections open."""
+    gateway: Any = session.sparkContext._gateway
+    scala = gateway.jvm.scala
+    manager = session._jsparkSession.sessionState().catalogManager()
+    used = manager.listCatalogs(scala.Option.empty())
+    for name in scala.jdk.javaapi.CollectionConverters.asJava(used):
+        plugin = manager.catalog(name)
+        if is_instance_of(gateway, plugin, "org.apache.iceberg.spark.source.HasIcebergCatalog"):
+            catalog = plugin.icebergCatalog()
+            if is_instance_of(gateway, catalog, "java.io.Closeable"):
+                catalog.close()
 
 
 def messages(error: BaseException) -> list[str]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 from neve.config import Settings, load
@@ -11,10 +14,6 @@ from neve.lake.identifier import parse_identifier
 from neve.lake.profile import DEFAULT_CATALOG, CatalogProfile, profile_named, profiles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-    from types import TracebackType
-
     import pyarrow as pa
     from pyiceberg.catalog import Catalog
     from pyspark.sql import DataFrame, SparkSession
@@ -100,10 +99,10 @@ class Lake:
     def close(self) -> None:
         """Close what this lake opened; Spark stops when no other lake of the process uses it."""
         if self._session is not None:
-            from neve.lake.session import SPARK
+            from neve.lake.session import end_session
 
-            self._session = None
-            SPARK.release()
+            session, self._session = self._session, None
+            end_session(session)
         for catalog in self._catalogs.values():
             catalog.close()
         self._catalogs.clear()

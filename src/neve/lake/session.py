@@ -6,9 +6,12 @@ import logging
 import os
 import sys
 import tempfile
+from collections.abc import Callable, Mapping
 from importlib.resources import as_file, files
+from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from neve.config import SparkSettings
 from neve.errors import SetupError
 from neve.lake import jvm
 from neve.lake.executors import executor_conf
@@ -16,13 +19,8 @@ from neve.lake.jars import ensure_jars
 from neve.lake.java import find_java
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
-
-    from neve.config import SparkSettings
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +71,13 @@ def new_session(
     for key, value in conf.items():
         session.conf.set(key, value)
     return session
+
+
+def end_session(session: SparkSession) -> None:
+    """Close a session's catalogs; Spark stops when nobody else uses it."""
+    if jvm.is_running(session.sparkContext):
+        jvm.close_catalogs(session)
+    SPARK.release()
 
 
 def is_local(master: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Container
 
 from pyspark.errors import PySparkException
 
@@ -11,13 +11,10 @@ from neve.errors import CatalogError, Code, NeveError, NotFoundError, SqlError, 
 from neve.lake import jvm
 from neve.lake.identifier import Identifier, parse_identifier
 
-if TYPE_CHECKING:
-    from collections.abc import Container
-
 # What tells one Java failure from another, the most certain first.
 _JAVA_FAULTS: tuple[tuple[re.Pattern[str], type[NeveError], Code, str], ...] = (
     (
-        re.compile(r"SSLHandshakeException|PKIX|SSLPeerUnverified"),
+        re.compile(r"SSLHandshakeException|PKIX|SSLPeerUnverified|CertPathValidator"),
         CatalogError,
         Code.CERTIFICATE,
         "add the server's authority to Java's trust store",
@@ -30,20 +27,23 @@ _JAVA_FAULTS: tuple[tuple[re.Pattern[str], type[NeveError], Code, str], ...] = (
     ),
     (
         re.compile(
-            r"Permission denied|AccessDenied|NoSuchBucket|Failed to create file|Status Code: 403"
+            r"awssdk\.services\.s3|hadoop\.(fs|security)\.|java\.nio\.file\.|Failed to create file|"
+            r"Permission denied"
         ),
         StorageError,
         Code.STORAGE,
         "check catalog.warehouse, the storage section and the permissions there",
     ),
     (
-        re.compile(r"ConnectException|UnknownHostException|HttpHostConnect|Connection refused"),
+        re.compile(
+            r"ConnectException|UnknownHost|NoHttpResponse|HttpHostConnect|terminating connection"
+        ),
         CatalogError,
         Code.UNREACHABLE,
         "check that the server runs; try: neve config check",
     ),
     (
-        re.compile(r"SQLITE_BUSY|database is locked"),
+        re.compile(r"SQLITE_BUSY|SQLITE_LOCKED"),
         CatalogError,
         Code.LOCKED,
         "another process holds the catalog file; wait for it to finish",
@@ -75,7 +75,8 @@ def explain(error: Exception) -> NeveError:
     for telling, kind, code, hint in _JAVA_FAULTS:
         for cause in causes:
             if telling.search(cause):
-                return kind(_without_class(cause), code=code, hint=hint)
+                retryable = code in (Code.LOCKED, Code.UNREACHABLE)
+                return kind(_without_class(cause), code=code, hint=hint, retryable=retryable)
     return CatalogError(
         f"Spark failed: {_without_class(causes[-1])}",
         hint="run again with -v for Spark's own log",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from google.protobuf.message import Message
 
-    from neve.otlp.signals import Signal
+    from neve.signals import Signal
 
 PROTOBUF = "application/x-protobuf"
 JSON = "application/json"

@@ -52,7 +52,7 @@ def from_json(body: bytes, message_type: type[Message]) -> Message:
             parse_constant=_refuse_constant,
             object_pairs_hook=_object,
         )
-        _fill(message, document, depth=1)
+        _fill(message, document, depth=0)
     except MalformedError:
         raise
     # ArithmeticError: an exponent no Decimal holds. ValueError: not UTF-8, not JSON, a number of

@@ -10,21 +10,21 @@ and with its reason, where an operator can look at it again, and the hot path pa
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import DecodeError
 
-from neve.errors import MalformedError
+from neve.errors import MalformedError, TooLargeError
 from neve.otlp.json_mapping import from_json
-from neve.otlp.signals import Signal
+from neve.signals import Signal
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
-    from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
-    from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
-        ExportMetricsServiceRequest,
-    )
-    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+
+# A record that says anything takes a dozen bytes, so no honest request under the recommended limit
+# of 64 MiB has this many; a dishonest one, of empty records or scopes, would fill memory as rows.
+MAX_RECORDS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -42,30 +42,49 @@ def parse(signal: Signal, body: bytes, *, json: bool) -> ParsedRequest:
 
     Raises:
         MalformedError: the body is not an OTLP request; sending it again will not help.
+        TooLargeError: it has more than `MAX_RECORDS` records.
     """
-    if json:
-        message = from_json(body, signal.request)
-        return ParsedRequest(message.SerializeToString(), count_records(signal, message))
+    message = from_json(body, signal.request) if json else _from_protobuf(body, signal.request)
+    records = count_records(signal, message)
+    return ParsedRequest(message.SerializeToString() if json else body, records)
+
+
+def _from_protobuf(body: bytes, message_type: type[Message]) -> Message:
     try:
-        message = signal.request.FromString(body)
+        return message_type.FromString(body)
     except DecodeError as error:
-        raise MalformedError(f"the body is not a protobuf {signal.request.__name__}") from error
-    return ParsedRequest(body, count_records(signal, message))
+        raise MalformedError(f"the body is not a protobuf {message_type.__name__}") from error
 
 
 def count_records(signal: Signal, request: Message) -> int:
-    """Count log records, spans or data points: what `partial_success` counts."""
-    if signal is Signal.LOGS:
-        logs = cast("ExportLogsServiceRequest", request)
-        return sum(len(s.log_records) for r in logs.resource_logs for s in r.scope_logs)
-    if signal is Signal.TRACES:
-        traces = cast("ExportTraceServiceRequest", request)
-        return sum(len(s.spans) for r in traces.resource_spans for s in r.scope_spans)
-    metrics = cast("ExportMetricsServiceRequest", request)
-    return sum(
-        len(getattr(metric, kind).data_points)
-        for resource in metrics.resource_metrics
-        for scope in resource.scope_metrics
-        for metric in scope.metrics
-        if (kind := metric.WhichOneof("data"))
+    """Count log records, spans or data points: what `partial_success` counts.
+
+    Raises:
+        TooLargeError: there are more than `MAX_RECORDS` of them, or of what holds them.
+    """
+    resource_field, scope_field, record_field = signal.levels
+    scopes = _members(_members([request], resource_field), scope_field)
+    if signal is not Signal.METRICS:
+        return _limited(sum(len(getattr(scope, record_field)) for scope in scopes))
+    return _limited(
+        sum(
+            len(getattr(metric, kind).data_points)
+            for metric in _members(scopes, record_field)
+            if (kind := metric.WhichOneof("data"))
+        )
     )
+
+
+def _members(messages: list[Any], field: str) -> list[Any]:
+    """All that the messages have under a repeated field, counted before it is gone through."""
+    _limited(sum(len(getattr(message, field)) for message in messages))
+    return [member for message in messages for member in getattr(message, field)]
+
+
+def _limited(count: int) -> int:
+    if count > MAX_RECORDS:
+        raise TooLargeError(
+            f"the request has {count} records, scopes or resources, more than {MAX_RECORDS}",
+            hint="Send smaller batches.",
+        )
+    return count

@@ -17,12 +17,12 @@ import uvicorn
 
 from neve.buffer.apply import open_buffer
 from neve.errors import ConfigError
-from neve.otlp.signals import Signal
 from neve.receive.door import Door, Sink
 from neve.receive.http import http_app
 from neve.receive.http_protocol import bounded
 from neve.receive.rpc import ExportHandler, server_options
 from neve.receive.spec import Address, ReceiveSpec, TlsSpec, parse_address
+from neve.signals import Signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from neve.buffer.writer import Receipt
-    from neve.otlp.signals import Signal
     from neve.receive.spec import ReceiveSpec
+    from neve.signals import Signal
 
 # Larger bodies are checked beside the event loop, one at a time: others are answered meanwhile, and
 # no more than one of them is unpacked at any moment.

@@ -14,8 +14,8 @@ from starlette.middleware.cors import CORSMiddleware
 
 from neve.errors import MalformedError, NeveError, TooLargeError, UnavailableError, UnsupportedError
 from neve.otlp import answer
-from neve.otlp.signals import Signal
 from neve.receive.tokens import RefusedError
+from neve.signals import Signal
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send

@@ -10,7 +10,7 @@ import grpc
 
 from neve.errors import NeveError, UnavailableError
 from neve.otlp import answer
-from neve.otlp.signals import Signal
+from neve.signals import Signal
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

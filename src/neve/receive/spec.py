@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from neve.errors import ConfigError
+
+if TYPE_CHECKING:
+    from neve.config import Settings
 
 MIB = 1024 * 1024
 
@@ -69,3 +73,17 @@ class ReceiveSpec:
     keep_alive_seconds: int = 75
     retry_after_seconds: int = 2
     grace_seconds: float = 10.0
+
+
+def receive_spec(settings: Settings) -> ReceiveSpec:
+    """Return the receiver that a configuration asks for."""
+    receive = settings.receive
+    tls = receive.tls
+    return ReceiveSpec(
+        http=receive.http,
+        grpc=receive.grpc,
+        tokens=tuple(token.get_secret_value() for token in receive.tokens),
+        tls=TlsSpec(tls.cert, tls.key, tls.client_ca) if tls else None,
+        max_request_bytes=receive.max_request_bytes,
+        cors_origins=receive.cors_origins,
+    )

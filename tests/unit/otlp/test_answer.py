@@ -9,7 +9,7 @@ from google.rpc.status_pb2 import Status
 
 from neve.errors import Code, MalformedError, StorageError, TooLargeError, UnsupportedError
 from neve.otlp import answer
-from neve.otlp.signals import Signal
+from neve.signals import Signal
 
 
 @pytest.mark.parametrize("signal", Signal)

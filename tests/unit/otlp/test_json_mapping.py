@@ -14,7 +14,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from neve.errors import MalformedError
 from neve.otlp.json_mapping import from_json
 from neve.otlp.request import parse
-from neve.otlp.signals import Signal
+from neve.signals import Signal
+from tests.support.otlp_messages import varint
 
 
 def a_span(**members) -> bytes:
@@ -139,26 +140,38 @@ def test_everything_protobuf_writes_is_read_back_alike():
     assert from_json(text, ExportMetricsServiceRequest) == request
 
 
-def deep(levels: int) -> str:
-    return '{"arrayValue":{"values":[' * levels + "{}" + "]}}" * levels
+def is_taken(body: bytes, *, is_json: bool) -> bool:
+    try:
+        parse(Signal.TRACES, body, json=is_json)
+    except MalformedError:
+        return False
+    return True
 
 
-def test_nesting_is_taken_exactly_as_deep_as_protobuf_reads():
-    def wrap(levels: int) -> bytes:
-        value = deep(levels)
-        return (
-            '{"resourceSpans":[{"resource":{"attributes":[{"value":' + value + "}]}}]}"
-        ).encode()
-
-    deepest = 0
+@pytest.mark.parametrize(
+    ("before", "after", "fields"),
+    [
+        ('{"resourceSpans":[{"resource":{"attributes":[{"value":', "}]}}]}", [2, 1, 1, 1]),
+        (
+            '{"resourceSpans":[{"scopeSpans":[{"spans":[{"attributes":[{"value":',
+            "}]}]}]}]}",
+            [2, 9, 2, 2, 1],
+        ),
+    ],
+    ids=["resource", "span"],
+)
+def test_nesting_is_taken_exactly_as_deep_as_protobuf_reads(before, after, fields):
+    taken = []
     for levels in range(40, 60):
-        try:
-            payload = parse(Signal.TRACES, wrap(levels), json=True).payload
-        except MalformedError:
-            continue
-        parse(Signal.TRACES, payload, json=False)
-        deepest = levels
-    assert deepest == 47
+        value = '{"arrayValue":{"values":[' * levels + "{}" + "]}}" * levels
+        as_json = is_taken((before + value + after).encode(), is_json=True)
+        wire = b""
+        for field in [1, 5] * levels + fields:
+            wire = bytes([field << 3 | 2]) + varint(len(wire)) + wire
+        assert as_json == is_taken(wire, is_json=False), levels
+        taken.append(as_json)
+    assert any(taken)
+    assert not all(taken)
 
 
 @pytest.mark.parametrize(

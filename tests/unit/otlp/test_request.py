@@ -6,9 +6,10 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from neve.errors import Code, MalformedError
+from neve.errors import Code, MalformedError, TooLargeError
+from neve.otlp import request as door
 from neve.otlp.request import parse
-from neve.otlp.signals import Signal
+from neve.signals import Signal
 
 
 def nested(levels: int) -> bytes:
@@ -71,3 +72,37 @@ def test_text_that_is_not_utf8_is_malformed():
     body = request.SerializeToString().replace(b"name", b"\xff\xfe\xfd\xfc")
     with pytest.raises(MalformedError):
         parse(Signal.TRACES, body, json=False)
+
+
+@pytest.mark.parametrize("level", ["resources", "scopes", "spans"])
+def test_a_request_of_too_many_parts_is_too_large(level, monkeypatch):
+    monkeypatch.setattr(door, "MAX_RECORDS", 3)
+    request = ExportTraceServiceRequest()
+    resources = request.resource_spans
+    scopes = resources.add().scope_spans
+    spans = scopes.add().spans
+    members = {"resources": resources, "scopes": scopes, "spans": spans}[level]
+    while len(members) < 3:
+        members.add()
+    parse(Signal.TRACES, request.SerializeToString(), json=False)
+    members.add()
+    with pytest.raises(TooLargeError, match="has 4 records, scopes or resources"):
+        parse(Signal.TRACES, request.SerializeToString(), json=False)
+
+
+def test_a_request_of_too_many_metrics_or_points_is_too_large(monkeypatch):
+    monkeypatch.setattr(door, "MAX_RECORDS", 3)
+    request = ExportMetricsServiceRequest()
+    metrics = request.resource_metrics.add().scope_metrics.add().metrics
+    for _ in range(2):
+        metric = metrics.add()
+        metric.gauge.data_points.add()
+        metric.gauge.data_points.add()
+    with pytest.raises(TooLargeError):
+        parse(Signal.METRICS, request.SerializeToString(), json=False)
+    for metric in metrics:
+        metric.Clear()
+    for _ in range(2):
+        metrics.add()
+    with pytest.raises(TooLargeError):
+        parse(Signal.METRICS, request.SerializeToString(), json=False)

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neve.errors import StorageError, UnavailableError
-from neve.otlp.signals import Signal
 from neve.receive.door import Door
 from neve.receive.http import http_app
 from neve.receive.spec import ReceiveSpec
+from neve.signals import Signal
 from tests.support.otlp_bodies import as_json, protobuf
 from tests.support.sinks import ListSink
 

@@ -48,6 +48,14 @@ class Signal(str, Enum):
         return _PROTOCOL[self].response
 
     @property
+    def levels(self) -> tuple[str, str, str]:
+        """The fields that lead from a request to its resources, their scopes, and what those list.
+
+        That is log records, spans or metrics.
+        """
+        return _PROTOCOL[self].levels
+
+    @property
     def rejected_field(self) -> str:
         """The field of `partial_success` that counts what was rejected."""
         return _PROTOCOL[self].rejected_field
@@ -58,6 +66,7 @@ class _Protocol:
     service: str
     request: type[Message]
     response: type[Message]
+    levels: tuple[str, str, str]
     rejected_field: str
 
 
@@ -67,18 +76,21 @@ _PROTOCOL = MappingProxyType(
             "opentelemetry.proto.collector.logs.v1.LogsService",
             logs_service_pb2.ExportLogsServiceRequest,
             logs_service_pb2.ExportLogsServiceResponse,
+            ("resource_logs", "scope_logs", "log_records"),
             "rejected_log_records",
         ),
         Signal.TRACES: _Protocol(
             "opentelemetry.proto.collector.trace.v1.TraceService",
             trace_service_pb2.ExportTraceServiceRequest,
             trace_service_pb2.ExportTraceServiceResponse,
+            ("resource_spans", "scope_spans", "spans"),
             "rejected_spans",
         ),
         Signal.METRICS: _Protocol(
             "opentelemetry.proto.collector.metrics.v1.MetricsService",
             metrics_service_pb2.ExportMetricsServiceRequest,
             metrics_service_pb2.ExportMetricsServiceResponse,
+            ("resource_metrics", "scope_metrics", "metrics"),
             "rejected_data_points",
         ),
     }

@@ -1,0 +1,1 @@
+"""OTLP requests to Arrow tables, and the schemas of those tables."""

@@ -1,0 +1,1 @@
+"""Builders, fakes and oracles that tests share."""
