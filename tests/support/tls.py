@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ssl
 import subprocess
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tests.support.install import OPENSSL
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def self_signed(directory: Path) -> ssl.SSLContext:

@@ -158,11 +158,21 @@ def _parse_head(chunk: bytes, salt: bytes, offset: int, size: int, read: Read) -
     index = chunk[HEADER_BYTES:head_bytes]
     if zlib.crc32(index, zlib.crc32(chunk[: _HEADER.size])) != head_crc:
         raise CorruptionError(f"the head of the buffer frame at byte {offset} is damaged")
-    entries = tuple(
-        Entry(received, sender, content_hash, Codec(codec), records, raw, stored)
-        for received, sender, content_hash, codec, records, raw, stored in _ENTRY.iter_unpack(index)
-    )
-    return Head(offset, bool(flags & CLOSING), entries, payload_bytes, payload_crc)
+    return Head(offset, bool(flags & CLOSING), _entries(index), payload_bytes, payload_crc)
+
+
+def _entries(index: bytes) -> tuple[Entry, ...]:
+    try:
+        return tuple(
+            Entry(received, sender, content_hash, Codec(codec), records, raw, stored)
+            for received, sender, content_hash, codec, records, raw, stored in _ENTRY.iter_unpack(
+                index
+            )
+        )
+    except ValueError as error:
+        raise CorruptionError(
+            f"a buffered payload is stored in a way not known: {error}"
+        ) from error
 
 
 def is_closing(segment: bytes) -> bool:

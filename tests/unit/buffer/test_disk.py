@@ -213,6 +213,27 @@ def test_a_live_stream_is_not_closed_by_others(store):
     assert payloads(store) == [b"a", b"b"]
 
 
+def test_a_stream_that_cannot_be_closed_does_not_stop_the_others(store, monkeypatch, caplog):
+    logs = sorted((store.begin("logs") for _ in range(2)), key=lambda log: log.stream)
+    for log in logs:
+        log.commit([buffered(log.stream.encode())])
+        log.abandon()
+    broken, fine = (log.stream for log in logs)
+    recover = DiskStore._recover
+
+    def fail(self, stream):
+        if stream == broken:
+            raise OSError(errno.EIO, "Input/output error")
+        recover(self, stream)
+
+    with monkeypatch.context() as damaged:
+        damaged.setattr(DiskStore, "_recover", fail)
+        assert store.close_abandoned() == [fine]
+    assert f"{broken} cannot be closed" in caplog.text
+    assert store.close_abandoned() == [broken]
+    assert sorted(payloads(store)) == [broken.encode(), fine.encode()]
+
+
 def test_a_torn_tail_is_cut(store, root, caplog):
     log = store.begin("logs")
     log.commit([buffered(b"a")])
