@@ -102,7 +102,7 @@ def test_grpc_messages_compressed_or_not(shared, location, compression, codec):
     export(shared.grpc, body, compression=compression)
     until(lambda: body in stored(location))
     # Kept as it came: unpacking is ours, under our limit.
-    assert codecs(location)[hashlib.sha256(body).digest()] is codec
+    assert codecs(location)[hashlib.sha256(body).digest()] == codec
 
 
 def codecs(location):
