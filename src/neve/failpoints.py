@@ -37,7 +37,7 @@ POINTS = MappingProxyType(
         "buffer.put_done": "a group of requests was put, but its receiver does not know yet",
         "buffer.settled": "a put in doubt was settled, but its receiver does not know yet",
         "buffer.retire_declared": "segments are declared as retired, and all still there",
-        "buffer.retire_removed": "some of the segments declared as retired are removed",
+        "buffer.retire_removed": "retired segments are removed, older declarations are still there",
         "init.written": "neve init: the file is written under a temporary name, not yet in place",
         "lake.jar_fetched": "a jar was downloaded and checked, but is not yet in the cache",
     }

@@ -18,7 +18,7 @@ from neve.buffer.layout import Kind, Part, StoredFile, new_stream, parse_part, p
 from neve.errors import CorruptionError, NotFoundError, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 logger = logging.getLogger(__name__)
 
@@ -82,9 +82,10 @@ class DiskStore:
         with _storage_errors("cannot write to the buffer", path):
             return put_new_file(self._root / path, data)
 
-    def delete(self, path: str) -> None:
-        with _storage_errors("cannot remove from the buffer", path):
-            (self._root / path).unlink(missing_ok=True)
+    def delete(self, paths: Sequence[str]) -> None:
+        with _storage_errors("cannot remove from the buffer", self._root):
+            for path in paths:
+                (self._root / path).unlink(missing_ok=True)
 
     def remove_stream(self, stream: str) -> None:
         with _storage_errors("cannot remove a buffer stream", stream):
@@ -97,11 +98,15 @@ class DiskStore:
 
     def close_abandoned(self) -> list[str]:
         closed = []
-        with _storage_errors("cannot close abandoned buffer streams", self._root):
-            for lock_path in sorted(self._root.glob(f"*/*/{LOCK_NAME}")):
-                stream = lock_path.parent.relative_to(self._root).as_posix()
+        for lock_path in sorted(self._root.glob(f"*/*/{LOCK_NAME}")):
+            stream = lock_path.parent.relative_to(self._root).as_posix()
+            try:
                 if self._close_abandoned(lock_path, stream):
                     closed.append(stream)
+            except (OSError, StorageError, NotFoundError) as error:
+                # One stream that cannot be read must not keep a receiver from starting; it stays
+                # as it is, for the next to try.
+                logger.error("buffer stream %s cannot be closed: %s", stream, error)  # noqa: TRY400
         return closed
 
     def _close_abandoned(self, lock_path: Path, stream: str) -> bool:

@@ -92,7 +92,7 @@ class ObjectStore:
                 )
         finally:
             with contextlib.suppress(StorageError):
-                self.delete(path)
+                self.delete([path])
 
     def begin(self, signal: str) -> ObjectLog:
         return ObjectLog(self, new_stream(signal))
@@ -120,10 +120,11 @@ class ObjectStore:
                 return False
         return True
 
-    def delete(self, path: str) -> None:
-        errors = _storage_errors("cannot remove from the buffer", path)
+    def delete(self, paths: Sequence[str]) -> None:
+        errors = _storage_errors("cannot remove from the buffer", f"{len(paths)} objects")
         with errors, contextlib.suppress(FileNotFoundError):
-            obstore.delete(self._bucket, path)
+            if paths:
+                obstore.delete(self._bucket, paths)
 
     def remove_stream(self, stream: str) -> None:
         """Nothing is left of a stream without objects."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 # Left free on a disk, so that segments can be declared as retired when the buffer has filled it.
 RESERVE_BYTES = 32 * 1024 * 1024
+MEASURE_SHARE = 50
 
 
 class Quota:
@@ -26,7 +27,7 @@ class Quota:
         self._store = store
         self._every_seconds = every_seconds
         self._lock = threading.Lock()
-        self._due = 0.0
+        self._due = time.monotonic() + every_seconds
         self._added_bytes = 0
         self._measured_bytes, self._free_bytes = self._measure()
 
@@ -62,7 +63,10 @@ class Quota:
             measured, free = self._measure()
         except NeveError:
             return
+        took = time.monotonic() - now
         with self._lock:
+            # With many files it takes long: never more than a small part of the time.
+            self._due = now + max(self._every_seconds, MEASURE_SHARE * took)
             self._measured_bytes, self._free_bytes, self._added_bytes = measured, free, 0
 
     def _measure(self) -> tuple[int, int | None]:

@@ -13,7 +13,7 @@ from neve.buffer.frame import Entry, read_frames
 from neve.buffer.payload import HASH_BYTES, SENDER_BYTES, unpack
 from neve.buffer.stream import StreamParts, is_closed, load_stream, load_streams, read_entries
 from neve.buffer.window import NANOS
-from neve.errors import CorruptionError, NotFoundError
+from neve.errors import CorruptionError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,6 +45,7 @@ class Segment:
     stream: str
     number: int
     bytes: int
+    path: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ class BufferReader:
     def segments(self, stream: str, after: int = 0) -> list[Segment]:
         """Return the sealed segments after number `after`, contiguous; a gap is waited for."""
         return [
-            Segment(stream, part.number, part.file.size)
+            Segment(stream, part.number, part.sealed_bytes or part.file.size, part.file.path)
             for part in load_stream(self._store, stream).waiting(after)
         ]
 
@@ -112,18 +113,15 @@ class BufferReader:
             NotFoundError: it was retired.
             CorruptionError: it is damaged; the batches before were not.
         """
-        part = load_stream(self._store, segment.stream).segments.get(segment.number)
-        if part is None:
-            raise NotFoundError(f"segment {segment.number} of {segment.stream} is not there")
-        data = self._store.read(part.file.path)
-        if part.sealed_bytes is not None and len(data) != part.sealed_bytes:
+        data = self._store.read(segment.path)
+        if len(data) != segment.bytes:
             raise CorruptionError(
-                f"{part.file.path} has {len(data)} bytes instead of {part.sealed_bytes}"
+                f"{segment.path} has {len(data)} bytes instead of {segment.bytes}"
             )
         try:
             yield from _batches(segment, data)
         except CorruptionError as error:
-            raise CorruptionError(f"{part.file.path}: {error.message}") from error
+            raise CorruptionError(f"{segment.path}: {error.message}") from error
 
     def retire(self, stream: str, through: int) -> None:
         """Remove a stream's segments up to number `through`. Idempotent; see `retire.retire`."""

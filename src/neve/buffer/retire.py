@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from neve import failpoints
@@ -12,11 +15,13 @@ from neve.buffer.stream import StreamParts, is_closed, load_stream, load_streams
 from neve.errors import CorruptionError, NotFoundError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable
 
     from neve.buffer.store import BufferStore
 
 logger = logging.getLogger(__name__)
+
+READERS = 16
 
 
 def retire(store: BufferStore, name: str, through: int, keep_since_unix_nano: int) -> None:
@@ -32,13 +37,10 @@ def retire(store: BufferStore, name: str, through: int, keep_since_unix_nano: in
     if through > stream.retired_through:
         _declare(store, stream, through, keep_since_unix_nano)
         failpoints.reach("buffer.retire_declared")
-    for number, segment in sorted(stream.segments.items()):
-        if number <= through:
-            store.delete(segment.file.path)
-            failpoints.reach("buffer.retire_removed")
-    for older in stream.retired:
-        if older.number < max(through, stream.retired_through):
-            store.delete(older.file.path)
+    store.delete([part.file.path for n, part in stream.segments.items() if n <= through])
+    failpoints.reach("buffer.retire_removed")
+    declared = max(through, stream.retired_through)
+    store.delete([part.file.path for part in stream.retired if part.number < declared])
 
 
 def _declare(store: BufferStore, stream: StreamParts, through: int, keep_since: int) -> None:
@@ -50,11 +52,7 @@ def _declare(store: BufferStore, stream: StreamParts, through: int, keep_since: 
         )
     consumed = [part for part in run if part.number <= through]
     try:
-        kept = [
-            entry
-            for part in (*stream.retired, *consumed)
-            for entry in _recent(store, part, keep_since)
-        ]
+        kept = _recent(store, (*stream.retired, *consumed), keep_since)
         closing = is_closed(store, stream) and through == max(stream.segments)
     except NotFoundError:
         # Another caller is retiring the same segments: look again.
@@ -75,10 +73,9 @@ def drop(store: BufferStore, name: str, keep_since_unix_nano: int) -> bool:
     last = max(stream.retired, key=lambda part: part.number, default=None)
     if last is None or stream.waiting() or stream.missing or not is_closed(store, stream):
         return False
-    if any(_recent(store, last, keep_since_unix_nano)):
+    if _recent(store, [last], keep_since_unix_nano):
         return False
-    for part in (*stream.segments.values(), *stream.retired):
-        store.delete(part.file.path)
+    store.delete([part.file.path for part in (*stream.segments.values(), *stream.retired)])
     store.remove_stream(name)
     return True
 
@@ -88,22 +85,38 @@ def recent_keys(store: BufferStore, signal: str, since_unix_nano: int) -> list[t
 
     Of all streams: a receiver that starts takes over what its predecessor knew.
     """
+    parts = [
+        part
+        for stream in load_streams(store, signal)
+        for part in (*stream.retired, *stream.segments.values())
+    ]
     found: dict[bytes, int] = {}
-    for stream in load_streams(store, signal):
-        for part in (*stream.retired, *stream.segments.values()):
-            for entry in _recent(store, part, since_unix_nano):
-                found[entry.key] = max(entry.received_unix_nano, found.get(entry.key, 0))
+    for entry in _recent(store, parts, since_unix_nano):
+        found[entry.key] = max(entry.received_unix_nano, found.get(entry.key, 0))
     return sorted((received, key) for key, received in found.items())
 
 
-def _recent(store: BufferStore, part: Part, since_unix_nano: int) -> Iterator[Entry]:
+def _recent(store: BufferStore, parts: Iterable[Part], since_unix_nano: int) -> list[Entry]:
     # Nothing in a file can be younger than its last change.
-    if part.file.modified_unix_nano < since_unix_nano:
-        return
+    young = [part for part in parts if part.file.modified_unix_nano >= since_unix_nano]
+    if not young:
+        return []
+    read = partial(_recent_of, store, since_unix_nano=since_unix_nano)
+    # An object store takes milliseconds for each; there may be a thousand of them.
+    with ThreadPoolExecutor(min(READERS, len(young))) as pool:
+        return list(chain.from_iterable(pool.map(read, young)))
+
+
+def _recent_of(store: BufferStore, part: Part, since_unix_nano: int) -> list[Entry]:
+    found: list[Entry] = []
     try:
-        for entry in read_entries(store, part):
-            if entry.received_unix_nano >= since_unix_nano:
-                yield entry
+        # What was read before the damage counts.
+        found.extend(
+            entry
+            for entry in read_entries(store, part)
+            if entry.received_unix_nano >= since_unix_nano
+        )
     except CorruptionError as error:
         # Reading the segment will report it; here it only means that a retry may not be noticed.
         logger.warning("hashes of %s cannot be read: %s", part.file.path, error.message)
+    return found

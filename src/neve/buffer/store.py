@@ -77,8 +77,8 @@ class BufferStore(Protocol):
         Atomic: other processes see all of it or nothing.
         """
 
-    def delete(self, path: str) -> None:
-        """Remove a file; one that is gone already is no error."""
+    def delete(self, paths: Sequence[str]) -> None:
+        """Remove files, in any order; one that is gone already is no error."""
 
     def remove_stream(self, stream: str) -> None:
         """Remove what is left of a stream that has no parts any more."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from google.rpc import code_pb2
 from starlette.middleware.cors import CORSMiddleware
 
-from neve.errors import NeveError, TooLargeError, UnavailableError, UnsupportedError
+from neve.errors import MalformedError, NeveError, TooLargeError, UnavailableError, UnsupportedError
 from neve.otlp import answer
 from neve.receive.tokens import RefusedError
 from neve.signals import Signal
@@ -137,6 +137,9 @@ class HttpApp:
             received += len(parts[-1])
             more = event.get("more_body", False)
         _check_size(received, limit)
+        if announced and received != announced:
+            # Whatever dropped the rest: what is not whole must not be acknowledged.
+            raise MalformedError(f"the body has {received} bytes instead of {announced}")
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _refusal(self, error: NeveError, *, is_json: bool) -> Response:

@@ -27,7 +27,7 @@ def test_a_store_with_conditions_is_accepted_and_left_clean():
 def test_a_store_that_ignores_the_condition_is_refused():
     class Overwriting(ObjectStore):
         def put_new(self, path, data):
-            self.delete(path)
+            self.delete([path])
             return super().put_new(path, data)
 
     with pytest.raises(UnsupportedError, match="If-None-Match"):

@@ -81,7 +81,7 @@ def test_a_gap_is_waited_for(open_store, reader):
     fill(log, b"a", b"b", b"c")
     [second] = [f for f in store.files(log.stream) if "000000000002" in f.path]
     held = store.read(second.path)
-    store.delete(second.path)
+    store.delete([second.path])
     assert [s.number for s in reader.segments(log.stream)] == [1]
     assert reader.segments(log.stream, after=1) == []
     assert reader.streams()[0].missing == 2
@@ -94,7 +94,7 @@ def test_the_first_segment_missing_is_a_gap_not_a_retirement(open_store, reader)
     store = open_store()
     log = store.begin("logs")
     fill(log, b"a", b"b")
-    store.delete(next(f.path for f in store.files(log.stream) if "000000000001" in f.path))
+    store.delete([f.path for f in store.files(log.stream) if "000000000001" in f.path])
     assert reader.segments(log.stream) == []
     assert reader.streams()[0].missing == 1
 
@@ -229,7 +229,8 @@ def test_a_file_is_put_whole_and_once(open_store):
     assert not store.put_new(path, b"second")
     assert store.read(path) == b"first"
     assert store.read(path, 1, 2) == b"ir"
-    store.delete(path)
-    store.delete(path)
+    store.delete([path])
+    store.delete([path])
+    store.delete([])
     with pytest.raises(NotFoundError):
         store.read(path)

@@ -94,6 +94,16 @@ def test_a_duplicate_waits_for_the_first_to_be_durable(spec, slow):
     assert payloads(slow) == [b"same"]
 
 
+def test_one_who_stops_waiting_takes_nothing_from_the_others(spec, slow):
+    buffer = Buffer(spec, slow, SIGNALS)
+    first, second = (buffer.append("logs", buffered(b"same")) for _ in range(2))
+    first.durable.cancel()
+    slow.gate.set()
+    second.durable.result(SECONDS)
+    assert buffer.close(SECONDS)
+    assert payloads(slow) == [b"same"]
+
+
 def test_what_differs_in_sender_or_signal_or_time_is_not_a_duplicate(spec, tmp_path):
     with open_buffer(spec, SIGNALS) as buffer:
         requests = [
@@ -228,10 +238,9 @@ def test_a_buffer_that_is_full_refuses_until_something_is_retired(tmp_path):
 
 def test_a_disk_is_not_filled_to_the_last_byte(spec, tmp_path, monkeypatch):
     # Retiring must be able to write; otherwise a full disk would stay full for ever.
-    free = RESERVE_BYTES + 1500
-    monkeypatch.setattr(DiskStore, "free_bytes", lambda _: free)
+    monkeypatch.setattr(DiskStore, "free_bytes", lambda _: RESERVE_BYTES + 500)
     with open_buffer(spec, SIGNALS) as buffer:
-        _append(buffer, os.urandom(1000))
+        _append(buffer, os.urandom(400))
         with pytest.raises(UnavailableError, match="bytes left"):
             _append(buffer, os.urandom(1000))
     assert len(payloads(DiskStore(tmp_path / "buffer"))) == 1

@@ -105,6 +105,13 @@ def _compress(body, encoding):
     return pa.compress(body, "zstd", asbytes=True) if encoding == "zstd" else body
 
 
+def test_one_request_is_known_whatever_its_compression(sink):
+    body = protobuf(Signal.LOGS)
+    for encoding in ("identity", "gzip", "zstd"):
+        send(sink, _compress(body, encoding), content_encoding=encoding)
+    assert len({request.key for _, request in sink.requests}) == 1
+
+
 @pytest.mark.parametrize("signal", SIGNALS)
 @pytest.mark.parametrize("encoding", ["identity", "gzip", "zstd"])
 @pytest.mark.parametrize("content_type", [JSON, "application/json; charset=utf-8"])
@@ -124,6 +131,12 @@ def test_json_is_translated_once(sink, signal, encoding, content_type):
 @pytest.mark.parametrize(("content_type", "body"), [(PROTOBUF, b""), (JSON, b"{}")])
 def test_an_empty_request_succeeds(sink, content_type, body):
     assert send(sink, body, content_type=content_type).status == 200
+    assert sink.requests == []
+
+
+def test_a_body_that_is_not_whole_is_not_acknowledged(sink):
+    body = protobuf(Signal.LOGS)
+    assert send(sink, b"", content_length=str(len(body))).status == 400
     assert sink.requests == []
 
 
