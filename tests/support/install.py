@@ -53,7 +53,6 @@ def _debian(command: str, package: str, directory: Path | None = None) -> Tool:
 
 
 MAVEN = _debian("mvn", "maven")
-OPENSSL = _debian("openssl", "openssl")
 POSTGRES = _debian("postgres", "postgresql-15", POSTGRES_BIN)
 # Debian 12's own Go is too old for the servers built with it.
 GO = Tool("go", None, "install Go 1.25 or newer and put it on PATH")
@@ -122,7 +121,7 @@ S3 = Part(
 )
 
 PARTS = (ICEBERG_REST, S3)
-TOOLS = (POSTGRES, OPENSSL)
+TOOLS = (POSTGRES,)
 
 
 def install(

@@ -22,6 +22,8 @@ from tests.support.install import ICEBERG_REST, POSTGRES, S3
 from tests.support.process import Process, accepts_connections, free_port
 
 REGION = "eu-central-1"
+# For programs that end before the better compiler and the parallel collector pay off.
+SHORT_LIVED_JAVA = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,7 @@ def running_rest_catalog(directory: Path, storage: S3Server) -> Iterator[RestCat
     classpath = f"{ICEBERG_REST.directory / 'classes'}:{ICEBERG_REST.directory / 'lib'}/*"
     process = Process(
         "iceberg-rest",
-        [find_java(), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", classpath]
+        [find_java(), "-Xmx256m", "-cp", classpath]
         + ["org.apache.iceberg.rest.IcebergRest", str(port)]
         + [f"{key}={value}" for key, value in properties.items()],
         directory / "rest.log",
@@ -145,6 +147,7 @@ def running_rest_catalog(directory: Path, storage: S3Server) -> Iterator[RestCat
             "AWS_REGION": REGION,
             "AWS_ACCESS_KEY_ID": storage.access_key,
             "AWS_SECRET_ACCESS_KEY": storage.secret_key,
+            **SHORT_LIVED_JAVA,
         },
     )
     process.wait_until(lambda: accepts_connections(port))
@@ -184,5 +187,9 @@ def _spark_daemon(log: Path, kind: str, *arguments: str) -> Process:
             *("--webui-port", "0", *arguments),
         ],
         log,
-        environment={"SPARK_HOME": str(home), "SPARK_DAEMON_MEMORY": "256m"},
+        environment={
+            "SPARK_HOME": str(home),
+            "SPARK_DAEMON_MEMORY": "256m",
+            **SHORT_LIVED_JAVA,  # executors inherit it
+        },
     )

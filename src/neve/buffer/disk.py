@@ -99,11 +99,15 @@ class DiskStore:
 
     def close_abandoned(self) -> list[str]:
         closed = []
-        with _storage_errors("cannot close abandoned buffer streams", self._root):
-            for lock_path in sorted(self._root.glob(f"*/*/{LOCK_NAME}")):
-                stream = lock_path.parent.relative_to(self._root).as_posix()
+        for lock_path in sorted(self._root.glob(f"*/*/{LOCK_NAME}")):
+            stream = lock_path.parent.relative_to(self._root).as_posix()
+            try:
                 if self._close_abandoned(lock_path, stream):
                     closed.append(stream)
+            except (OSError, StorageError, NotFoundError) as error:
+                # One stream that cannot be read must not keep a receiver from starting; it stays
+                # as it is, for the next to try.
+                logger.error("buffer stream %s cannot be closed: %s", stream, error)  # noqa: TRY400
         return closed
 
     def _close_abandoned(self, lock_path: Path, stream: str) -> bool:

@@ -17,9 +17,12 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
-from neve.buffer.payload import Codec, Request
 from neve.errors import CorruptionError
+
+if TYPE_CHECKING:
+    from neve.buffer.payload import Request
 
 MAGIC = b"NEVEBUF1"
 SALT_BYTES = 8
@@ -32,18 +35,19 @@ _HEADER = struct.Struct("<8sB3xIQI")
 _ENTRY = struct.Struct("<q16s32sB3xIII")
 HEADER_BYTES = _HEADER.size + _CRC.size
 EMPTY_SEGMENT_BYTES = PREAMBLE_BYTES + HEADER_BYTES
-# What one read of a frame's head fetches: enough for some 400 requests.
-HEAD_READ_BYTES = 32 * 1024
+# What one read of a frame's head fetches: some 400 requests of the first one, which is the only
+# one in an object store, and some 50 of those that follow.
+FIRST_READ_BYTES = 32 * 1024
+NEXT_READ_BYTES = 4 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """What is known of a request without its payload."""
+class Entry(NamedTuple):
+    """What is known of a request without its payload; a tuple, as there are many to be read."""
 
     received_unix_nano: int
     sender: bytes
     content_hash: bytes
-    codec: Codec
+    codec: int
     records: int
     raw_bytes: int
     stored_bytes: int
@@ -135,11 +139,11 @@ def read_heads(read: Read, size: int) -> Iterator[Head]:
     Raises:
         CorruptionError: at the first frame that is not whole; what came before it was.
     """
-    start = read(0, HEAD_READ_BYTES)
+    start = read(0, FIRST_READ_BYTES)
     salt = _salt(start)
     offset = PREAMBLE_BYTES
     while offset < size:
-        chunk = read(offset, HEAD_READ_BYTES) if offset > PREAMBLE_BYTES else start[offset:]
+        chunk = read(offset, NEXT_READ_BYTES) if offset > PREAMBLE_BYTES else start[offset:]
         head = _parse_head(chunk, salt, offset, size, read)
         yield head
         offset = head.end
@@ -158,10 +162,7 @@ def _parse_head(chunk: bytes, salt: bytes, offset: int, size: int, read: Read) -
     index = chunk[HEADER_BYTES:head_bytes]
     if zlib.crc32(index, zlib.crc32(chunk[: _HEADER.size])) != head_crc:
         raise CorruptionError(f"the head of the buffer frame at byte {offset} is damaged")
-    entries = tuple(
-        Entry(received, sender, content_hash, Codec(codec), records, raw, stored)
-        for received, sender, content_hash, codec, records, raw, stored in _ENTRY.iter_unpack(index)
-    )
+    entries = tuple(map(Entry._make, _ENTRY.iter_unpack(index)))
     return Head(offset, bool(flags & CLOSING), entries, payload_bytes, payload_crc)
 
 

@@ -33,7 +33,7 @@ class Codec(IntEnum):
     ZSTD = 2
 
 
-_CODEC_NAMES: Mapping[Codec, Literal["gzip", "zstd"]] = MappingProxyType(
+_CODEC_NAMES: Mapping[int, Literal["gzip", "zstd"]] = MappingProxyType(
     {Codec.GZIP: "gzip", Codec.ZSTD: "zstd"}
 )
 
@@ -63,14 +63,16 @@ def pack(raw: bytes) -> tuple[bytes, Codec]:
     return pa.Codec("zstd", compression_level=1).compress(raw, asbytes=True), Codec.ZSTD
 
 
-def unpack(stored: bytes | memoryview, codec: Codec, raw_bytes: int) -> bytes:
+def unpack(stored: bytes | memoryview, codec: int, raw_bytes: int) -> bytes:
     """Return a payload's protobuf bytes, never unpacking more than one byte too many.
 
     With the very reader the door uses (`neve.otlp.encoding`), so that what was accepted there,
     several gzip members for instance, can be read here.
     """
-    if codec is Codec.IDENTITY:
+    if codec == Codec.IDENTITY:
         raw = bytes(stored)
+    elif codec not in _CODEC_NAMES:
+        raise CorruptionError(f"a buffered payload is in codec {codec}, which is not known")
     else:
         try:
             with pa.CompressedInputStream(pa.BufferReader(stored), _CODEC_NAMES[codec]) as stream:

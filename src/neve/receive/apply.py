@@ -28,10 +28,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from neve.buffer.spec import BufferSpec
+    from neve.receive.counters import Counters
 
 logger = logging.getLogger(__name__)
 
 BACKLOG = 1024
+DRAIN_SHARE = 0.7
 
 
 class _HttpServer(uvicorn.Server):
@@ -53,6 +55,16 @@ class Receiver:
         self._http_task: asyncio.Task[None] | None = None
         self._grpc: grpc.aio.Server | None = None
 
+    @property
+    def counters(self) -> Counters:
+        """What was accepted, refused and dropped so far."""
+        return self.door.counters
+
+    @property
+    def _drain_seconds(self) -> float:
+        # The rest of the grace period is the buffer's, to commit and to end its streams.
+        return DRAIN_SHARE * self._spec.grace_seconds
+
     async def start(self) -> None:
         """Listen on both ports; the addresses then have the ports that were taken.
 
@@ -66,8 +78,8 @@ class Receiver:
                     name,
                     address,
                 )
-        await self._start_http()
         try:
+            await self._start_http()
             await self._start_grpc()
         except ConfigError:
             await self.stop()
@@ -85,7 +97,7 @@ class Receiver:
             access_log=False,
             server_header=False,
             timeout_keep_alive=self._spec.keep_alive_seconds,
-            timeout_graceful_shutdown=max(1, int(self._spec.grace_seconds)),
+            timeout_graceful_shutdown=max(1, int(self._drain_seconds)),
             ssl_certfile=tls.cert if tls else None,
             ssl_keyfile=tls.key if tls else None,
             ssl_ca_certs=tls.client_ca if tls else None,
@@ -129,7 +141,7 @@ class Receiver:
             self._http.should_exit = True
         stopping = [] if self._http_task is None else [self._http_task]
         if self._grpc is not None:
-            stopping.append(asyncio.ensure_future(self._grpc.stop(self._spec.grace_seconds)))
+            stopping.append(asyncio.ensure_future(self._grpc.stop(self._drain_seconds)))
         if stopping:
             await asyncio.wait(stopping, timeout=self._spec.grace_seconds)
         self.door.close()

@@ -57,19 +57,24 @@ def test_sealing_nothing_makes_no_segment(store, root):
     assert payloads(store) == []
 
 
-def test_the_file_and_its_directory_are_synced(store, root, monkeypatch):
-    synced = []
-    real = {"fsync": os.fsync, "fdatasync": os.fdatasync}
+@pytest.fixture
+def synced(monkeypatch):
+    """The paths that were synced, in order."""
+    paths = []
 
-    def record(name):
-        def sync(fd):
-            synced.append(str(Path(f"/proc/self/fd/{fd}").readlink()))
-            real[name](fd)
+    def record(sync):
+        def recorded(fd):
+            paths.append(str(Path(f"/proc/self/fd/{fd}").readlink()))
+            sync(fd)
 
-        return sync
+        return recorded
 
-    monkeypatch.setattr(os, "fsync", record("fsync"))
-    monkeypatch.setattr(os, "fdatasync", record("fdatasync"))
+    monkeypatch.setattr(os, "fsync", record(os.fsync))
+    monkeypatch.setattr(os, "fdatasync", record(os.fdatasync))
+    return paths
+
+
+def test_the_file_and_its_directory_are_synced(store, root, synced):
     log = store.begin("logs")
     directory = str(root / log.stream)
     assert {str(root.parent), str(root), str(root / "logs"), directory} <= set(synced)
@@ -80,6 +85,18 @@ def test_the_file_and_its_directory_are_synced(store, root, monkeypatch):
     synced.clear()
     log.seal()
     assert synced == [directory]
+
+
+def test_what_a_dead_receiver_left_is_synced_before_it_is_served(store, root, synced):
+    # It may have died between its write and its sync; a retry is then acknowledged on the
+    # strength of what was found.
+    log = store.begin("logs")
+    log.commit([buffered(b"a")])
+    log.abandon()
+    synced.clear()
+    store.close_abandoned()
+    directory = str(root / log.stream)
+    assert synced[:2] == [f"{directory}/000000000001.open", directory]
 
 
 @pytest.mark.parametrize("call", ["writev", "fdatasync"])
@@ -194,6 +211,27 @@ def test_a_live_stream_is_not_closed_by_others(store):
     log.commit([buffered(b"b")])
     log.close()
     assert payloads(store) == [b"a", b"b"]
+
+
+def test_a_stream_that_cannot_be_closed_does_not_stop_the_others(store, monkeypatch, caplog):
+    logs = sorted((store.begin("logs") for _ in range(2)), key=lambda log: log.stream)
+    for log in logs:
+        log.commit([buffered(log.stream.encode())])
+        log.abandon()
+    broken, fine = (log.stream for log in logs)
+    recover = DiskStore._recover
+
+    def fail(self, stream):
+        if stream == broken:
+            raise OSError(errno.EIO, "Input/output error")
+        recover(self, stream)
+
+    with monkeypatch.context() as damaged:
+        damaged.setattr(DiskStore, "_recover", fail)
+        assert store.close_abandoned() == [fine]
+    assert f"{broken} cannot be closed" in caplog.text
+    assert store.close_abandoned() == [broken]
+    assert sorted(payloads(store)) == [broken.encode(), fine.encode()]
 
 
 def test_a_torn_tail_is_cut(store, root, caplog):

@@ -125,3 +125,5 @@ def test_a_payload_of_another_length_is_damage():
         unpack(bomb, Codec.GZIP, 10)
     with pytest.raises(CorruptionError):
         unpack(b"not gzip", Codec.GZIP, 10)
+    with pytest.raises(CorruptionError, match="codec 99"):
+        unpack(b"of a later version", 99, 10)

@@ -105,6 +105,13 @@ def _compress(body, encoding):
     return pa.compress(body, "zstd", asbytes=True) if encoding == "zstd" else body
 
 
+def test_one_request_is_known_whatever_its_compression(sink):
+    body = protobuf(Signal.LOGS)
+    for encoding in ("identity", "gzip", "zstd"):
+        send(sink, _compress(body, encoding), content_encoding=encoding)
+    assert len({request.key for _, request in sink.requests}) == 1
+
+
 @pytest.mark.parametrize("signal", SIGNALS)
 @pytest.mark.parametrize("encoding", ["identity", "gzip", "zstd"])
 @pytest.mark.parametrize("content_type", [JSON, "application/json; charset=utf-8"])
