@@ -311,7 +311,8 @@ def spark_runner(lake: Lake) -> Runner:
     def run(job: Job) -> Iterable[Mapping[str, Any]]:
         from neve.consolidate.spark import run_job
 
-        return run_job(lake.spark, job)
+        with lake.explaining():
+            return run_job(lake.spark, job)
 
     return run
 

@@ -26,14 +26,13 @@ def added_rows(
     spark: SparkSession, identifier: Identifier, snapshot_id: int, parent_id: int | None
 ) -> DataFrame:
     """Return the rows that one append snapshot added, published or not."""
-    reader = spark.read.format("iceberg")
+    reader = spark.read
     if parent_id is None:
-        reader = reader.option("snapshot-id", snapshot_id)
+        reader = reader.option("versionAsOf", snapshot_id)
     else:
-        reader = reader.option("start-snapshot-id", parent_id).option(
-            "end-snapshot-id", snapshot_id
-        )
-    return reader.load(quote_identifier((DEFAULT_CATALOG, *identifier)))
+        reader = reader.option("start-snapshot-id", parent_id)
+        reader = reader.option("end-snapshot-id", snapshot_id)
+    return reader.table(quote_identifier((DEFAULT_CATALOG, *identifier)))
 
 
 def write_frame(frame: DataFrame, table: Table) -> list[DataFile]:

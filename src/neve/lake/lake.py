@@ -66,13 +66,13 @@ class Lake:
     def sql(self, statement: str) -> DataFrame:
         """Run Spark SQL. Two-part names and `CALL system.…` mean the configured catalog."""
         spark = self.spark
-        with self._sql_explained():
+        with self.explaining():
             return spark.sql(statement)
 
     def query(self, statement: str) -> pa.Table:
         """Run Spark SQL and bring the whole result here, where it must fit into memory."""
         frame = self.sql(statement)
-        with self._sql_explained():
+        with self.explaining():
             return frame.toArrow()
 
     def tables(self, namespace: str | None = None) -> list[TableSummary]:
@@ -119,11 +119,12 @@ class Lake:
         }
         if self.profile.has_catalog:
             conf["spark.sql.defaultCatalog"] = DEFAULT_CATALOG
-        with self._sql_explained():
+        with self.explaining():
             return new_session(self.settings.spark, conf, self.report)
 
     @contextmanager
-    def _sql_explained(self) -> Iterator[None]:
+    def explaining(self) -> Iterator[None]:
+        """Raise a `NeveError` in place of what Spark raises inside the block."""
         from neve.lake import jvm
         from neve.lake.sql import explain, missing_relation
 

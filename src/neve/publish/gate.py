@@ -56,8 +56,9 @@ class Gate:
             return Verdict(self.publisher.publish(staged))
         from neve.publish.audits import run_audits
 
-        rows = self._rows(staged)
-        results = tuple(run_audits(rows, self.audits))
+        with self.lake.explaining():
+            rows = self._rows(staged)
+            results = tuple(run_audits(rows, self.audits))
         for result in results:
             if not result.passed:
                 logger.warning(
@@ -71,7 +72,8 @@ class Gate:
             return Verdict(self.publisher.hold(staged), results)
         aside = 0
         if any(result.sets_aside for result in results):
-            staged, aside = self._set_aside(staged, rows)
+            with self.lake.explaining():
+                staged, aside = self._set_aside(staged, rows)
         return Verdict(self.publisher.publish(staged), results, aside)
 
     def _rows(self, staged: StagedSnapshot) -> DataFrame:
