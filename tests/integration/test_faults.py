@@ -19,7 +19,7 @@ from neve.errors import CatalogError, Code, NeveError, StorageError
 from neve.lake import profile
 from neve.lake.catalog import open_catalog
 from neve.lake.probe import probe_storage
-from neve.lake.profile import profile_named
+from neve.lake.profile import DEFAULT_CATALOG, profile_named
 from tests.support.certificates import make_certificates
 from tests.support.gates import BearerToken
 from tests.support.lakes import (
@@ -51,7 +51,7 @@ def failure(call, settings):
 
 
 def opening(settings):
-    return failure(lambda: open_catalog(profile_named(settings, "neve")), settings)
+    return failure(lambda: open_catalog(profile_named(settings, DEFAULT_CATALOG)), settings)
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +135,7 @@ def test_a_corrupt_catalog_file(tmp_path):
 def test_a_locked_catalog_file(tmp_path, monkeypatch):
     monkeypatch.setattr(profile, "_SQLITE_WAIT_SECONDS", 0.1)
     settings = sqlite_settings(tmp_path)
-    open_catalog(profile_named(settings, "neve")).close()
+    open_catalog(profile_named(settings, DEFAULT_CATALOG)).close()
     with closing(sqlite3.connect(tmp_path / "catalog.db")) as other:
         other.execute("BEGIN EXCLUSIVE")
         error = opening(settings)
@@ -161,7 +161,7 @@ def test_a_warehouse_that_cannot_be_written(kind, tmp_path, postgres, s3):
             postgres, replace(s3, endpoint=f"http://127.0.0.1:{free_port()}")
         ),
     }[kind]
-    error = failure(lambda: probe_storage(profile_named(settings, "neve")), settings)
+    error = failure(lambda: probe_storage(profile_named(settings, DEFAULT_CATALOG)), settings)
     assert isinstance(error, StorageError)
     assert f"{settings.catalog.warehouse} is not writable" in error.message
 
@@ -223,7 +223,7 @@ def test_config_check_reports_each_part(
     assert run(["config", "check", "--json", "-c", str(path)]) == 0
     parts = json.loads(capsys.readouterr().out)
     assert {part["check"]: part["result"] for part in parts} == dict.fromkeys(
-        ["catalog neve", "storage neve", "catalog database", "storage database", "spark"], "ok"
+        ["catalog lake", "storage lake", "catalog database", "storage database", "spark"], "ok"
     )
 
     document["catalogs"]["distrusted"] = {"type": "rest", "uri": distrusted_proxy.uri}
