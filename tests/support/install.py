@@ -54,6 +54,7 @@ def _debian(command: str, package: str, directory: Path | None = None) -> Tool:
     return Tool(command, package, f"install it: apt-get install {package}", directory)
 
 
+CURL = _debian("curl", "curl")
 MAVEN = _debian("mvn", "maven")
 OPENSSL = _debian("openssl", "openssl")
 POSTGRES = _debian("postgres", "postgresql-15", POSTGRES_BIN)
@@ -143,7 +144,7 @@ TELEMETRYGEN = Part(
 COLLECTOR = Part("otelcol", _digest(_COLLECTOR), (GO,), _build_collector)
 
 PARTS = (ICEBERG_REST, S3, TELEMETRYGEN, COLLECTOR)
-TOOLS = (POSTGRES, OPENSSL)
+TOOLS = (POSTGRES, OPENSSL, CURL)
 
 
 def install(
