@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import signal
 import subprocess
 from collections import Counter
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -18,7 +16,7 @@ from tests.support.buffered import buffered_rows
 from tests.support.collector import running_collector
 from tests.support.command import NEVE, neve_serve
 from tests.support.install import CURL, TELEMETRYGEN
-from tests.support.otlp_bodies import protobuf
+from tests.support.otlp_bodies import protobuf, send
 from tests.support.wait import until
 
 EXAMPLES = Path(__file__).parent / "otlp"
@@ -130,7 +128,7 @@ def assert_points(gauge, total, histogram, exponential, summary):
 
 def test_buffer_status_shows_the_streams(served):
     for kind in Signal:
-        post(served.http, kind, protobuf(kind, "status"))
+        send(served.http, kind, protobuf(kind, "status"))
     command = [NEVE, "-c", served.config, "buffer", "status", "--json"]
     shown = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
     streams = {row["stream"].partition("/")[0]: row for row in shown}
@@ -180,7 +178,7 @@ def send_numbered(port, part, sent):
     for kind in Signal:
         for number in range(10):
             name = f"{kind.value} {part} {number}"
-            post(f"127.0.0.1:{port}", kind, protobuf(kind, name, records=5))
+            send(f"127.0.0.1:{port}", kind, protobuf(kind, name, records=5))
             sent.update(f"{name} {record}" for record in range(5))
 
 
@@ -189,10 +187,3 @@ def found_names(location):
     column = {"logs": "body", "traces": "name", "metrics_gauge": "metric_name"}
     rows = buffered_rows(location)
     return Counter(row[name] for table, name in column.items() for row in rows[table])
-
-
-def post(address, kind, body):
-    with closing(http.client.HTTPConnection(address, timeout=30)) as connection:
-        headers = {"content-type": "application/x-protobuf"}
-        connection.request("POST", kind.http_path, body, headers)
-        assert connection.getresponse().status == 200
