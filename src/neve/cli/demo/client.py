@@ -22,6 +22,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
+from neve.errors import UnavailableError
 from neve.otlp.answer import PROTOBUF
 from neve.signals import Signal
 from neve.telemetry import schemas
@@ -58,10 +59,16 @@ def send(address: str) -> bytes:
 
 
 def post_metrics(address: str, body: bytes) -> None:
-    """Send a request as it is. Raises OSError unless it is acknowledged."""
+    """Send a request as it is.
+
+    Raises:
+        UnavailableError: it was not acknowledged.
+    """
     url = f"http://{address}{Signal.METRICS.http_path}"
-    with urlopen(Request(url, body, {"content-type": PROTOBUF})):
-        pass
+    try:
+        urlopen(Request(url, body, {"content-type": PROTOBUF})).close()
+    except OSError as error:
+        raise UnavailableError(f"the receiver did not acknowledge a request: {error}") from error
 
 
 def _send_checkouts(address: str, pick: random.Random) -> None:

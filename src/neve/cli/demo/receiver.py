@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _LISTENING = re.compile(r"OTLP/HTTP on (?P<http>\S+), OTLP/gRPC on (?P<grpc>\S+),")
+_SECTION = "NEVE_RECEIVE__"
 _STOP_SECONDS = 30
 
 
@@ -44,9 +45,11 @@ def running_receiver(config: Path, http: str = "127.0.0.1:0") -> Iterator[Receiv
     Raises:
         SetupError: it does not start.
     """
+    # What the environment says of a receiver is not meant for this one.
+    others = {name: os.environ[name] for name in os.environ if not name.startswith(_SECTION)}
     child = subprocess.Popen(
         [sys.executable, "-m", "neve", "-c", str(config), "serve"],
-        env={**os.environ, "NEVE_RECEIVE__HTTP": http, "NEVE_RECEIVE__GRPC": "127.0.0.1:0"},
+        env={**others, f"{_SECTION}HTTP": http, f"{_SECTION}GRPC": "127.0.0.1:0"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -66,4 +69,4 @@ def _await_address(child: subprocess.Popen[str]) -> str:
         if found := _LISTENING.search(line):
             return found["http"]
         said.append(line.strip())
-    raise SetupError(f"the receiver did not start: {' '.join(said)}")
+    raise SetupError(f"the receiver did not start: {' '.join(said).removeprefix('neve: ')}")
