@@ -6,7 +6,12 @@ import pytest
 
 import neve
 from tests.support.lakes import sqlite_settings
-from tests.support.servers import running_postgres, running_rest_catalog, running_s3
+from tests.support.servers import (
+    SHORT_LIVED_JAVA,
+    running_postgres,
+    running_rest_catalog,
+    running_s3,
+)
 
 
 @pytest.fixture(scope="session")
@@ -36,5 +41,8 @@ def rest_catalog(server_directory, s3):
 def embedded_lake(tmp_path_factory):
     """The embedded lake; it keeps Spark running between the tests that open others."""
     with neve.open(sqlite_settings(tmp_path_factory.mktemp("embedded"))) as lake:
-        lake.spark  # noqa: B018 - started on first use
+        with pytest.MonkeyPatch.context() as environment:
+            for name, value in SHORT_LIVED_JAVA.items():
+                environment.setenv(name, value)
+            lake.spark  # noqa: B018 - started on first use
         yield lake

@@ -13,9 +13,9 @@ import yaml
 from pyiceberg.catalog import load_catalog
 
 from neve.config import load
-from neve.lake.profile import profile_named
+from neve.lake.profile import DEFAULT_CATALOG, profile_named
 from tests.e2e import cluster_job
-from tests.support.servers import REGION, running_spark_cluster
+from tests.support.servers import REGION, SHORT_LIVED_JAVA, running_spark_cluster
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +68,8 @@ def test_code_and_dependencies_reach_the_executors(config, bare_python):
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
-        env=environment,
+        timeout=300,
+        env=environment | SHORT_LIVED_JAVA,
         cwd=Path(config).parent,
     )
     assert job.returncode == 0, job.stderr
@@ -80,6 +80,6 @@ def test_code_and_dependencies_reach_the_executors(config, bare_python):
     assert seen["neve_from"] == ["neve-code/neve/errors.py"]
     assert seen["executors"] == 2
 
-    profile = profile_named(load(config).settings, "neve")
+    profile = profile_named(load(config).settings, DEFAULT_CATALOG)
     with load_catalog("check", **profile.pyiceberg_properties()) as catalog:
         assert catalog.load_table("cluster.rows").scan().count() == cluster_job.ROWS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import ssl
 import time
 from contextlib import closing
 from dataclasses import replace
@@ -18,7 +19,8 @@ from neve.errors import CatalogError, Code, NeveError, StorageError
 from neve.lake import profile
 from neve.lake.catalog import open_catalog
 from neve.lake.probe import probe_storage
-from neve.lake.profile import profile_named
+from neve.lake.profile import DEFAULT_CATALOG, profile_named
+from tests.support.certificates import make_certificates
 from tests.support.gates import BearerToken
 from tests.support.lakes import (
     CLIENT,
@@ -30,9 +32,8 @@ from tests.support.lakes import (
 )
 from tests.support.process import free_port
 from tests.support.proxy import Response, error_response, running_proxy
-from tests.support.tls import self_signed
 
-SOON_SECONDS = 10
+SOON_SECONDS = 15  # a second or two, on a machine that has other things to do
 WRONG = "wr0ng-secret"
 
 
@@ -50,12 +51,14 @@ def failure(call, settings):
 
 
 def opening(settings):
-    return failure(lambda: open_catalog(profile_named(settings, "neve")), settings)
+    return failure(lambda: open_catalog(profile_named(settings, DEFAULT_CATALOG)), settings)
 
 
 @pytest.fixture(scope="module")
 def distrusted_proxy(rest_catalog, tmp_path_factory):
-    tls = self_signed(tmp_path_factory.mktemp("tls"))
+    made = make_certificates(tmp_path_factory.mktemp("tls"))
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(made.server_cert, made.server_key)
     with running_proxy(rest_catalog.port, tls=tls) as proxy:
         yield proxy
 
@@ -104,7 +107,7 @@ def test_a_certificate_that_is_not_trusted(kind, distrusted_proxy, s3):
         }[kind]
     )
     assert (error.code, error.retryable) == (Code.CERTIFICATE, False)
-    assert "not trusted: self-signed certificate" in error.message
+    assert "not trusted: unable to get local issuer certificate" in error.message
 
 
 def test_an_answer_that_is_no_catalogs(rest_catalog, s3):
@@ -132,7 +135,7 @@ def test_a_corrupt_catalog_file(tmp_path):
 def test_a_locked_catalog_file(tmp_path, monkeypatch):
     monkeypatch.setattr(profile, "_SQLITE_WAIT_SECONDS", 0.1)
     settings = sqlite_settings(tmp_path)
-    open_catalog(profile_named(settings, "neve")).close()
+    open_catalog(profile_named(settings, DEFAULT_CATALOG)).close()
     with closing(sqlite3.connect(tmp_path / "catalog.db")) as other:
         other.execute("BEGIN EXCLUSIVE")
         error = opening(settings)
@@ -158,7 +161,7 @@ def test_a_warehouse_that_cannot_be_written(kind, tmp_path, postgres, s3):
             postgres, replace(s3, endpoint=f"http://127.0.0.1:{free_port()}")
         ),
     }[kind]
-    error = failure(lambda: probe_storage(profile_named(settings, "neve")), settings)
+    error = failure(lambda: probe_storage(profile_named(settings, DEFAULT_CATALOG)), settings)
     assert isinstance(error, StorageError)
     assert f"{settings.catalog.warehouse} is not writable" in error.message
 
@@ -220,7 +223,7 @@ def test_config_check_reports_each_part(
     assert run(["config", "check", "--json", "-c", str(path)]) == 0
     parts = json.loads(capsys.readouterr().out)
     assert {part["check"]: part["result"] for part in parts} == dict.fromkeys(
-        ["catalog neve", "storage neve", "catalog database", "storage database", "spark"], "ok"
+        ["catalog lake", "storage lake", "catalog database", "storage database", "spark"], "ok"
     )
 
     document["catalogs"]["distrusted"] = {"type": "rest", "uri": distrusted_proxy.uri}

@@ -11,9 +11,9 @@ from neve.errors import UnsupportedError
 from neve.lake.session import SPARK
 from tests.support.gates import BearerToken
 from tests.support.lakes import TOKEN, plain_settings, postgres_settings, rest_settings
-from tests.support.process import comes_true
 from tests.support.proxy import running_proxy
 from tests.support.readers import by_all, read_with_all, read_with_spark
+from tests.support.wait import until
 
 
 def test_deletion_vectors_are_read_by_every_engine(embedded_lake):
@@ -94,5 +94,5 @@ def test_a_closed_lake_leaves_nothing_open(embedded_lake, postgres, s3):
         assert SPARK.users == users + 1
         assert connections() > before
     assert SPARK.users == users
-    assert comes_true(lambda: connections() == before)
+    until(lambda: connections() == before)
     assert embedded_lake.query("SELECT 1 AS one").num_rows == 1

@@ -11,17 +11,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from neve.config import cache_directory
 from neve.errors import NeveError, SetupError
 from neve.lake.java import find_java
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 _JAVA = Path(__file__).parent / "java"
 _POM = _JAVA / "pom.xml"
@@ -56,7 +53,6 @@ def _debian(command: str, package: str, directory: Path | None = None) -> Tool:
 
 
 MAVEN = _debian("mvn", "maven")
-OPENSSL = _debian("openssl", "openssl")
 POSTGRES = _debian("postgres", "postgresql-15", POSTGRES_BIN)
 # Debian 12's own Go is too old for the servers built with it.
 GO = Tool("go", None, "install Go 1.25 or newer and put it on PATH")
@@ -125,7 +121,7 @@ S3 = Part(
 )
 
 PARTS = (ICEBERG_REST, S3)
-TOOLS = (POSTGRES, OPENSSL)
+TOOLS = (POSTGRES,)
 
 
 def install(

@@ -6,15 +6,12 @@ import os
 import signal
 import socket
 import subprocess
-import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from pathlib import Path
+from tests.support.wait import until
 
 DEADLINE_SECONDS = 60
-_POLL_SECONDS = 0.02
 _LOG_LINES = 40
 
 
@@ -29,16 +26,6 @@ def accepts_connections(port: int) -> bool:
         socket.create_connection(("127.0.0.1", port), timeout=1).close()
     except OSError:
         return False
-    return True
-
-
-def comes_true(condition: Callable[[], bool], deadline_seconds: float = 10) -> bool:
-    """Tell whether a condition holds before time runs out."""
-    end = time.monotonic() + deadline_seconds
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(_POLL_SECONDS)
     return True
 
 
@@ -78,9 +65,12 @@ class Process:
         self, ready: Callable[[], bool], deadline_seconds: float = DEADLINE_SECONDS
     ) -> None:
         """Return when `ready` says so; show the log when the server ends or time runs out."""
-        if not comes_true(lambda: self._ended() or ready(), deadline_seconds) or self._ended():
+        try:
+            until(lambda: self._ended() or ready(), seconds=deadline_seconds)
+            assert not self._ended(), "it ended"
+        except AssertionError as error:
             self.kill()
-            raise AssertionError(f"{self.name} does not come up:\n{self.tail()}")
+            raise AssertionError(f"{self.name} does not come up, {error}:\n{self.tail()}") from None
 
     def _ended(self) -> bool:
         return self._child.poll() is not None

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import duckdb
 import duckdb_extensions
+import pyarrow as pa
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import pyarrow as pa
-
-    from neve.lake import Lake
+from neve.lake import Lake
 
 Rows = list[dict[str, Any]]
 

@@ -10,21 +10,20 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from neve.lake.java import find_java
 from tests.support.install import ICEBERG_REST, POSTGRES, S3
 from tests.support.process import Process, accepts_connections, free_port
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 REGION = "eu-central-1"
+# For programs that end before the better compiler and the parallel collector pay off.
+SHORT_LIVED_JAVA = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 
 @dataclass(frozen=True)
@@ -140,7 +139,7 @@ def running_rest_catalog(directory: Path, storage: S3Server) -> Iterator[RestCat
     classpath = f"{ICEBERG_REST.directory / 'classes'}:{ICEBERG_REST.directory / 'lib'}/*"
     process = Process(
         "iceberg-rest",
-        [find_java(), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", classpath]
+        [find_java(), "-Xmx256m", "-cp", classpath]
         + ["org.apache.iceberg.rest.IcebergRest", str(port)]
         + [f"{key}={value}" for key, value in properties.items()],
         directory / "rest.log",
@@ -148,6 +147,7 @@ def running_rest_catalog(directory: Path, storage: S3Server) -> Iterator[RestCat
             "AWS_REGION": REGION,
             "AWS_ACCESS_KEY_ID": storage.access_key,
             "AWS_SECRET_ACCESS_KEY": storage.secret_key,
+            **SHORT_LIVED_JAVA,
         },
     )
     process.wait_until(lambda: accepts_connections(port))
@@ -187,5 +187,9 @@ def _spark_daemon(log: Path, kind: str, *arguments: str) -> Process:
             *("--webui-port", "0", *arguments),
         ],
         log,
-        environment={"SPARK_HOME": str(home), "SPARK_DAEMON_MEMORY": "256m"},
+        environment={
+            "SPARK_HOME": str(home),
+            "SPARK_DAEMON_MEMORY": "256m",
+            **SHORT_LIVED_JAVA,  # executors inherit it
+        },
     )

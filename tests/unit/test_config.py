@@ -120,7 +120,7 @@ def test_wrong_type_names_key_and_place():
         ("catalog: {type: s3tables, warehouse: 's3://x'}", "ARN"),
         ("catalog: {uri: 'mysql://x'}", "must begin with sqlite:///"),
         ("storage: {access_key_id: a}", "set both or neither"),
-        ("catalogs: {neve: {}}", "cannot name a catalog"),
+        ("catalogs: {lake: {}}", "cannot name a catalog"),
         ("catalogs: {a-b: {}}", "cannot name a catalog"),
         ("project: a\nproject: b", "set twice"),
         ("[1, 2]", "must be a mapping"),

@@ -4,7 +4,7 @@ import pytest
 
 from neve.config import Settings
 from neve.errors import UnsupportedError, UsageError
-from neve.lake.profile import profile_named, profiles
+from neve.lake.profile import DEFAULT_CATALOG, profile_named, profiles
 
 ARN = "arn:aws:s3tables:eu-west-1:111122223333:bucket/lake"
 STORAGE = {
@@ -18,13 +18,13 @@ STORAGE = {
 
 def profile(catalog, storage=None):
     settings = Settings.model_validate({"catalog": catalog, "storage": storage or {}})
-    return profile_named(settings, "neve")
+    return profile_named(settings, DEFAULT_CATALOG)
 
 
 def spark_properties(found):
-    prefix = "spark.sql.catalog.neve."
+    prefix = "spark.sql.catalog.lake."
     conf = found.spark_conf()
-    assert conf["spark.sql.catalog.neve"] == "org.apache.iceberg.spark.SparkCatalog"
+    assert conf["spark.sql.catalog.lake"] == "org.apache.iceberg.spark.SparkCatalog"
     return {
         key.removeprefix(prefix): value for key, value in conf.items() if key.startswith(prefix)
     }
@@ -113,7 +113,7 @@ def test_named_catalogs_bring_their_own_storage_or_share_it():
         }
     )
     found = profiles(settings)
-    assert list(found) == ["neve", "a", "b"]
+    assert list(found) == ["lake", "a", "b"]
     assert found["a"].pyiceberg_properties()["s3.endpoint"] == "http://127.0.0.1:9000"
     assert found["b"].pyiceberg_properties()["s3.endpoint"] == "http://s"
     with pytest.raises(UsageError, match="there is no catalog c"):

@@ -9,10 +9,9 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date, datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from neve.errors import NeveError
+from neve.errors import NeveError
 
 HIDDEN = "********"
 

@@ -247,9 +247,9 @@ class Settings(Section):
         cls, catalogs: dict[str, NamedCatalogSettings]
     ) -> dict[str, NamedCatalogSettings]:
         for name in catalogs:
-            if not _IDENTIFIER.fullmatch(name) or name in ("neve", "spark_catalog", "system"):
+            if not _IDENTIFIER.fullmatch(name) or name in ("lake", "spark_catalog", "system"):
                 raise ValueError(
                     f"'{name}' cannot name a catalog: use letters, digits and _, and not "
-                    "neve, spark_catalog or system"
+                    "lake, spark_catalog or system"
                 )
         return catalogs

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from neve.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 Identifier = tuple[str, ...]
 
