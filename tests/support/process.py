@@ -12,6 +12,7 @@ from pathlib import Path
 from tests.support.wait import until
 
 DEADLINE_SECONDS = 60
+_STOP_SECONDS = 10
 _LOG_LINES = 40
 
 
@@ -75,17 +76,21 @@ class Process:
     def _ended(self) -> bool:
         return self._child.poll() is not None
 
-    def stop(self, request: signal.Signals = signal.SIGTERM) -> None:
-        """Ask it to end, and make it when it does not."""
+    def stop(self, request: signal.Signals = signal.SIGTERM) -> int:
+        """Ask it to end, and make it when it does not; return its exit status."""
         self._child.send_signal(request)
         try:
-            self._child.wait(10)
+            return self.wait()
         except subprocess.TimeoutExpired:
-            self.kill()
+            return self.kill()
 
-    def kill(self) -> None:
+    def wait(self) -> int:
+        """Return its exit status once it ends, by itself or as it was asked to."""
+        return self._child.wait(_STOP_SECONDS)
+
+    def kill(self) -> int:
         self._child.kill()
-        self._child.wait()
+        return self._child.wait()
 
     def tail(self) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-_LOG_LINES:])
