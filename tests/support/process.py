@@ -75,13 +75,16 @@ class Process:
     def _ended(self) -> bool:
         return self._child.poll() is not None
 
-    def stop(self, request: signal.Signals = signal.SIGTERM) -> None:
-        """Ask it to end, and make it when it does not."""
+    def stop(
+        self, request: signal.Signals = signal.SIGTERM, deadline_seconds: float = 10
+    ) -> int | None:
+        """Ask it to end, and make it when it does not; return the status of one that did."""
         self._child.send_signal(request)
         try:
-            self._child.wait(10)
+            return self._child.wait(deadline_seconds)
         except subprocess.TimeoutExpired:
             self.kill()
+            return None
 
     def kill(self) -> None:
         self._child.kill()
