@@ -142,6 +142,6 @@ def test_failing_rows_are_set_aside_once_and_the_rest_is_published(bench):
 def test_audits_of_what_does_not_exist_are_refused_before_anything_runs(
     tmp_path, table, entry, said
 ):
-    with neve.open(settings(tmp_path, entry, table=table)) as lake:
-        with pytest.raises(ConfigError, match=said):
-            Bench(lake, tmp_path).worker()
+    opened = neve.open(settings(tmp_path, entry, table=table))
+    with opened as lake, pytest.raises(ConfigError, match=said):
+        Bench(lake, tmp_path).worker()

@@ -29,6 +29,7 @@ class Bench:
 
     def __init__(self, lake, directory, **spec):
         self.lake = lake
+        self.directory = directory
         self.buffer = BufferSpec(location=str(directory / "buffer"), seal_seconds=0.01)
         self.spec = ConsolidateSpec(buffer=self.buffer, **spec)
         self.runner = run_inline

@@ -61,3 +61,27 @@ def test_changelog_has_the_version():
     import neve
 
     assert f"## {neve.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_every_metric_is_documented_and_none_besides():
+    from neve.config import Settings
+    from neve.observe.metrics import (
+        ConsolidationMetrics,
+        Registry,
+        common_labels,
+        receiving,
+        supervision,
+    )
+    from neve.receive.counters import Counters
+    from neve.service.receiving import counts
+
+    registry = Registry(common_labels(Settings()))
+    ConsolidationMetrics(registry)
+    registry.register(supervision(bool, int))
+    registry.register(receiving(lambda: counts(Counters()), int))
+    named = {
+        metric.name + ("_total" if metric.type == "counter" else "")
+        for metric in registry.collect()
+    }
+    page = (ROOT / "docs" / "running.md").read_text()
+    assert set(re.findall(r"^\| `(neve_\w+)`", page, re.M)) == named

@@ -32,6 +32,12 @@ class Call:
 
     output: Output
     config: str | None = None
+    verbosity: int = 0
+
+    def global_options(self) -> list[str]:
+        """Return the options that make another process read what this one reads."""
+        config = ["--config", self.config] if self.config else []
+        return [*config, *["-v"] * self.verbosity]
 
     def load(self) -> Loaded:
         """Read the configuration, and keep its secrets out of all that follows."""
@@ -60,6 +66,7 @@ app.command("init")(configuration.init)
 app.add_typer(configuration.app, name="config")
 app.command("serve")(receive.serve)
 app.add_typer(receive.app, name="buffer")
+app.command("run")(consolidation.run)
 app.command("consolidate")(consolidation.consolidate)
 app.add_typer(consolidation.app, name="staged")
 app.command("tables")(catalog.tables)
@@ -93,6 +100,7 @@ def start(
     _configure_logging(verbose)
     call: Call = context.obj
     call.config = config
+    call.verbosity = verbose
     call.output = JsonOutput() if json else call.output
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
@@ -12,8 +10,10 @@ from neve.cli.output import as_record
 from neve.errors import EXIT_INCOMPLETE
 
 if TYPE_CHECKING:
+    from neve.cli.app import Call
     from neve.cli.output import Output
     from neve.consolidate.apply import Report
+    from neve.service.supervise import Supervisor
 
 app = typer.Typer(help="What audits hold back.", no_args_is_help=True)
 
@@ -32,23 +32,39 @@ def consolidate(
     """Turn buffered requests into tables: stage, audit, publish exactly once."""
     from neve.consolidate.apply import Consolidator, spark_runner
     from neve.consolidate.spec import consolidate_spec
-    from neve.consolidate.watch import watch
 
     call = context.obj
+    if not once:
+        _run(call, None)
+        return
     with call.open() as lake, call.output.working("consolidating"):
         worker = Consolidator(lake, consolidate_spec(lake.settings), spark_runner(lake))
-        if once:
-            report = worker.run_once()
-        else:
-            stop = threading.Event()
-            for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, lambda *_: stop.set())
-            watch(worker, stop, lambda done: _progress(call.output, done))
-            return
+        report = worker.run_once()
     call.output.rows(_RESULT_COLUMNS, [as_record(one) for one in report.results])
     _tell(call.output, report)
     if report.failed:
         raise typer.Exit(EXIT_INCOMPLETE)
+
+
+def run(context: typer.Context) -> None:
+    """Run the receiver and consolidation together, supervised, until SIGTERM or Ctrl-C."""
+    from neve.service.run import supervised_receiver
+
+    call = context.obj
+    _run(call, supervised_receiver(call.global_options()))
+
+
+def _run(call: Call, receiver: Supervisor | None) -> None:
+    from neve.service.run import Service, Started
+
+    def ready(started: Started) -> None:
+        if started.http:
+            call.output.progress(f"OTLP/HTTP on {started.http}, OTLP/gRPC on {started.grpc}")
+        if started.observe:
+            call.output.progress(f"metrics and health on {started.observe}")
+
+    with call.open() as lake, call.output.working("waiting for data"):
+        Service(lake, lambda report: _progress(call.output, report), receiver).run(ready)
 
 
 def _progress(output: Output, report: Report) -> None:

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import json
+import sys
 import time
 from datetime import datetime, timezone
+<<<<<<< HEAD
 from typing import TYPE_CHECKING, Any
+=======
+from typing import TYPE_CHECKING, Annotated
+>>>>>>> 3cd641f5a76b98c052563ef819ff6c09f92f4174
 
 import typer
 
+from neve.cli.output import as_record
+
 if TYPE_CHECKING:
+<<<<<<< HEAD
     from collections.abc import Iterable
 
     from neve.buffer.reader import StreamStatus
     from neve.receive.apply import Receiver
+=======
+    from neve.service.receiving import Listening
+>>>>>>> 3cd641f5a76b98c052563ef819ff6c09f92f4174
 
 STATUS_COLUMNS = (
     "stream",
@@ -34,22 +46,38 @@ def group() -> None:
     """What is buffered, and what was set aside."""
 
 
-def serve(context: typer.Context) -> None:
+def serve(
+    context: typer.Context,
+    supervised: Annotated[
+        bool,
+        typer.Option(
+            "--supervised",
+            hidden=True,
+            help="Print one line of JSON when ready, and end when standard input does.",
+        ),
+    ] = False,
+) -> None:
     """Receive OTLP over HTTP and gRPC until SIGTERM or Ctrl-C; what is answered OK is kept."""
-    from neve.buffer.spec import buffer_spec
-    from neve.receive.apply import serve as receive
-    from neve.receive.spec import receive_spec
+    from neve.service.receiving import end_with_parent, serve_observed
 
     call = context.obj
     settings = call.load().settings
 
-    def ready(receiver: Receiver) -> None:
+    def ready(listening: Listening) -> None:
+        if supervised:
+            sys.stdout.write(json.dumps(as_record(listening)) + "\n")
+            sys.stdout.flush()
+            return
         call.output.progress(
-            f"OTLP/HTTP on {receiver.http_address}, OTLP/gRPC on {receiver.grpc_address}, "
+            f"OTLP/HTTP on {listening.http}, OTLP/gRPC on {listening.grpc}, "
             f"buffer {settings.buffer.location}"
         )
+        if listening.observe:
+            call.output.progress(f"metrics and health on {listening.observe}")
 
-    receive(receive_spec(settings), buffer_spec(settings), on_ready=ready)
+    if supervised:
+        end_with_parent()
+    serve_observed(settings, ready)
 
 
 @app.command()

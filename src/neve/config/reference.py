@@ -36,6 +36,7 @@ _EXAMPLES = {
     ("audits",): ("{otel.logs: [{name: has_service, check: not_null, column: service_name}]}"),
     ("receive", "tokens"): '["${OTLP_TOKEN}"]',
     ("receive", "tls"): "{cert: server.pem, key: server.key}",
+    ("observe", "http"): "127.0.0.1:9464",
     ("receive", "cors_origins"): '["https://app.example.com"]',
 }
 

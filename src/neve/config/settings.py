@@ -239,6 +239,17 @@ class ConsolidateSettings(Section):
     trigger_seconds: float = Field(
         2.0, gt=0, description="Start when the oldest sealed segment has waited this long."
     )
+    retain_snapshots_seconds: float = Field(
+        3600.0,
+        gt=0,
+        description=(
+            "Snapshots older than this are expired. Every commit rewrites the list of those kept, "
+            "and with a commit every 2.5 s an hour makes 1440 of them."
+        ),
+    )
+    retain_snapshots_min: int = Field(
+        20, ge=2, description="So many snapshots of a branch are kept, however old they are."
+    )
 
 
 class AuditSettings(Section):
@@ -308,6 +319,18 @@ class AuditSettings(Section):
         return self
 
 
+class ObserveSettings(Section):
+    """What Neve tells about itself while it runs."""
+
+    http: str | None = Field(
+        None,
+        description=(
+            "Address of /metrics, /healthz and /readyz, as host:port; unset means none, port 0 "
+            "any that is free. Whoever reaches it can read it: 127.0.0.1 is this machine only."
+        ),
+    )
+
+
 class Settings(Section):
     """Everything Neve can be told."""
 
@@ -328,6 +351,8 @@ class Settings(Section):
         default_factory=dict,
         description="Audits of each table's batches before they are published, by namespace.table.",
     )
+
+    observe: ObserveSettings = Field(default_factory=ObserveSettings)
 
     @field_validator("catalogs")
     @classmethod

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -22,10 +23,11 @@ from neve.consolidate.duplicates import Identity, find_duplicates
 from neve.consolidate.plan import Batch, plan_batch, plan_tasks
 from neve.consolidate.spec import ConsolidateSpec
 from neve.consolidate.task import Job, Target
+from neve.consolidate.upkeep import Upkeep
 from neve.errors import ConfigError, NeveError
 from neve.lake.create import TableSpec, ensure_table
 from neve.lake.staging import StagedSnapshot, StagingTable
-from neve.publish.apply import Outcome, Publisher
+from neve.publish.apply import Counters, Outcome, Publisher
 from neve.publish.gate import Gate
 from neve.publish.ledger import LedgerEntry, write_ledger
 from neve.publish.ranges import BATCH_ID, Marks, Ranges, decode_ranges
@@ -78,6 +80,13 @@ class Report:
     dead_letters: int = 0
     duplicate_requests: int = 0
     retired_segments: int = 0
+    expired_snapshots: int = 0
+    commits: Counters = field(default_factory=Counters)
+
+    @property
+    def trouble(self) -> str | None:
+        """What kept a table from going on; None when none was."""
+        return next((f"{one.table}: {one.error}" for one in self.results if one.error), None)
 
     @property
     def rows(self) -> int:
@@ -97,25 +106,34 @@ class Consolidator:
         self.runner = runner
         self.store = open_store(spec.buffer)
         self.reader = BufferReader(self.store, dedup_seconds=spec.buffer.dedup_seconds)
+        self.upkeep = Upkeep(lake, spec)
         lake.profile.require_catalog("consolidation")
         _require_shared_buffer(lake, spec)
         check_audits(lake.settings)
 
-    def run_once(self) -> Report:
-        """Consume everything that is sealed now. Safe to kill anywhere, and to run again."""
-        report = Report()
+    def run_once(self, report: Report | None = None, stop: threading.Event | None = None) -> Report:
+        """Consume everything that is sealed now. Safe to kill anywhere, and to run again.
+
+        Args:
+            report: what to add to, so that what was done before a failure is known too.
+            stop: once it is set, no further batch is begun.
+        """
+        report = Report() if report is None else report
+        stop = stop or threading.Event()
         self.reader.close_abandoned()
         for signal in Signal:
             if self.reader.streams(signal.value):
-                self._consolidate(signal, report)
+                self._consolidate(signal, report, stop)
         write_ledger(self.lake, report.ledger)
+        if not stop.is_set():
+            report.expired_snapshots += self.upkeep.run_when_due()
         return report
 
-    def _consolidate(self, signal: Signal, report: Report) -> None:
-        publishers = {name: self._publisher(signal, name) for name in TABLES_OF[signal]}
+    def _consolidate(self, signal: Signal, report: Report, stop: threading.Event) -> None:
+        publishers = {name: self._publisher(signal, name, report) for name in TABLES_OF[signal]}
         for name, publisher in publishers.items():
             self._finish_staged(name, publisher, report)
-        while True:
+        while not stop.is_set():
             marks = {name: publisher.marks() for name, publisher in publishers.items()}
             waiting = {
                 one.stream: self.reader.segments(one.stream)
@@ -131,7 +149,7 @@ class Consolidator:
             if stream.closed and not stream.segments:
                 self.reader.drop(stream.stream)
 
-    def _publisher(self, signal: Signal, name: str) -> Publisher:
+    def _publisher(self, signal: Signal, name: str, report: Report) -> Publisher:
         schema = SCHEMAS[name]
         bloom = {BLOOM_PROPERTY: "true"} if "trace_id" in schema.names else {}
         table = ensure_table(
@@ -149,7 +167,8 @@ class Consolidator:
         def streams() -> list[str]:
             return [one.stream for one in self.reader.streams(signal.value)]
 
-        return Publisher(StagingTable(self.lake.profile, table), streams)
+        staging = StagingTable(self.lake.profile, table)
+        return Publisher(staging, streams, counters=report.commits)
 
     def _finish_staged(self, name: str, publisher: Publisher, report: Report) -> None:
         """Publish what a worker before us staged and did not live to publish."""

@@ -24,6 +24,10 @@ class ConsolidateSpec:
     batch_bytes: int = 1024 * MIB
     # Arrow bytes that a task gathers before it sorts and writes them: bounds its memory.
     flush_bytes: int = 512 * MIB
+    retain_snapshots_seconds: float = 3600.0
+    retain_snapshots_min: int = 20
+    # Snapshots are expired when so many can go: each time is a commit, and a look at all files.
+    expire_at_once: int = 100
 
 
 def consolidate_spec(settings: Settings) -> ConsolidateSpec:
@@ -33,4 +37,6 @@ def consolidate_spec(settings: Settings) -> ConsolidateSpec:
         namespace=settings.telemetry.namespace,
         trigger_bytes=settings.consolidate.trigger_bytes,
         trigger_seconds=settings.consolidate.trigger_seconds,
+        retain_snapshots_seconds=settings.consolidate.retain_snapshots_seconds,
+        retain_snapshots_min=settings.consolidate.retain_snapshots_min,
     )

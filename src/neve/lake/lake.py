@@ -50,7 +50,16 @@ class Lake:
 
     @property
     def spark(self) -> SparkSession:
-        """A Spark session that knows every configured catalog; started on first use."""
+        """A Spark session that knows every configured catalog; started on first use.
+
+        A JVM that died meanwhile (out of memory, killed) is replaced.
+        """
+        if self._session is not None:
+            from neve.lake import jvm, session
+
+            if not jvm.is_running(self._session.sparkContext):
+                dead, self._session = self._session, None
+                session.end_session(dead)
         if self._session is None:
             self._session = self._start_session()
         return self._session

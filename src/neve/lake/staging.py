@@ -31,7 +31,7 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.table.update.snapshot import _MergeAppendFiles
 
-from neve.errors import ConflictError, UnknownOutcomeError
+from neve.errors import ConflictError, NotFoundError, UnknownOutcomeError
 from neve.lake.faults import explained
 from neve.lake.profile import CatalogProfile
 
@@ -108,10 +108,13 @@ class StagingTable:
         return self.table.metadata.snapshot_by_id(snapshot_id) is not None
 
     def added_files(self, snapshot_id: int) -> list[DataFile]:
-        """Return the data files that a snapshot added."""
+        """Return the data files that a snapshot added. Raises NotFoundError: it was expired."""
         snapshot = self.table.metadata.snapshot_by_id(snapshot_id)
         if snapshot is None:
-            return []
+            raise NotFoundError(
+                f"{self.name}: snapshot {snapshot_id} is gone",
+                hint="what it held is done again from the buffer",
+            )
         return [
             entry.data_file
             for manifest in snapshot.manifests(self.table.io)

@@ -59,6 +59,9 @@ class Counters:
     conflicts: int = 0
     unknown_outcomes: int = 0
     restaged: int = 0
+    discarded: int = 0
+    # Of each commit that came to an end, with all its attempts.
+    commit_seconds: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -140,6 +143,7 @@ class Publisher:
     def discard(self, staged: StagedSnapshot) -> None:
         """Forget a staging; its files go when snapshots are expired. Idempotent."""
         logger.info("%s: discarding %s", self.table.name, staged.ref)
+        self.counters.discarded += 1
 
         def attempt() -> bool:
             self.table.drop_ref(staged.ref)
@@ -262,6 +266,13 @@ class Publisher:
 
     def _insist(self, attempt: Callable[[], T], settled: Callable[[], T | None]) -> T:
         """Try on fresh metadata until it is done; after a lost answer look before trying again."""
+        started = time.monotonic()
+        try:
+            return self._try_repeatedly(attempt, settled)
+        finally:
+            self.counters.commit_seconds.append(time.monotonic() - started)
+
+    def _try_repeatedly(self, attempt: Callable[[], T], settled: Callable[[], T | None]) -> T:
         for number in range(self.retry.attempts):
             self._refresh()
             self.counters.attempts += 1

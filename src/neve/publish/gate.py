@@ -124,4 +124,8 @@ class Gate:
         schema = schema.append(pa.field(BATCH, pa.string()))
         spec = TableSpec((*namespace, f"{name}{REJECTED_SUFFIX}"), schema)
         made = ensure_table(self.lake.profile, self.lake.catalog(), spec)
-        return Publisher(StagingTable(self.lake.profile, made), self.publisher.streams)
+        return Publisher(
+            StagingTable(self.lake.profile, made),
+            self.publisher.streams,
+            counters=self.publisher.counters,
+        )

@@ -104,6 +104,13 @@ class Door:
             counters.accepted_records[signal] += request.records
             counters.accepted_bytes[signal] += request.raw_bytes
 
+    @property
+    def trouble(self) -> str | None:
+        """Why no request is taken now; None when all is well."""
+        if self.sink.trouble:
+            return self.sink.trouble.message
+        return "shutting down" if self.closing else None
+
     def refuse(self, error: NeveError) -> None:
         """Count a request that gets an error for an answer."""
         self.counters.refused_requests[error.code.value] += 1

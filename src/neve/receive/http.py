@@ -160,8 +160,7 @@ class HttpApp:
         )
 
     def _health(self, *, ready: bool) -> Response:
-        trouble = self._door.sink.trouble
-        reason = trouble.message if trouble else "shutting down" if self._door.closing else ""
+        reason = self._door.trouble
         if ready and reason:
             body = json.dumps({"status": "unavailable", "reason": reason}).encode()
             return Response(HTTPStatus.SERVICE_UNAVAILABLE, body, answer.JSON)

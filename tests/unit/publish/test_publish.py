@@ -6,6 +6,7 @@ import pytest
 
 import neve
 from neve import failpoints
+from neve.errors import NotFoundError
 from neve.lake.staging import StagingTable
 from neve.publish.apply import HELD_PREFIX, STAGED_PREFIX, Outcome, Publisher, Retry
 from neve.publish.ranges import Range
@@ -121,6 +122,19 @@ def test_main_that_moved_is_staged_upon_again(lab):
     assert publisher.counters.restaged == 1
     assert lab.rows() == [1, 2]
     lab.expire_everything()
+    assert lab.rows() == [1, 2]
+
+
+def test_a_staging_that_was_discarded_and_expired_is_not_published_without_its_rows(lab):
+    publisher = lab.publisher()
+    staged = publisher.stage("b1", lab.files(1), {STREAM: Range(1, 1)})
+    lab.publisher().discard(staged)
+    lab.append_by_another(2)
+    lab.expire_everything()
+    with pytest.raises(NotFoundError, match="is gone"):
+        publisher.publish(staged)
+    assert publisher.marks() == {}
+    assert lab.run("again", [1], 1, 1) is Outcome.PUBLISHED
     assert lab.rows() == [1, 2]
 
 
