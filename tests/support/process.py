@@ -76,26 +76,15 @@ class Process:
     def _ended(self) -> bool:
         return self._child.poll() is not None
 
-<<<<<<< HEAD
-    def stop(self, request: signal.Signals = signal.SIGTERM) -> int:
-        """Ask it to end, and make it when it does not; return its exit status."""
-        self._child.send_signal(request)
-        try:
-            return self.wait()
-        except subprocess.TimeoutExpired:
-            return self.kill()
-=======
     def stop(
-        self, request: signal.Signals = signal.SIGTERM, deadline_seconds: float = 10
-    ) -> int | None:
-        """Ask it to end, and make it when it does not; return the status of one that did."""
+        self, request: signal.Signals = signal.SIGTERM, deadline_seconds: float = _STOP_SECONDS
+    ) -> int:
+        """Ask it to end, and make it when it does not; return its exit status."""
         self._child.send_signal(request)
         try:
             return self._child.wait(deadline_seconds)
         except subprocess.TimeoutExpired:
-            self.kill()
-            return None
->>>>>>> 3cd641f5a76b98c052563ef819ff6c09f92f4174
+            return self.kill()
 
     def wait(self) -> int:
         """Return its exit status once it ends, by itself or as it was asked to."""

@@ -6,25 +6,17 @@ import json
 import sys
 import time
 from datetime import datetime, timezone
-<<<<<<< HEAD
-from typing import TYPE_CHECKING, Any
-=======
-from typing import TYPE_CHECKING, Annotated
->>>>>>> 3cd641f5a76b98c052563ef819ff6c09f92f4174
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from neve.cli.output import as_record
 
 if TYPE_CHECKING:
-<<<<<<< HEAD
     from collections.abc import Iterable
 
     from neve.buffer.reader import StreamStatus
-    from neve.receive.apply import Receiver
-=======
     from neve.service.receiving import Listening
->>>>>>> 3cd641f5a76b98c052563ef819ff6c09f92f4174
 
 STATUS_COLUMNS = (
     "stream",
