@@ -7,10 +7,13 @@ import json
 import re
 import secrets
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, quote
 
 from tests.support.proxy import Forward, Request, Response, error_response, json_response
-from tests.support.sigv4 import Verifier
+
+if TYPE_CHECKING:
+    from tests.support.sigv4 import Verifier
 
 # What the REST endpoint of S3 Tables answers, by its documentation; names have one level.
 S3_TABLES_ENDPOINTS = (

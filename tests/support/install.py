@@ -11,14 +11,17 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from neve.config import cache_directory
 from neve.errors import NeveError, SetupError
 from neve.lake.java import find_java
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
 
 _JAVA = Path(__file__).parent / "java"
 _POM = _JAVA / "pom.xml"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neve.config import Settings
 from tests.support.servers import REGION, Database, S3Server
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 # Small: the machine is shared with the servers, and with the next test process.
 SPARK = {

@@ -6,10 +6,13 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tests.support.wait import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
 
 DEADLINE_SECONDS = 60
 _LOG_LINES = 40

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import ssl
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +16,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
+
+if TYPE_CHECKING:
+    import ssl
 
 # What belongs to one connection, and compression, which gates could not read.
 _HOP_HEADERS = {"accept-encoding", "connection", "content-length", "host", "transfer-encoding"}

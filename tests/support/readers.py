@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import duckdb_extensions
-import pyarrow as pa
 
-from neve.lake import Lake
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pyarrow as pa
+
+    from neve.lake import Lake
 
 Rows = list[dict[str, Any]]
 

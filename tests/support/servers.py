@@ -10,16 +10,19 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from neve.lake.java import find_java
 from tests.support.install import ICEBERG_REST, POSTGRES, S3
 from tests.support.process import Process, accepts_connections, free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 REGION = "eu-central-1"
 # For programs that end before the better compiler and the parallel collector pay off.

@@ -10,9 +10,11 @@ import hmac
 import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote, urlsplit
 
-from tests.support.proxy import Request
+if TYPE_CHECKING:
+    from tests.support.proxy import Request
 
 _ALGORITHM = "AWS4-HMAC-SHA256"
 _AUTHORIZATION = re.compile(

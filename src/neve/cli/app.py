@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -17,6 +16,8 @@ from neve.cli.output import JsonOutput, Output, TextOutput
 from neve.errors import EXIT_INTERRUPTED, NeveError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from neve.config import Loaded
     from neve.lake import Lake
 

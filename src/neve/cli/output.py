@@ -9,9 +9,10 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date, datetime
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from neve.errors import NeveError
+if TYPE_CHECKING:
+    from neve.errors import NeveError
 
 HIDDEN = "********"
 

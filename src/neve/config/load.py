@@ -5,13 +5,11 @@ from __future__ import annotations
 import difflib
 import os
 import typing
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 from pydantic_settings.exceptions import SettingsError
 
@@ -20,6 +18,11 @@ from neve.config.document import Document, KeyPath, read_document
 from neve.config.settings import DIRECTORY, Settings
 from neve.errors import ConfigError
 from neve.failpoints import ENVIRONMENT_VARIABLE as FAILPOINT_VARIABLE
+
+if typing.TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pydantic_core import ErrorDetails
 
 PREFIX = "NEVE_"
 CONFIG_VARIABLE = "NEVE_CONFIG"

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 import typing
-from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel, SecretStr
-from pydantic.fields import FieldInfo
 
-from neve.config.document import KeyPath
-from neve.config.load import Loaded
 from neve.config.settings import Settings
+
+if typing.TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pydantic.fields import FieldInfo
+
+    from neve.config.document import KeyPath
+    from neve.config.load import Loaded
 
 HIDDEN = "********"
 

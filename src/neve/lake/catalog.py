@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -12,11 +11,14 @@ from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
 from neve.errors import NotFoundError
 from neve.lake.faults import explained
-from neve.lake.identifier import Identifier
-from neve.lake.profile import CatalogProfile
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pyiceberg.table import Table
+
+    from neve.lake.identifier import Identifier
+    from neve.lake.profile import CatalogProfile
 
 # Each load is a round trip and a small download; the catalog is not to be flooded either.
 _LOADS_AT_ONCE = 8

@@ -12,12 +12,15 @@ import os
 import sys
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import distribution
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import neve
 from neve.config import cache_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
 
 # What tasks import; the rest of the driver's environment stays where it is. PySpark's own worker
 # comes with Spark, and needs pandas for pandas functions only, of which we have none.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import pydantic
 import requests
@@ -12,7 +12,11 @@ import sqlalchemy.exc
 from pyiceberg import exceptions as iceberg
 
 from neve.errors import CatalogError, Code, NeveError, StorageError
-from neve.lake.profile import CatalogProfile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from neve.lake.profile import CatalogProfile
 
 _REFUSED_LOGIN = re.compile(
     r"password authentication failed|no password supplied|role .* does not exist|"

@@ -9,14 +9,17 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from neve import failpoints
 from neve.config import cache_directory
 from neve.errors import SetupError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 ICEBERG_VERSION = "1.12.0"
 

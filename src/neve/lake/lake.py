@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from neve.config import Settings, load
@@ -14,6 +11,10 @@ from neve.lake.identifier import parse_identifier
 from neve.lake.profile import DEFAULT_CATALOG, CatalogProfile, profile_named, profiles
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+    from types import TracebackType
+
     import pyarrow as pa
     from pyiceberg.catalog import Catalog
     from pyspark.sql import DataFrame, SparkSession

@@ -5,14 +5,17 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import TYPE_CHECKING
 
 from pyiceberg.io import load_file_io
 
-from neve.config import Settings
 from neve.errors import StorageError
 from neve.lake.catalog import open_catalog
 from neve.lake.lake import Lake
 from neve.lake.profile import CatalogProfile, profiles
+
+if TYPE_CHECKING:
+    from neve.config import Settings
 
 Probe = Callable[[], str]
 

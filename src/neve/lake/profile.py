@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
-from neve.config import CatalogSettings, Settings, StorageSettings
 from neve.errors import UnsupportedError, UsageError
+
+if TYPE_CHECKING:
+    from neve.config import CatalogSettings, Settings, StorageSettings
 
 # Not neve: the namespace of our own tables has that name, and neve.batches must mean it.
 DEFAULT_CATALOG = "lake"

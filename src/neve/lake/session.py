@@ -6,12 +6,9 @@ import logging
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
 from importlib.resources import as_file, files
-from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from neve.config import SparkSettings
 from neve.errors import SetupError
 from neve.lake import jvm
 from neve.lake.executors import executor_conf
@@ -19,8 +16,13 @@ from neve.lake.jars import ensure_jars
 from neve.lake.java import find_java
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
+
+    from neve.config import SparkSettings
 
 logger = logging.getLogger(__name__)
 

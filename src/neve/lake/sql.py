@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container
+from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 
 from neve.errors import CatalogError, Code, NeveError, NotFoundError, SqlError, StorageError
 from neve.lake import jvm
 from neve.lake.identifier import Identifier, parse_identifier
+
+if TYPE_CHECKING:
+    from collections.abc import Container
 
 # What tells one Java failure from another, the most certain first.
 _JAVA_FAULTS: tuple[tuple[re.Pattern[str], type[NeveError], Code, str], ...] = (
