@@ -161,7 +161,10 @@ class HttpApp:
 
     def _health(self, *, ready: bool) -> Response:
         trouble = self._door.sink.trouble
-        reason = trouble.message if trouble else "shutting down" if self._door.closing else ""
+        # Its message names paths and addresses, which are for the log.
+        reason = f"buffer: {trouble.code.value}" if trouble else ""
+        if self._door.closing:
+            reason = "shutting down"
         if ready and reason:
             body = json.dumps({"status": "unavailable", "reason": reason}).encode()
             return Response(HTTPStatus.SERVICE_UNAVAILABLE, body, answer.JSON)
