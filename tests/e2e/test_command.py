@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,8 @@ def test_ctrl_c_exits_130_without_a_traceback(tmp_path, moment):
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        # A shell without job control makes its background jobs, and us in them, ignore it.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
     assert started.stderr.readline() == "starting Spark\n"
     if moment == "while a query runs":

@@ -216,6 +216,8 @@ def test_ctrl_c_in_a_finalizer_is_not_lost():
 import signal, time
 from neve.cli import app
 
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 class Finalized:
     def __del__(self):
         signal.raise_signal(signal.SIGINT)
