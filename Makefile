@@ -20,6 +20,10 @@ soak: ## the long runs: kills at random moments, fuzzing, full load
 	@.venv/bin/python -m tests.support.install
 	$(PYTEST) -m soak
 
+bench: ## measure; one JSON line a measurement
+	@tools/environment dev
+	@for one in decode receive; do .venv/bin/python -m benchmarks.$$one; done
+
 lint: ## formatting, lint, types and the walls between rooms
 	@tools/environment dev
 	.venv/bin/ruff format --check --quiet .

@@ -6,10 +6,17 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+ENDLESS = "SELECT count(*) FROM range(100000000000000)"
+# A shell without job control makes its background jobs, and what we start in them, ignore Ctrl-C.
+INTERRUPTIBLE = (
+    "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); "
+    "os.execv(sys.argv[1], sys.argv[1:])"
+)
 NEVE = str(Path(sys.executable).with_name("neve"))
 SENT_AND_KEPT = {
     ("logs", "300", "300"),
@@ -90,7 +97,7 @@ def test_sql_answers_with_json_and_nothing_else(demo):
 @pytest.mark.parametrize("moment", ["while Spark starts", "while a query runs"])
 def test_ctrl_c_exits_130_without_a_traceback(tmp_path, moment):
     started = subprocess.Popen(
-        [NEVE, "sql", "SELECT count(*) FROM range(100000000000000)"],
+        [sys.executable, "-c", INTERRUPTIBLE, NEVE, "sql", ENDLESS],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -102,6 +109,11 @@ def test_ctrl_c_exits_130_without_a_traceback(tmp_path, moment):
         assert started.stderr.readline() == "running the statement\n"
     # The whole foreground group gets the signal, as from a terminal.
     os.killpg(started.pid, signal.SIGINT)
-    _, error = started.communicate(timeout=60)
+    try:
+        _, error = started.communicate(timeout=120)
+    finally:
+        # An endless query must not outlive a failed test.
+        with suppress(ProcessLookupError):
+            os.killpg(started.pid, signal.SIGKILL)
     assert started.returncode == 130
     assert error == "neve: interrupted\n"

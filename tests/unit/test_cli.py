@@ -208,3 +208,31 @@ def test_shell_completion_is_offered():
         env={"PATH": "/usr/bin:/bin", "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"},
     )
     assert "_NEVE_COMPLETE" in shown.stdout
+
+
+def test_ctrl_c_in_a_finalizer_is_not_lost():
+    # Python cannot raise there, reports the interrupt as ignored, and would go on.
+    program = """
+import signal, time
+from neve.cli import app
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+class Finalized:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+def run(arguments):
+    try:
+        Finalized()
+        time.sleep(60)
+    except KeyboardInterrupt:
+        return 130
+
+app.run = run
+app.main([])
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (130, "")

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# What senders are told; paths and addresses are for the log.
+REFUSAL = "the buffer cannot store requests now"
 WAKE_SECONDS = 0.5
 FIRST_RETRY_SECONDS = 0.1
 LAST_RETRY_SECONDS = 2.0
@@ -109,7 +111,7 @@ class StreamWriter:
         if self._closing:
             raise UnavailableError("the receiver is shutting down")
         if self._trouble is not None:
-            raise UnavailableError(self._trouble.message, hint=self._trouble.hint)
+            raise UnavailableError(REFUSAL)
         if self._queue and self._queued_bytes + size > self._spec.max_pending_bytes:
             raise UnavailableError("too many requests wait for the buffer's disk or store")
         self._quota.claim(size)
@@ -217,7 +219,7 @@ class StreamWriter:
         with self._changed:
             self._trouble = error
         for waiting in group:
-            waiting.durable.set_exception(UnavailableError(error.message, hint=error.hint))
+            waiting.durable.set_exception(UnavailableError(REFUSAL))
 
         def settle() -> None:
             log = self._log
@@ -279,7 +281,7 @@ class StreamWriter:
             for waiting in refused:
                 self._land(waiting)
         for waiting in refused:
-            waiting.durable.set_exception(UnavailableError(error.message, hint=error.hint))
+            waiting.durable.set_exception(UnavailableError(REFUSAL))
 
     def _abandon(self) -> None:
         if self._log is not None:
@@ -290,7 +292,7 @@ class StreamWriter:
         self._refuse_queue(error)
         for waiting in self._group:
             if not waiting.durable.done():
-                waiting.durable.set_exception(UnavailableError(error.message))
+                waiting.durable.set_exception(UnavailableError(REFUSAL))
 
 
 def _done() -> Future[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ logger = logging.getLogger(__name__)
 
 _FLAGS = {"--json", "-v", "-vv", "-vvv", "--verbose"}
 _VALUED = {"--config", "-c"}
+_REPEAT_SECONDS = 0.05
 
 
 @dataclass
@@ -106,6 +108,7 @@ def start(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its status."""
+    _repeat_lost_interrupts()
     sys.exit(run(list(sys.argv[1:] if arguments is None else arguments)))
 
 
@@ -127,6 +130,24 @@ def run(arguments: list[str]) -> int:
     if status == EXIT_INTERRUPTED:
         sys.stderr.write("neve: interrupted\n")
     return status if isinstance(status, int) else 0
+
+
+def _repeat_lost_interrupts() -> None:
+    """Raise a Ctrl-C again that came where Python cannot raise.
+
+    In a finalizer, of which py4j has many, or in a hook of a fork, Python reports an interrupt as
+    ignored and goes on. The alarm that repeats it rings in a moment, when that place is left.
+    """
+    report = sys.unraisablehook
+
+    def repeat(unraisable: sys.UnraisableHookArgs) -> None:
+        if unraisable.exc_type is KeyboardInterrupt:
+            signal.setitimer(signal.ITIMER_REAL, _REPEAT_SECONDS)
+        else:
+            report(unraisable)
+
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    sys.unraisablehook = repeat
 
 
 def hoist_global_options(arguments: list[str]) -> list[str]:

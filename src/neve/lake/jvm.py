@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -32,11 +33,15 @@ def start_context(
     if SparkContext._gateway is not None and not _is_alive(SparkContext._gateway):
         _forget_jvm()
     complete = SparkConf(loadDefaults=False).setAll([*launch.items(), *conf.items()])
-    gateway = SparkContext._gateway or launch_gateway(
-        SparkConf(loadDefaults=False).setAll(list(launch.items())),
-        # Standard output is ours: a JSON document there must stay one.
-        {"stdout": log, "stderr": log} if log else {"stdout": sys.stderr},
-    )
+    try:
+        gateway = SparkContext._gateway or launch_gateway(
+            SparkConf(loadDefaults=False).setAll(list(launch.items())),
+            # Standard output is ours: a JSON document there must stay one.
+            {"stdout": log, "stderr": log} if log else {"stdout": sys.stderr},
+        )
+    except subprocess.SubprocessError as error:
+        # Ctrl-C reached the child between its fork and the call that makes it ignore Ctrl-C.
+        raise KeyboardInterrupt from error
     with _interrupt_handler_kept():
         return SparkContext(gateway=gateway, conf=complete)
 

@@ -106,10 +106,14 @@ class Door:
 
     @property
     def trouble(self) -> str | None:
-        """Why no request is taken now; None when all is well."""
-        if self.sink.trouble:
-            return self.sink.trouble.message
-        return "shutting down" if self.closing else None
+        """Why no request is taken now; None when all is well.
+
+        Without the error's message: it names paths and addresses, which are for the log.
+        """
+        if self.closing:
+            return "shutting down"
+        trouble = self.sink.trouble
+        return f"buffer: {trouble.code.value}" if trouble else None
 
     def refuse(self, error: NeveError) -> None:
         """Count a request that gets an error for an answer."""

@@ -194,7 +194,7 @@ def test_a_full_disk_refuses_and_recovers(spec, tmp_path, monkeypatch):
     with monkeypatch.context() as full:
         full.setattr(disk_log.os, "writev", _fail)
         for n in range(3):
-            with pytest.raises(UnavailableError, match="No space"):
+            with pytest.raises(UnavailableError, match="cannot store"):
                 _append(buffer, b"lost %d" % n)
     _retry(buffer, b"b")
     assert buffer.close(SECONDS)

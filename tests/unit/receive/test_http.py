@@ -351,7 +351,7 @@ def test_health_and_readiness(sink):
     assert send(sink, method="GET", path="/healthz").status == 200
     answer = send(sink, method="GET", path="/readyz")
     assert answer.status == 503
-    assert "No space" in json.loads(answer.body)["reason"]
+    assert json.loads(answer.body)["reason"] == "buffer: storage"
 
 
 def test_cors_is_off_unless_asked_for(sink):
