@@ -15,7 +15,7 @@ test: lint ## lint, types, walls and all tests, against real servers
 	@.venv/bin/python -m tests.support.install
 	$(PYTEST) -m "not soak"
 
-soak: ## the long runs: every failpoint on every catalog, fuzzing, endurance
+soak: ## the long runs: kills at random moments, fuzzing, full load
 	@tools/environment dev
 	@.venv/bin/python -m tests.support.install
 	$(PYTEST) -m soak

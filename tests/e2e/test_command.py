@@ -11,6 +11,15 @@ from pathlib import Path
 import pytest
 
 NEVE = str(Path(sys.executable).with_name("neve"))
+SENT_AND_KEPT = {
+    ("logs", "300", "300"),
+    ("traces", "200", "200"),
+    ("metrics_gauge", "4", "4"),
+    ("metrics_sum", "4", "4"),
+    ("metrics_histogram", "4", "4"),
+    ("metrics_exponential_histogram", "4", "4"),
+    ("metrics_summary", "1", "1"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +47,11 @@ def neve(*arguments, cwd, **environment):
 def test_demo_tells_its_story_and_ends_in_results(demo):
     _, told, seconds = demo
     assert told.returncode == 0, told.stderr
-    results = [line.split() for line in told.stdout.splitlines() if "122060.43" in line]
-    assert [line[0] for line in results] == ["Spark", "PyIceberg", "DuckDB"]
-    assert all(line[1:] == ["1200", "122060.43", "4"] for line in results)
+    lines = [line.split() for line in told.stdout.splitlines()]
+    read = [line for line in lines if "122060.43" in line]
+    assert [line[0] for line in read] == ["Spark", "PyIceberg", "DuckDB"]
+    assert all(line[1:] == ["1200", "122060.43", "4"] for line in read)
+    assert {tuple(line) for line in lines} >= SENT_AND_KEPT
     assert "WARN" not in told.stderr
     assert "Exception" not in told.stderr
     assert seconds < 90
@@ -52,6 +63,11 @@ def test_demo_leaves_a_lake_to_explore(demo):
     assert [row["table"] for row in json.loads(shown.stdout)] == ["shop.orders"]
     described = neve("-c", "neve-demo/neve.yaml", "describe", "shop.orders", cwd=directory)
     assert "day(ordered_at)" in described.stdout
+    buffered = neve("-c", "neve-demo/neve.yaml", "buffer", "status", "--json", cwd=directory)
+    streams = json.loads(buffered.stdout)
+    # One for each signal; the second receiver was sent what was there already.
+    assert sorted(row["stream"].split("/")[0] for row in streams) == ["logs", "metrics", "traces"]
+    assert all(row["segments"] and row["state"] == "closed" for row in streams)
 
 
 def test_demo_touches_no_foreign_directory(tmp_path):

@@ -17,8 +17,6 @@ import grpc
 import pytest
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from opentelemetry._logs import LogRecord
 from opentelemetry.exporter.otlp.proto.grpc._log_exporter import OTLPLogExporter as GrpcLogs
 from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter as GrpcMetrics
@@ -404,60 +402,3 @@ def test_it_listens_after_two_seconds_of_work_at_most(tmp_path):
     with receiver(tmp_path) as running:
         times = Path(f"/proc/{running.process.pid}/stat").read_text().rpartition(")")[2].split()
         assert (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK") < 2
-
-
-RAW = st.binary(max_size=300) | st.lists(
-    st.sampled_from(
-        [
-            b"POST /v1/logs HTTP/1.1\r\n",
-            b"Host: h\r\n",
-            b"Content-Length: 5\r\n",
-            b"Content-Length: -5\r\n",
-            b"Transfer-Encoding: chunked\r\n",
-            b"Content-Type: application/x-protobuf\r\n",
-            b"Content-Encoding: gzip\r\n",
-            b"Expect: 100-continue\r\n",
-            b"Connection: upgrade\r\nUpgrade: h2c\r\n",
-            b"\r\n",
-            b"5\r\nhello\r\n0\r\n\r\n",
-            b"\x00\xff",
-            b"hello",
-        ]
-    ),
-    max_size=10,
-).map(b"".join)
-
-
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-@given(RAW)
-def test_any_bytes_on_the_http_port(shared, raw):
-    with socket.create_connection(("127.0.0.1", shared.http), timeout=10) as connection:
-        connection.sendall(raw)
-        connection.shutdown(socket.SHUT_WR)
-        answer = b""
-        try:
-            while part := connection.recv(65536):
-                answer += part
-        except ConnectionError:
-            pass
-    assert b"HTTP/1.1 5" not in answer
-    assert shared.process.poll() is None
-
-
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.binary(max_size=300), st.sampled_from(list(Signal)), st.binary(max_size=20))
-def test_any_bytes_on_the_grpc_port(shared, raw, signal, metadata):
-    code = _code(shared.grpc, raw, signal, metadata)
-    # Not UNAVAILABLE and not UNKNOWN: what is malformed must not be sent again.
-    assert code in (None, grpc.StatusCode.INVALID_ARGUMENT)
-    with socket.create_connection(("127.0.0.1", shared.grpc), timeout=10) as connection:
-        connection.sendall(raw)
-    assert shared.process.poll() is None
-
-
-def _code(port, raw, signal, metadata):
-    try:
-        export(port, raw, signal=signal, metadata=(("authorization-bin", metadata),))
-    except grpc.RpcError as error:
-        return error.code()
-    return None

@@ -23,9 +23,11 @@ from neve.lake.java import find_java
 _JAVA = Path(__file__).parent / "java"
 _POM = _JAVA / "pom.xml"
 _LAUNCHER = _JAVA / "IcebergRest.java"
+_COLLECTOR = Path(__file__).parent / "collector" / "builder.yaml"
 
 POSTGRES_BIN = Path("/usr/lib/postgresql/15/bin")  # Debian keeps the server's commands off PATH
 VERSITYGW = "v1.8.0"
+OPENTELEMETRY = "v0.161.0"  # the Collector and telemetrygen; a later builder wants a later Go
 MAVEN_DEPENDENCY_PLUGIN = "3.6.1"
 
 
@@ -52,6 +54,7 @@ def _debian(command: str, package: str, directory: Path | None = None) -> Tool:
     return Tool(command, package, f"install it: apt-get install {package}", directory)
 
 
+CURL = _debian("curl", "curl")
 MAVEN = _debian("mvn", "maven")
 POSTGRES = _debian("postgres", "postgresql-15", POSTGRES_BIN)
 # Debian 12's own Go is too old for the servers built with it.
@@ -72,10 +75,11 @@ class Part:
         return cache_directory() / "servers" / f"{self.name}-{self.version}"
 
 
-def _run(command: Iterable[str | Path], **environment: str) -> None:
+def _run(command: Iterable[str | Path], *, cwd: Path | None = None, **environment: str) -> None:
     words = [str(word) for word in command]
     answer = subprocess.run(
         words,
+        cwd=cwd,
         env={**os.environ, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -96,6 +100,14 @@ def _go_install(package: str) -> Callable[[Path], None]:
         )
 
     return build
+
+
+def _build_collector(directory: Path) -> None:
+    builder = f"go.opentelemetry.io/collector/cmd/builder@{OPENTELEMETRY}"
+    _run([GO.path(), "run", builder, "--config", _COLLECTOR], cwd=directory, CGO_ENABLED="0")
+    built = directory / "built"
+    (built / "otelcol").rename(directory / "otelcol")
+    shutil.rmtree(built)
 
 
 def _build_iceberg_rest(directory: Path) -> None:
@@ -119,9 +131,19 @@ S3 = Part(
     (GO,),
     _go_install(f"github.com/versity/versitygw/cmd/versitygw@{VERSITYGW}"),
 )
+TELEMETRYGEN = Part(
+    "telemetrygen",
+    OPENTELEMETRY,
+    (GO,),
+    _go_install(
+        "github.com/open-telemetry/opentelemetry-collector-contrib/cmd/"
+        f"telemetrygen@{OPENTELEMETRY}"
+    ),
+)
+COLLECTOR = Part("otelcol", _digest(_COLLECTOR), (GO,), _build_collector)
 
-PARTS = (ICEBERG_REST, S3)
-TOOLS = (POSTGRES,)
+PARTS = (ICEBERG_REST, S3, TELEMETRYGEN, COLLECTOR)
+TOOLS = (POSTGRES, CURL)
 
 
 def install(

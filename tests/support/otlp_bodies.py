@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import http.client
+from contextlib import closing
+
 from google.protobuf import json_format
 
 from neve.signals import Signal
@@ -40,3 +43,11 @@ def as_json(signal: Signal, name: str = "one", records: int = 1) -> bytes:
                 span.ClearField("trace_id")
                 span.ClearField("span_id")
     return json_format.MessageToJson(request).encode()
+
+
+def send(address: str, signal: Signal, body: bytes) -> None:
+    """Post a protobuf request to `host:port`, which must acknowledge it."""
+    with closing(http.client.HTTPConnection(address, timeout=30)) as connection:
+        headers = {"content-type": "application/x-protobuf"}
+        connection.request("POST", signal.http_path, body, headers)
+        assert connection.getresponse().status == 200

@@ -12,6 +12,7 @@ from pathlib import Path
 from tests.support.wait import until
 
 DEADLINE_SECONDS = 60
+_STOP_SECONDS = 10
 _LOG_LINES = 40
 
 
@@ -76,19 +77,22 @@ class Process:
         return self._child.poll() is not None
 
     def stop(
-        self, request: signal.Signals = signal.SIGTERM, deadline_seconds: float = 10
-    ) -> int | None:
-        """Ask it to end, and make it when it does not; return the status of one that did."""
+        self, request: signal.Signals = signal.SIGTERM, deadline_seconds: float = _STOP_SECONDS
+    ) -> int:
+        """Ask it to end, and make it when it does not; return its exit status."""
         self._child.send_signal(request)
         try:
             return self._child.wait(deadline_seconds)
         except subprocess.TimeoutExpired:
-            self.kill()
-            return None
+            return self.kill()
 
-    def kill(self) -> None:
+    def wait(self) -> int:
+        """Return its exit status once it ends, by itself or as it was asked to."""
+        return self._child.wait(_STOP_SECONDS)
+
+    def kill(self) -> int:
         self._child.kill()
-        self._child.wait()
+        return self._child.wait()
 
     def tail(self) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-_LOG_LINES:])

@@ -35,7 +35,8 @@ def test_every_command_is_documented(command):
 def test_every_yaml_example_is_a_valid_configuration(monkeypatch, tmp_path):
     from neve.config import load
 
-    for name in ("PGPASSWORD", "S3_KEY", "S3_SECRET", "CLIENT_ID", "CLIENT_SECRET"):
+    variables = ("PGPASSWORD", "S3_KEY", "S3_SECRET", "CLIENT_ID", "CLIENT_SECRET", "OTLP_TOKEN")
+    for name in variables:
         monkeypatch.setenv(name, "x")
     examples = [
         block

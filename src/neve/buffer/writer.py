@@ -198,13 +198,18 @@ class StreamWriter:
     def _finish(self, group: list[_Waiting], *, stored: bool) -> None:
         with self._changed:
             for waiting in group:
-                self._in_flight.pop(waiting.request.key, None)
+                self._land(waiting)
                 if stored:
                     self._window.add(waiting.request.key, waiting.request.received_unix_nano)
         if stored:
             for waiting in group:
                 if not waiting.durable.done():
                     waiting.durable.set_result(None)
+
+    def _land(self, waiting: _Waiting) -> None:
+        # Under the lock. A retry may already be in flight under the same key: that one stays.
+        if self._in_flight.get(waiting.request.key) is waiting.durable:
+            del self._in_flight[waiting.request.key]
 
     def _fail(self, group: list[_Waiting], error: NeveError) -> None:
         """Refuse a group at once, then settle what became of it before anything else is taken."""
@@ -272,7 +277,7 @@ class StreamWriter:
             self._queue.clear()
             self._queued_bytes = 0
             for waiting in refused:
-                self._in_flight.pop(waiting.request.key, None)
+                self._land(waiting)
         for waiting in refused:
             waiting.durable.set_exception(UnavailableError(error.message, hint=error.hint))
 

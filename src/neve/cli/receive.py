@@ -6,14 +6,29 @@ import json
 import sys
 import time
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from neve.cli.output import as_record
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from neve.buffer.reader import StreamStatus
     from neve.service.receiving import Listening
+
+STATUS_COLUMNS = (
+    "stream",
+    "segments",
+    "bytes",
+    "open_bytes",
+    "oldest_received_at",
+    "oldest_age_seconds",
+    "retired_through",
+    "state",
+    "missing",
+)
 
 app = typer.Typer(help="What is buffered, and what was set aside.", no_args_is_help=True)
 
@@ -64,9 +79,17 @@ def status(context: typer.Context) -> None:
     from neve.buffer.spec import buffer_spec
 
     reader = open_reader(buffer_spec(context.obj.load().settings))
+    rows = status_rows(reader.streams())
+    context.obj.output.rows(STATUS_COLUMNS, rows)
+    if not rows:
+        context.obj.output.say("The buffer is empty. Start a receiver with: neve serve")
+
+
+def status_rows(streams: Iterable[StreamStatus]) -> list[dict[str, Any]]:
+    """Return a row of `STATUS_COLUMNS` for each stream."""
     now = time.time_ns()
     rows = []
-    for stream in reader.streams():
+    for stream in streams:
         oldest = stream.oldest_received_unix_nano
         rows.append(
             {
@@ -81,20 +104,7 @@ def status(context: typer.Context) -> None:
                 "missing": stream.missing,
             }
         )
-    columns = (
-        "stream",
-        "segments",
-        "bytes",
-        "open_bytes",
-        "oldest_received_at",
-        "oldest_age_seconds",
-        "retired_through",
-        "state",
-        "missing",
-    )
-    context.obj.output.rows(columns, rows)
-    if not rows:
-        context.obj.output.say("The buffer is empty. Start a receiver with: neve serve")
+    return rows
 
 
 @app.command("dead-letters")

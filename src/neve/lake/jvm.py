@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any
 
@@ -58,20 +58,21 @@ def _interrupt_handler_kept() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def stop_context(context: SparkContext) -> None:
-    """Cancel what runs and stop Spark.
+def on_own_connection(work: Callable[[], None]) -> None:
+    """Do something on a thread of its own, which has a connection of its own to Java.
 
-    On a thread of its own, which has a connection of its own to Java: an interrupted call may have
-    left an unread answer in this thread's.
+    A call that was interrupted still runs in Java, and this thread's connection waits for its
+    answer: another call over it would wait, too.
     """
+    worker = threading.Thread(target=work, name="neve-closes-spark")
+    worker.start()
+    worker.join()
 
-    def stop() -> None:
-        context.cancelAllJobs()
-        context.stop()
 
-    stopper = threading.Thread(target=stop, name="neve-stop-spark")
-    stopper.start()
-    stopper.join()
+def stop_context(context: SparkContext) -> None:
+    """Cancel what runs and stop Spark."""
+    context.cancelAllJobs()
+    context.stop()
 
 
 def is_running(context: SparkContext) -> bool:

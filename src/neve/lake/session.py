@@ -76,9 +76,13 @@ def new_session(
 
 def end_session(session: SparkSession) -> None:
     """Close a session's catalogs; Spark stops when nobody else uses it."""
-    if jvm.is_running(session.sparkContext):
-        jvm.close_catalogs(session)
-    SPARK.release()
+
+    def end() -> None:
+        if jvm.is_running(session.sparkContext):
+            jvm.close_catalogs(session)
+        SPARK.release()
+
+    jvm.on_own_connection(end)
 
 
 def is_local(master: str) -> bool:

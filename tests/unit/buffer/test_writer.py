@@ -17,6 +17,7 @@ from neve.buffer.disk import DiskStore
 from neve.buffer.objects import ObjectStore
 from neve.buffer.quota import RESERVE_BYTES
 from neve.buffer.spec import BufferSpec
+from neve.buffer.writer import _Waiting
 from neve.errors import ConfigError, UnavailableError
 from tests.support.buffer_stores import DoubtfulStore, payloads
 from tests.support.requests import buffered
@@ -90,6 +91,17 @@ def test_a_duplicate_waits_for_the_first_to_be_durable(spec, slow):
     third = buffer.append("logs", buffered(b"same"))
     assert third.duplicate
     assert third.durable.done()
+    assert buffer.close(SECONDS)
+    assert payloads(slow) == [b"same"]
+
+
+def test_the_end_of_a_failed_request_leaves_its_retry_in_flight(spec, slow):
+    buffer = Buffer(spec, slow, SIGNALS)
+    retry = buffer.append("logs", buffered(b"same"))
+    failed = _Waiting(buffered(b"same"), Future())
+    buffer._writers["logs"]._finish([failed], stored=False)
+    assert buffer.append("logs", buffered(b"same")).durable is retry.durable
+    slow.gate.set()
     assert buffer.close(SECONDS)
     assert payloads(slow) == [b"same"]
 

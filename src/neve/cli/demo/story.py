@@ -1,0 +1,77 @@
+"""The story as a whole: where it plays, its chapters in order, and how it ends."""
+
+from __future__ import annotations
+
+import sys
+from itertools import count
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from neve.errors import UsageError
+
+CONFIG = """\
+# Made by neve demo. Everything below lies in this directory.
+project: demo
+catalog:
+  type: sqlite
+"""
+
+
+def demo(
+    context: typer.Context,
+    directory: Annotated[
+        Path, typer.Option("--dir", metavar="D", help="Where the lake is made and left.")
+    ] = Path("neve-demo"),
+) -> None:
+    """Run the pipeline on an embedded lake with data it makes, and leave it to explore."""
+    from neve.cli.demo import orders, telemetry
+    from neve.lake import open_lake
+
+    output = context.obj.output
+    numbers = count(1)
+
+    def step(text: str) -> None:
+        output.say(f"{next(numbers)}. {text}")
+
+    config = _prepare(directory)
+    output.say(
+        f"A lake in {directory}: a catalog in one SQLite file, tables as Parquet beside it.\n"
+    )
+    with output.working("starting a receiver"):
+        received = telemetry.tell(config, output, step)
+    with output.working("starting"), open_lake(config, output.progress) as lake:
+        read = orders.tell(lake, output, step)
+    output.say("")
+    output.record({"telemetry": received, "orders": read})
+    where = f"{sys.argv[0]} -c {config}"
+    output.say(
+        "\nEverything acknowledged was kept, once, and all three engines agree. "
+        f"The lake stays in {directory}; try:\n"
+        f"  {where} buffer status\n"
+        f"  {where} tables\n"
+        f"  {where} describe {orders.TABLE}\n"
+        f'  {where} sql "{orders.QUERY}"'
+    )
+
+
+def _prepare(directory: Path) -> Path:
+    """Make the directory, or recognise an earlier demo; never touch anything else's."""
+    config = directory / "neve.yaml"
+    try:
+        if directory.exists() and any(directory.iterdir()) and not _is_ours(config):
+            raise UsageError(
+                f"{directory} is not empty and not an earlier demo", hint="choose another --dir"
+            )
+        directory.mkdir(parents=True, exist_ok=True)
+        config.write_text(CONFIG, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(
+            f"{directory} cannot be used: {error.strerror}", hint="choose another --dir"
+        ) from error
+    return config
+
+
+def _is_ours(config: Path) -> bool:
+    return config.is_file() and config.read_text(encoding="utf-8") == CONFIG

@@ -1,0 +1,62 @@
+"""The installed command: `neve serve` as a process that clients of any kind can talk to."""
+
+from __future__ import annotations
+
+import re
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from tests.support.process import Process
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NEVE = str(Path(sys.executable).with_name("neve"))
+_LISTENING = re.compile(r"^OTLP/HTTP on (\S+), OTLP/gRPC on (\S+), buffer (.+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Serving:
+    """A `neve serve` that listens."""
+
+    process: Process
+    config: Path
+    http: str
+    grpc: str
+    buffer: Path
+
+
+@contextmanager
+def neve_serve(
+    directory: Path,
+    configuration: dict[str, Any] | None = None,
+    *,
+    at: Serving | None = None,
+    **environment: str,
+) -> Iterator[Serving]:
+    """Run `neve serve` in a directory until the block ends.
+
+    Args:
+        configuration: what neve.yaml says, besides free ports and segments sealed at once.
+        at: an earlier one, whose addresses it takes over.
+    """
+    settings = {"receive": {}, "buffer": {"seal_seconds": 0.05}, **(configuration or {})}
+    settings["receive"] |= {
+        "http": at.http if at else "127.0.0.1:0",
+        "grpc": at.grpc if at else "127.0.0.1:0",
+    }
+    config, log = directory / "neve.yaml", directory / "serve.log"
+    config.write_text(yaml.safe_dump(settings))
+    log.write_text("")
+    process = Process("neve serve", [NEVE, "-c", config, "serve"], log, environment=environment)
+    try:
+        process.wait_until(lambda: bool(_LISTENING.search(log.read_text())))
+        http, grpc, buffer = _LISTENING.search(log.read_text()).groups()
+        yield Serving(process, config, http, grpc, Path(buffer))
+    finally:
+        process.kill()
