@@ -58,24 +58,29 @@ class Running:
 
     def run(self, during, *, stopped_by_itself=False):
         """Run until `during` is done, then stop as an operator would; raise what it raised."""
+        running = threading.Event()
+
+        def stop(done):
+            # A service that ended by itself has given the signals back, to those who run the tests.
+            if running.is_set() and not (stopped_by_itself and not done.exception()):
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        def ready(started):
+            self.started = started
+            self.watching = pool.submit(during, self)
+            self.watching.add_done_callback(stop)
+
         with ThreadPoolExecutor(1) as pool, neve.open(self.settings) as lake:
-
-            def ready(started):
-                self.started = started
-                future = self.watching = pool.submit(during, self)
-                future.add_done_callback(
-                    lambda done: (
-                        (stopped_by_itself and not done.exception())
-                        or os.kill(os.getpid(), signal.SIGTERM)
-                    )
-                )
-
             command = [sys.executable, "-c", STAND_IN]
             receiver = Supervisor("receiver", command, {}, Backoff(first_seconds=1))
             self.bench = Bench(lake, Path(self.settings.buffer.location).parent)
             self.service = Service(lake, self.reports.append, receiver)
             self.worker.runner = run_inline
-            self.service.run(ready)
+            running.set()
+            try:
+                self.service.run(ready)
+            finally:
+                running.clear()
             self.watching.result()
             self.names = self.bench.names("logs") if self.published else Counter()
 
