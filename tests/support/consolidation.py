@@ -51,7 +51,7 @@ class Bench:
 
     def names(self, table: str) -> Counter:
         """Count the rows of a table by the name their request gave them, as readers see them."""
-        rows = self.lake.catalog().load_table(f"otel.{table}").scan().to_arrow()
+        rows = self.lake.catalog().load_table(f"{self.spec.namespace}.{table}").scan().to_arrow()
         return Counter(rows[NAME_COLUMN[table]].to_pylist())
 
     def waiting_segments(self) -> int:

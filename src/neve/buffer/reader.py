@@ -123,6 +123,12 @@ class BufferReader:
         except CorruptionError as error:
             raise CorruptionError(f"{segment.path}: {error.message}") from error
 
+    def is_retired(self, segment: Segment) -> bool:
+        """Tell whether a segment was consumed by all: itself, or its whole stream, is gone."""
+        stream = load_stream(self._store, segment.stream)
+        is_dropped = not stream.segments and not stream.retired
+        return is_dropped or segment.number <= stream.retired_through
+
     def identities(self, signal: str) -> Iterator[tuple[str, int, int, Entry]]:
         """Yield stream, segment, position and identity of the requests known of a signal.
 

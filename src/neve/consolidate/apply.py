@@ -183,7 +183,11 @@ class Consolidator:
         publishers: Mapping[str, Publisher],
         report: Report,
     ) -> bool:
-        """Do one batch; True when every table is past it, so that its segments can go."""
+        """Do one batch; False when a table could not go on.
+
+        Its segments go once every table has it by this very batch. A batch that another worker
+        was faster with may have held more than that one's: what is left is planned anew.
+        """
         started = _now()
         batch_id = uuid.uuid4().hex[:16]
         job = self._job(signal, batch, marks, publishers, report)
@@ -194,18 +198,17 @@ class Consolidator:
                 files[row["table"]].append(pickle.loads(row["data_file"]))  # noqa: S301
             report.dead_letters += row.get("dead_letters") or 0
         failpoints.reach("consolidate.decoded")
-        complete = True
-        for name, publisher in publishers.items():
-            if not files[name]:
-                continue
-            ranges = batch.ranges[name]
-            complete &= self._stage_and_publish(
-                name, publisher, batch_id, files[name], ranges, report, started
+        outcomes = {
+            self._stage_and_publish(
+                name, publisher, batch_id, files[name], batch.ranges[name], report, started
             )
-        if complete:
+            for name, publisher in publishers.items()
+            if files[name]
+        }
+        if outcomes <= {Outcome.PUBLISHED, Outcome.HELD}:
             failpoints.reach("consolidate.published")
             self._retire(batch.last, report)
-        return complete
+        return None not in outcomes
 
     def _job(
         self,
@@ -251,18 +254,19 @@ class Consolidator:
         ranges: Ranges,
         report: Report,
         started: datetime,
-    ) -> bool:
+    ) -> Outcome | None:
+        """Return how it ended for one table; None when it failed, which the report tells."""
         try:
             staged = publisher.stage(batch_id, files, ranges)
-            if staged is not None:
-                self._publish(name, publisher, staged, report, started)
+            if staged is None:
+                return Outcome.SUPERSEDED
+            return self._publish(name, publisher, staged, report, started)
         except NeveError as error:
             logger.warning("%s: %s", name, error)
             report.results.append(
                 TableResult(batch_id, name, "failed", 0, 0, 0, _seconds_since(started), str(error))
             )
-            return False
-        return True
+            return None
 
     def _publish(
         self,
@@ -271,7 +275,7 @@ class Consolidator:
         staged: StagedSnapshot,
         report: Report,
         started: datetime,
-    ) -> None:
+    ) -> Outcome:
         identifier = publisher.table.name
         gate = Gate(self.lake, publisher, self.lake.settings.audits.get(identifier, ()))
         verdict = gate.pass_through(staged)
@@ -295,6 +299,7 @@ class Consolidator:
         )
         report.ledger.append(entry)
         report.results.append(_result(entry, name))
+        return verdict.outcome
 
     def _retire(self, last: Mapping[str, int], report: Report) -> None:
         for stream, through in last.items():

@@ -22,7 +22,7 @@ from neve.buffer.reader import BufferReader, Segment
 from neve.buffer.spec import BufferSpec
 from neve.buffer.store import BufferStore
 from neve.consolidate.duplicates import Place
-from neve.errors import CorruptionError
+from neve.errors import CorruptionError, NotFoundError
 from neve.lake.files import write_data_files
 from neve.publish.ranges import Ranges
 from neve.signals import Signal
@@ -139,6 +139,10 @@ def _read(store: BufferStore, job: Job, number: int) -> Iterator[pa.RecordBatch]
     for segment in job.tasks[number]:
         try:
             yield from reader.read(segment)
+        except NotFoundError:
+            # Another worker was faster: tables with rows in it have them, and will refuse ours.
+            if not reader.is_retired(segment):
+                raise
         except CorruptionError as error:
             # What came before the damage was read; the rest is kept as it is, for a person.
             set_segment_aside(store, segment, store.read(segment.path), error.message)

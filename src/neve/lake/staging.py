@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-import requests
+import pydantic
 import sqlalchemy.exc
 from pyiceberg import exceptions as iceberg
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntryStatus
@@ -183,7 +183,8 @@ class StagingTable:
         )
         for file in files:
             producer.append_data_file(file)
-        (added,), _ = producer._commit()  # noqa: SLF001 - the only way to build without sending
+        with explained(self.profile):
+            (added,), _ = producer._commit()  # noqa: SLF001 - the only way to build without sending
         if not isinstance(added, AddSnapshotUpdate):
             raise TypeError(added)
         return added
@@ -233,19 +234,24 @@ def _outcome(table: str, what: str, snapshot_id: int | None) -> Iterator[None]:
     """Sort what a commit raises into refused and unknown; nothing else is known of it."""
     try:
         yield
+    except pydantic.ValidationError as error:
+        # An answer was cut or is not the catalog's. A ValueError, but nobody refused anything.
+        raise _unknown(table, what, snapshot_id, error) from error
     except (iceberg.CommitFailedException, iceberg.BadRequestError, ValueError) as error:
         # Two stagings at once want the same sequence number: the second gets one of the latter two.
         raise ConflictError(
             f"{table}: {what} was refused: {error}", hint="it is tried again", retryable=True
         ) from error
-    except (
-        iceberg.CommitStateUnknownException,
-        iceberg.RESTError,
-        requests.exceptions.RequestException,
-        sqlalchemy.exc.DBAPIError,
-    ) as error:
-        raise UnknownOutcomeError(
-            f"{table}: the outcome of {what} is unknown: {type(error).__name__}",
-            hint=f"nothing is cleaned up; look for snapshot {snapshot_id}",
-            retryable=True,
-        ) from error
+    except (iceberg.RESTError, sqlalchemy.exc.DBAPIError, OSError) as error:
+        # OSError: from the network, and from a store that takes no metadata file or shows none.
+        raise _unknown(table, what, snapshot_id, error) from error
+
+
+def _unknown(
+    table: str, what: str, snapshot_id: int | None, error: Exception
+) -> UnknownOutcomeError:
+    return UnknownOutcomeError(
+        f"{table}: the outcome of {what} is unknown: {type(error).__name__}",
+        hint=f"nothing is cleaned up; look for snapshot {snapshot_id}",
+        retryable=True,
+    )

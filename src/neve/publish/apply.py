@@ -20,7 +20,6 @@ from neve.lake.staging import Change, StagedSnapshot, StagingTable
 from neve.publish.ranges import (
     BATCH_ID,
     RANGES,
-    Marks,
     Ranges,
     decode_ranges,
     encode_ranges,
@@ -108,7 +107,7 @@ class Publisher:
         entries = {BATCH_ID: batch_id, RANGES: encode_ranges(ranges), **(summary or {})}
 
         def attempt() -> StagedSnapshot | None:
-            if is_consumed(ranges, read_marks(self.table.properties)):
+            if self._is_consumed(ranges):
                 return None
             return self.table.stage(files, entries, f"{STAGED_PREFIX}{batch_id}")
 
@@ -158,8 +157,7 @@ class Publisher:
 
         def attempt() -> Outcome:
             nonlocal current
-            marks = read_marks(self.table.properties)
-            if is_consumed(ranges, marks):
+            if self._is_consumed(ranges):
                 self.table.drop_ref(current.ref)
                 return Outcome.SUPERSEDED
             if self.table.main_id != current.parent_id:
@@ -170,7 +168,7 @@ class Publisher:
                     base_main=current.parent_id,
                     to_main=current.snapshot_id,
                     set_properties=write_marks(ranges),
-                    remove_properties=self._forgotten(marks, ranges),
+                    remove_properties=self._forgotten(ranges),
                     drop_refs=(current.ref,),
                 )
             )
@@ -189,15 +187,14 @@ class Publisher:
         branch = HELD_PREFIX + staged.ref.removeprefix(STAGED_PREFIX)
 
         def attempt() -> Outcome:
-            marks = read_marks(self.table.properties)
-            if is_consumed(ranges, marks):
+            if self._is_consumed(ranges):
                 self.table.drop_ref(staged.ref)
                 return Outcome.SUPERSEDED
             self.table.apply(
                 Change(
                     base_main=self.table.main_id,
                     set_properties=write_marks(ranges),
-                    remove_properties=self._forgotten(marks, ranges),
+                    remove_properties=self._forgotten(ranges),
                     branches={branch: staged.snapshot_id},
                     drop_refs=(staged.ref,),
                     summary={"neve.held": branch, BATCH_ID: staged.summary.get(BATCH_ID, "")},
@@ -236,9 +233,18 @@ class Publisher:
 
         return self._insist(attempt, settled)
 
-    def _forgotten(self, marks: Marks, ranges: Ranges) -> tuple[str, ...]:
+    def _is_consumed(self, ranges: Ranges) -> bool:
+        """Tell whether another worker was first.
+
+        A stream that is gone was consumed, and its mark may be gone with it. One that is there now
+        had all its marks when the table was looked at; whoever removes one later moves `main`.
+        """
+        marks = read_marks(self.table.properties)
+        return is_consumed(ranges, marks) or not set(self.streams()) >= set(ranges)
+
+    def _forgotten(self, ranges: Ranges) -> tuple[str, ...]:
         """Name the marks of streams that are gone, to be removed in the same swap."""
-        stale = set(marks) - set(ranges)
+        stale = set(read_marks(self.table.properties)) - set(ranges)
         return tuple(without_streams(stale, self.streams())) if stale else ()
 
     def _restage(self, staged: StagedSnapshot) -> StagedSnapshot:

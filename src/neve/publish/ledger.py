@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyiceberg.exceptions import CommitFailedException
 
 from neve.errors import NeveError
 from neve.lake.create import TableSpec, ensure_table
@@ -82,5 +83,5 @@ def write_ledger(lake: Lake, entries: Sequence[LedgerEntry]) -> None:
         table = ensure_table(lake.profile, lake.catalog(), spec)
         with explained(lake.profile):
             table.append(pa.Table.from_pylist(rows, SCHEMA))
-    except NeveError as error:
+    except (NeveError, CommitFailedException) as error:
         logger.warning("the ledger was not written: %s", error)

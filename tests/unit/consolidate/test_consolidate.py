@@ -1,6 +1,9 @@
 """From the buffer to the tables on the embedded lake, without Spark: exactly once."""
 
+import threading
 from collections import Counter
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -8,7 +11,8 @@ import neve
 from neve import failpoints
 from neve.buffer.apply import open_store
 from neve.buffer.dead_letters import read_dead_letters
-from neve.errors import CatalogError, ConfigError
+from neve.consolidate.apply import Consolidator
+from neve.errors import CatalogError, ConfigError, NotFoundError
 from neve.signals import Signal
 from tests.support.consolidation import Bench
 from tests.support.lakes import sqlite_settings
@@ -87,6 +91,56 @@ def test_two_workers_on_the_same_segments_store_them_once(bench):
     assert bench.names("logs") == Counter(["a 0", "a 1"])
 
 
+def test_a_slower_worker_retires_nothing_that_it_did_not_store(bench):
+    bench.send(Signal.LOGS, "a")
+    bench.send(Signal.LOGS, "b")
+    stop = threading.Event()
+
+    def one_batch(job):
+        stop.set()
+        return inline(job)
+
+    def interrupted(job):
+        # While this worker's tasks read both segments, another publishes the first of them.
+        rows = list(inline(job))
+        if not stop.is_set():
+            Consolidator(bench.lake, replace(bench.spec, batch_bytes=1), one_batch).run_once(
+                stop=stop
+            )
+        return rows
+
+    inline, bench.runner = bench.runner, interrupted
+    bench.run()
+    assert bench.names("logs") == Counter(["a 0", "a 1", "b 0", "b 1"])
+    assert bench.waiting_segments() == 0
+
+
+def test_segments_that_another_worker_retires_meanwhile_are_skipped(bench):
+    bench.send(Signal.LOGS, "a")
+    other = bench.worker()
+
+    def late(job):
+        other.run_once()
+        return inline(job)
+
+    inline, bench.runner = bench.runner, late
+    report = bench.run()
+    assert not report.failed
+    assert bench.names("logs") == Counter(["a 0", "a 1"])
+
+
+def test_a_segment_that_vanished_is_not_taken_for_retired(bench):
+    bench.send(Signal.LOGS, "a")
+
+    def careless(job):
+        Path(bench.buffer.location, job.tasks[0][0].path).unlink()
+        return inline(job)
+
+    inline, bench.runner = bench.runner, careless
+    with pytest.raises(NotFoundError):
+        bench.run()
+
+
 def test_a_request_sent_to_two_receivers_is_stored_once(bench):
     bench.send(Signal.LOGS, "a")
     # Another receiver: it starts while the first one's stream is already consumed and gone.
@@ -99,8 +153,6 @@ def test_a_request_sent_to_two_receivers_is_stored_once(bench):
 
 def _send_as_stranger(bench, name):
     """Append past the window that a receiver takes over: as one on another machine would."""
-    from dataclasses import replace
-
     from neve.buffer.apply import open_buffer
     from tests.support.otlp_bodies import protobuf
 

@@ -3,6 +3,8 @@ else is at it."""
 
 import pyarrow as pa
 import pytest
+from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
+from pyiceberg.table import CommitTableResponse
 
 import neve
 from neve import failpoints
@@ -176,6 +178,20 @@ def test_marks_of_streams_that_are_gone_are_removed_with_the_next_publish(lab):
     assert publisher.marks() == {"logs/b": 1}
 
 
+def test_a_worker_that_slept_until_stream_and_mark_were_gone_publishes_nothing(lab):
+    slow = lab.publisher()
+    staged = slow.stage("slow", lab.files(1), {STREAM: Range(1, 1)})
+    lab.publisher().publish(lab.publisher().stage("quick", lab.files(1), {STREAM: Range(1, 1)}))
+    lab.streams = {"logs/b"}
+    other = lab.publisher()
+    other.publish(other.stage("next", lab.files(2), {"logs/b": Range(1, 1)}))
+    assert other.marks() == {"logs/b": 1}
+    assert slow.publish(staged) is Outcome.SUPERSEDED
+    assert slow.hold(staged) is Outcome.SUPERSEDED
+    assert slow.stage("slower", lab.files(1), {STREAM: Range(1, 1)}) is None
+    assert lab.rows() == [1, 2]
+
+
 def test_a_blocked_batch_is_held_and_the_stream_goes_on(lab):
     publisher = lab.publisher()
     bad = publisher.stage("bad", lab.files(666), {STREAM: Range(1, 1)})
@@ -203,8 +219,6 @@ class Lossy:
         return getattr(self.catalog, name)
 
     def commit_table(self, *arguments):
-        from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
-
         step = self.plan.pop(0) if self.plan else "pass"
         if step == "conflict":
             raise CommitFailedException("409")
@@ -213,10 +227,12 @@ class Lossy:
         answer = self.catalog.commit_table(*arguments)
         if step == "lost after":
             raise CommitStateUnknownException("504")
+        if step == "cut after":
+            CommitTableResponse.model_validate_json("{")
         return answer
 
 
-@pytest.mark.parametrize("faults", [["conflict"], ["lost before"], ["lost after"]])
+@pytest.mark.parametrize("faults", [["conflict"], ["lost before"], ["lost after"], ["cut after"]])
 @pytest.mark.parametrize("calm", [0, 1, 2])
 def test_lost_answers_and_conflicts_leave_one_copy(lab, faults, calm):
     publisher = lab.publisher()
