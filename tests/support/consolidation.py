@@ -10,6 +10,7 @@ from neve.consolidate.apply import Consolidator
 from neve.consolidate.spec import ConsolidateSpec
 from neve.consolidate.task import run_task
 from neve.signals import Signal
+from neve.telemetry.promote import promotions_of
 from tests.support.otlp_bodies import protobuf
 from tests.support.requests import buffered
 
@@ -31,7 +32,8 @@ class Bench:
         self.lake = lake
         self.directory = directory
         self.buffer = BufferSpec(location=str(directory / "buffer"), seal_seconds=0.01)
-        self.spec = ConsolidateSpec(buffer=self.buffer, **spec)
+        promotions = promotions_of(lake.settings)
+        self.spec = ConsolidateSpec(buffer=self.buffer, promotions=promotions, **spec)
         self.runner = run_inline
 
     def send(self, signal: Signal, *names: str, records: int = 2, received_unix_nano=None) -> None:

@@ -79,6 +79,7 @@ def _tell(output: Output, report: Report) -> None:
         ("requests sent twice and stored once", report.duplicate_requests),
         ("records set aside, see: neve buffer dead-letters", report.dead_letters),
         ("rows set aside by audits", report.set_aside),
+        ("attribute values that do not fit their column, kept in the map", report.unfit_values),
     ):
         if count:
             output.say(f"{count} {name}")

@@ -34,6 +34,7 @@ _EXAMPLES = {
     ("storage", "secret_access_key"): "${AWS_SECRET_ACCESS_KEY}",
     ("spark", "conf"): "{spark.driver.memory: 2g}",
     ("audits",): ("{otel.logs: [{name: has_service, check: not_null, column: service_name}]}"),
+    ("telemetry", "promote"): "[{attribute: http.route, from: record, type: string}]",
     ("receive", "tokens"): '["${OTLP_TOKEN}"]',
     ("receive", "tls"): "{cert: server.pem, key: server.key}",
     ("observe", "http"): "127.0.0.1:9464",
@@ -97,7 +98,7 @@ def reference_page() -> str:
             "",
         ]
         if section:
-            lines += _rows(section)
+            lines += _rows(section) + _rows_of_lists(section)
         elif entry:
             lines += _rows(entry)
         else:
@@ -110,8 +111,18 @@ def _rows(section: type[BaseModel]) -> list[str]:
     for key, info in section.model_fields.items():
         default = _default(info)
         shown = "" if default is None else f"`{_yaml(default)}`"
-        rows.append(f"| `{key}` | {_type(info)} | {shown} | {info.description} |")
+        rows.append(f"| `{info.alias or key}` | {_type(info)} | {shown} | {info.description} |")
     return [*rows, ""]
+
+
+def _rows_of_lists(section: type[BaseModel]) -> list[str]:
+    """Return a table for each key that lists sections."""
+    lines = []
+    for key, info in section.model_fields.items():
+        entry = _entry(info.annotation)
+        if entry and typing.get_origin(info.annotation) is tuple:
+            lines += [f"Each entry of `{key}`:", "", *_rows(entry)]
+    return lines
 
 
 _TYPE_NAMES: dict[Any, str] = {
@@ -140,11 +151,19 @@ def _type(info: FieldInfo) -> str:
 def _leaves(value: Any, key: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
     if isinstance(value, BaseModel):
         value = {name: getattr(value, name) for name in type(value).model_fields}
+    if isinstance(value, tuple):
+        value = tuple(_plain(item) for item in value)
     if isinstance(value, dict) and value:
         for name, inner in value.items():
             yield from _leaves(inner, (*key, name))
     else:
         yield key, value
+
+
+def _plain(item: Any) -> Any:
+    """Return a section as it is written in the file."""
+    is_section = isinstance(item, BaseModel)
+    return item.model_dump(by_alias=True, exclude_unset=True) if is_section else item
 
 
 def _masked(key: KeyPath, value: Any) -> Any:

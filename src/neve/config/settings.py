@@ -226,10 +226,49 @@ class BufferSettings(Section):
     )
 
 
+class PromotionSettings(Section):
+    """An attribute that gets a typed column of its own, beside its place in the map."""
+
+    attribute: str = Field(min_length=1, description="The attribute's key, such as http.route.")
+    source: Literal["record", "resource", "scope"] = Field(
+        "record",
+        alias="from",
+        description="Whose attribute: the log record's, span's or data point's own, or an outer.",
+    )
+    type: Literal["string", "int", "double", "bool"] = Field(
+        "string", description="Type of the column; int is a long, of 64 bits."
+    )
+    column: str | None = Field(
+        None,
+        pattern="^[a-z0-9_]+$",
+        description="Its name; unset means the attribute's, in lower case, with _ for the rest.",
+    )
+
+    @property
+    def column_name(self) -> str:
+        return self.column or re.sub("[^a-z0-9_]", "_", self.attribute.lower())
+
+
 class TelemetrySettings(Section):
     """The tables that telemetry becomes."""
 
     namespace: str = Field("otel", description="Namespace of the seven telemetry tables.")
+    promote: tuple[PromotionSettings, ...] = Field(
+        (), description="Attributes that become columns of every table, live ones too."
+    )
+
+    @model_validator(mode="after")
+    def _promotions_are_told_apart(self) -> TelemetrySettings:
+        taken: dict[str, PromotionSettings] = {}
+        for one in self.promote:
+            other = taken.setdefault(one.column_name, one)
+            if other is not one:
+                raise ValueError(
+                    f"promote: the {other.source} attribute {other.attribute} and the {one.source} "
+                    f"attribute {one.attribute} both become the column {one.column_name}; give one "
+                    "of them another column"
+                )
+        return self
 
 
 class ConsolidateSettings(Section):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from neve import failpoints
 from neve.buffer.apply import is_object_location, open_store
 from neve.buffer.reader import BufferReader
-from neve.config import Settings
+from neve.consolidate.check import check_tables
 from neve.consolidate.duplicates import Identity, find_duplicates
 from neve.consolidate.plan import Batch, plan_batch, plan_tasks
 from neve.consolidate.spec import ConsolidateSpec
@@ -32,6 +32,7 @@ from neve.publish.gate import Gate
 from neve.publish.ledger import LedgerEntry, write_ledger
 from neve.publish.ranges import BATCH_ID, Marks, Ranges, decode_ranges
 from neve.signals import Signal
+from neve.telemetry.promote import with_promoted_fields
 from neve.telemetry.schemas import SCHEMAS, TABLES_OF
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class Report:
     set_aside: int = 0
     dead_letters: int = 0
     duplicate_requests: int = 0
+    unfit_values: int = 0
     retired_segments: int = 0
     expired_snapshots: int = 0
     commits: Counters = field(default_factory=Counters)
@@ -101,6 +103,7 @@ class Consolidator:
     """One worker. Several may run; each batch is won by one of them."""
 
     def __init__(self, lake: Lake, spec: ConsolidateSpec, runner: Runner) -> None:
+        check_tables(lake.settings)
         self.lake = lake
         self.spec = spec
         self.runner = runner
@@ -109,7 +112,6 @@ class Consolidator:
         self.upkeep = Upkeep(lake, spec)
         lake.profile.require_catalog("consolidation")
         _require_shared_buffer(lake, spec)
-        check_audits(lake.settings)
 
     def run_once(self, report: Report | None = None, stop: threading.Event | None = None) -> Report:
         """Consume everything that is sealed now. Safe to kill anywhere, and to run again.
@@ -150,7 +152,7 @@ class Consolidator:
                 self.reader.drop(stream.stream)
 
     def _publisher(self, signal: Signal, name: str, report: Report) -> Publisher:
-        schema = SCHEMAS[name]
+        schema = with_promoted_fields(SCHEMAS[name], self.spec.promotions)
         bloom = {BLOOM_PROPERTY: "true"} if "trace_id" in schema.names else {}
         table = ensure_table(
             self.lake.profile,
@@ -197,6 +199,7 @@ class Consolidator:
                 # Written by our own tasks a moment ago.
                 files[row["table"]].append(pickle.loads(row["data_file"]))  # noqa: S301
             report.dead_letters += row.get("dead_letters") or 0
+            report.unfit_values += row.get("unfit_values") or 0
         failpoints.reach("consolidate.decoded")
         outcomes = {
             self._stage_and_publish(
@@ -235,7 +238,14 @@ class Consolidator:
             )
         report.duplicate_requests += max((len(one.duplicates) for one in targets), default=0)
         tasks = tuple(plan_tasks(batch.segments, self.spec.task_bytes))
-        return Job(signal, self.spec.buffer, tuple(targets), tasks, self.spec.flush_bytes)
+        return Job(
+            signal,
+            self.spec.buffer,
+            tuple(targets),
+            tasks,
+            self.spec.flush_bytes,
+            self.spec.promotions,
+        )
 
     def _identities(self, signal: Signal) -> list[Identity]:
         if self.spec.buffer.dedup_seconds <= 0:
@@ -339,25 +349,6 @@ def spark_runner(lake: Lake) -> Runner:
             return run_job(lake.spark, job)
 
     return run
-
-
-def check_audits(settings: Settings) -> None:
-    """Refuse audits of tables or columns that do not exist; needs nothing but the configuration."""
-    known = {f"{settings.telemetry.namespace}.{name}": SCHEMAS[name].names for name in SCHEMAS}
-    for table, audits in settings.audits.items():
-        if table not in known:
-            raise ConfigError(
-                f"audits.{table}: there is no such telemetry table",
-                hint=f"the tables are {', '.join(known)}",
-            )
-        for audit in audits:
-            for name in audit.all_columns:
-                if name.split(".")[0] not in known[table]:
-                    raise ConfigError(
-                        f"audits.{table}: audit {audit.name} looks at {name}, "
-                        "which the table does not have",
-                        hint=f"its columns are {', '.join(known[table])}",
-                    )
 
 
 def _require_shared_buffer(lake: Lake, spec: ConsolidateSpec) -> None:

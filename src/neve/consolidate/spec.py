@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from neve.buffer.spec import BufferSpec, buffer_spec
 from neve.config import Settings
+from neve.telemetry.promote import Promotion, promotions_of
 
 MIB = 1024 * 1024
 
@@ -16,6 +17,7 @@ class ConsolidateSpec:
 
     buffer: BufferSpec
     namespace: str = "otel"
+    promotions: tuple[Promotion, ...] = ()
     trigger_bytes: int = 64 * MIB
     trigger_seconds: float = 2.0
     # Stored bytes of segments for one task: enough for a file of a good size.
@@ -35,6 +37,7 @@ def consolidate_spec(settings: Settings) -> ConsolidateSpec:
     return ConsolidateSpec(
         buffer=buffer_spec(settings),
         namespace=settings.telemetry.namespace,
+        promotions=promotions_of(settings),
         trigger_bytes=settings.consolidate.trigger_bytes,
         trigger_seconds=settings.consolidate.trigger_seconds,
         retain_snapshots_seconds=settings.consolidate.retain_snapshots_seconds,

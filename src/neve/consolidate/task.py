@@ -27,6 +27,7 @@ from neve.lake.files import write_data_files
 from neve.publish.ranges import Ranges
 from neve.signals import Signal
 from neve.telemetry.decode import decode
+from neve.telemetry.promote import Promotion, promote
 from neve.telemetry.rows import DeadLetter
 
 RESULT = pa.schema(
@@ -37,6 +38,7 @@ RESULT = pa.schema(
         ("data_file", pa.binary()),
         ("dead_letters", pa.int64()),
         ("duplicate_keys", pa.int64()),
+        ("unfit_values", pa.int64()),
     ]
 )
 
@@ -76,6 +78,7 @@ class Job:
     targets: tuple[Target, ...]
     tasks: tuple[tuple[Segment, ...], ...]
     flush_bytes: int
+    promotions: tuple[Promotion, ...] = ()
 
 
 class _Gathered:
@@ -111,6 +114,7 @@ def run_task(job: Job, number: int) -> Iterator[pa.RecordBatch]:
     gathered = [_Gathered(target) for target in job.targets]
     dead = 0
     duplicate_keys = 0
+    unfit_values = 0
     for requests in _read(store, job, number):
         for group in _alike(gathered, requests):
             wanted = requests.filter(group.wanted)
@@ -122,16 +126,22 @@ def run_task(job: Job, number: int) -> Iterator[pa.RecordBatch]:
             duplicate_keys += decoded.duplicate_keys
             dead += _set_aside(store, wanted, decoded.dead_letters)
             for table in group.tables:
-                rows = decoded.tables[table.target.table]
-                if len(rows):
-                    table.tables.append(rows)
+                promoted = promote(decoded.tables[table.target.table], job.promotions)
+                unfit_values += promoted.unfit_values
+                if len(promoted.rows):
+                    table.tables.append(promoted.rows)
         for table in gathered:
             if table.bytes >= job.flush_bytes:
                 yield _result(table.write())
     for table in gathered:
         yield _result(table.write())
     failpoints.reach("consolidate.written")
-    yield _result(iter([{"dead_letters": dead, "duplicate_keys": duplicate_keys}]))
+    counts: dict[str, object] = {
+        "dead_letters": dead,
+        "duplicate_keys": duplicate_keys,
+        "unfit_values": unfit_values,
+    }
+    yield _result(iter([counts]))
 
 
 def _read(store: BufferStore, job: Job, number: int) -> Iterator[pa.RecordBatch]:

@@ -101,7 +101,8 @@ def _missing_columns(table: Table, spec: TableSpec) -> dict[str, IcebergType]:
         raise CatalogError(
             f"table {'.'.join(spec.identifier)} is in the way, with other columns: "
             f"{'; '.join([*foreign, *(f'{name} is missing' for name in lacking)])}",
-            hint="rename or drop that table, or choose another telemetry.namespace",
+            hint="rename or drop that table, choose another telemetry.namespace, or for a promoted "
+            "attribute another column",
         )
     return {name: column.field_type for name, column in wanted.items() if name not in present}
 

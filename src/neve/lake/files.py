@@ -35,7 +35,7 @@ from neve.errors import UnsupportedError
 ROW_GROUP_ROWS = 256 * 1024
 BLOOM_PREFIX = "write.parquet.bloom-filter-enabled.column."
 _DAY_MICROS = 86_400_000_000
-_PARTITION = "__partition"
+_PARTITION = "(partition)"  # a name that no column of a table has
 
 
 @dataclass(frozen=True)

@@ -80,6 +80,9 @@ class ConsolidationMetrics:
         self.duplicates = counter(
             "consolidate_duplicate_requests", "Requests that two receivers got, stored once"
         )
+        self.unfit = counter(
+            "consolidate_unfit_values", "Attribute values that do not fit their promoted column"
+        )
         self.expired = counter("consolidate_expired_snapshots", "Snapshots past their retention")
         self.failures = counter("consolidate_failures", "Consolidations that failed")
         self.attempts = counter("publish_commit_attempts", "Commits tried")

@@ -42,6 +42,7 @@ class Recorder:
         self.metrics.set_aside.inc(report.set_aside)
         self.metrics.dead_letters.inc(report.dead_letters)
         self.metrics.duplicates.inc(report.duplicate_requests)
+        self.metrics.unfit.inc(report.unfit_values)
         self.metrics.expired.inc(report.expired_snapshots)
         self._count_commits(report.commits)
         self._on_report(report)
