@@ -216,7 +216,7 @@ class Listener:
     def looked(self, streams):
         pass
 
-    def ended(self, report, trouble):  # noqa: ARG002 - an Observer's
+    def ended(self, report, trouble):
         self.ends.append(trouble)
 
 
