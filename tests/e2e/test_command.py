@@ -6,10 +6,11 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
-from pathlib import Path
 
 import pytest
+
+from tests.support.command import NEVE
+from tests.support.wait import until
 
 ENDLESS = "SELECT count(*) FROM range(100000000000000)"
 # A shell without job control makes its background jobs, and what we start in them, ignore Ctrl-C.
@@ -17,7 +18,6 @@ INTERRUPTIBLE = (
     "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); "
     "os.execv(sys.argv[1], sys.argv[1:])"
 )
-NEVE = str(Path(sys.executable).with_name("neve"))
 SENT_AND_KEPT = {
     ("logs", "300", "300"),
     ("traces", "200", "200"),
@@ -126,9 +126,19 @@ def test_ctrl_c_exits_130_without_a_traceback(tmp_path, moment):
     os.killpg(started.pid, signal.SIGINT)
     try:
         _, error = started.communicate(timeout=120)
+        until(lambda: not is_running(started.pid), seconds=60)
     finally:
         # An endless query must not outlive a failed test.
-        with suppress(ProcessLookupError):
+        if is_running(started.pid):
             os.killpg(started.pid, signal.SIGKILL)
     assert started.returncode == 130
     assert error == "neve: interrupted\n"
+
+
+def is_running(group):
+    """Say whether a process of the group is left, such as a JVM."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True

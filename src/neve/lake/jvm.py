@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -33,17 +32,35 @@ def start_context(
     if SparkContext._gateway is not None and not _is_alive(SparkContext._gateway):
         _forget_jvm()
     complete = SparkConf(loadDefaults=False).setAll([*launch.items(), *conf.items()])
-    try:
+    with _interrupts_deferred():
         gateway = SparkContext._gateway or launch_gateway(
             SparkConf(loadDefaults=False).setAll(list(launch.items())),
             # Standard output is ours: a JSON document there must stay one.
             {"stdout": log, "stderr": log} if log else {"stdout": sys.stderr},
         )
-    except subprocess.SubprocessError as error:
-        # Ctrl-C reached the child between its fork and the call that makes it ignore Ctrl-C.
-        raise KeyboardInterrupt from error
     with _interrupt_handler_kept():
         return SparkContext(gateway=gateway, conf=complete)
+
+
+@contextmanager
+def _interrupts_deferred() -> Iterator[None]:
+    """Let Ctrl-C wait until the JVM runs.
+
+    An interrupted launch removes the directory in which the JVM announces itself. Its main thread
+    then fails before it waits for this process to end, and its others keep it alive for ever. And
+    in the child, before it is the JVM, an interrupt would be reported as a launch that failed.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    interrupts: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if interrupts:
+        signal.raise_signal(signal.SIGINT)
 
 
 @contextmanager
