@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,8 +20,8 @@ INTERRUPTIBLE = (
     "os.execv(sys.argv[1], sys.argv[1:])"
 )
 SENT_AND_KEPT = {
-    ("logs", "300", "300"),
-    ("traces", "200", "200"),
+    ("logs", "3000", "3000"),
+    ("traces", "2000", "2000"),
     ("metrics_gauge", "4", "4"),
     ("metrics_sum", "4", "4"),
     ("metrics_histogram", "4", "4"),
@@ -107,6 +108,33 @@ def test_sql_answers_with_json_and_nothing_else(demo):
     answer = neve("sql", statement, "--json", cwd=directory, NEVE_CONFIG="neve-demo/neve.yaml")
     assert answer.returncode == 0, answer.stderr
     assert json.loads(answer.stdout) == [{"orders": 1200, "m": {"a": 1}}]
+
+
+def test_documented_queries_run(demo):
+    directory, _, _ = demo
+    page = Path(__file__).parents[2] / "docs" / "from-request-to-table.md"
+    found = re.findall(r"```sql\n(.*?)```", page.read_text(), re.S)
+    # Nothing was set aside in the demo, so that there is no table of it.
+    statements = [statement for statement in found if "_rejected" not in statement]
+    program = (
+        "import json, sys, neve\n"
+        "with neve.open('neve-demo/neve.yaml') as lake:\n"
+        "    rows = [lake.query(one).num_rows for one in json.load(sys.stdin)]\n"
+        "print(json.dumps(rows))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=directory,
+        input=json.dumps(statements),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert ran.returncode == 0, ran.stderr
+    rows = json.loads(ran.stdout)
+    # The log of a trace is that of one which the demo does not have.
+    assert [bool(count) for count in rows] == ["trace_id = " not in one for one in statements]
 
 
 @pytest.mark.parametrize("moment", ["while Spark starts", "while a query runs"])

@@ -5,12 +5,14 @@ from collections import Counter
 import pytest
 
 import neve
+from neve.buffer.apply import open_buffer
 from neve.config import Settings
 from neve.errors import ConfigError
 from neve.publish.held import discard, list_staged, release
 from neve.signals import Signal
 from tests.support.consolidation import Bench
 from tests.support.lakes import SPARK
+from tests.support.requests import buffered
 
 NAMED = "tests.spark.test_audits:has_many_rows"
 
@@ -20,7 +22,7 @@ def has_many_rows(rows):
     return rows.count() > 3
 
 
-def settings(directory, *audits, table="otel.logs"):
+def settings(directory, *audits, table="otel.logs", promote=()):
     return Settings.model_validate(
         {
             "catalog": {
@@ -29,6 +31,7 @@ def settings(directory, *audits, table="otel.logs"):
             },
             "spark": SPARK,
             "audits": {table: audits},
+            "telemetry": {"promote": promote},
         }
     )
 
@@ -38,8 +41,8 @@ def bench(tmp_path, embedded_lake):
     """Open lakes with audits on the JVM that the embedded lake keeps running."""
     opened = []
 
-    def make(*audits):
-        lake = neve.open(settings(tmp_path, *audits))
+    def make(*audits, promote=()):
+        lake = neve.open(settings(tmp_path, *audits, promote=promote))
         opened.append(lake)
         return Bench(lake, tmp_path)
 
@@ -130,6 +133,30 @@ def test_failing_rows_are_set_aside_once_and_the_rest_is_published(bench):
     rejected = aside.lake.catalog().load_table("otel.logs_rejected").scan().to_arrow()
     assert rejected["body"].to_pylist() == ["x 1"]
     assert rejected["rejected_by"].to_pylist() == [["a_expression"]]
+
+
+def test_promoted_columns_are_audited_and_set_aside_with_their_rows(bench):
+    before = bench(audit("expression", "set_aside", expression="body <> 'old'"))
+    send_numbered(before, "old", 1)
+    before.run()
+    entry = audit("between", "set_aside", column="n", max=5)
+    after = bench(entry, promote=[{"attribute": "n", "type": "int"}])
+    send_numbered(after, "good", 1)
+    send_numbered(after, "bad", 9)
+    assert after.run().set_aside == 1
+    assert after.names("logs") == Counter(["good"])
+    rejected = after.lake.catalog().load_table("otel.logs_rejected").scan().to_arrow()
+    found = {row["body"]: (row["n"], row["rejected_by"]) for row in rejected.to_pylist()}
+    assert found == {"old": (None, ["a_expression"]), "bad": (9, ["a_between"])}
+
+
+def send_numbered(bench, body, number):
+    request = Signal.LOGS.request()
+    record = request.resource_logs.add().scope_logs.add().log_records.add()
+    record.body.string_value = body
+    record.attributes.add(key="n").value.int_value = number
+    with open_buffer(bench.buffer, ["logs"]) as buffer:
+        buffer.append("logs", buffered(request.SerializeToString())).durable.result(10)
 
 
 @pytest.mark.parametrize(
