@@ -1,19 +1,25 @@
-"""Write the generated part of docs/configuration.md anew: python -m tools.reference."""
+"""Write the generated parts of docs/ anew: python -m tools.reference."""
 
 from pathlib import Path
 
 from neve.config.reference import reference_page
+from tools.schemas import schemas_page
 
-PAGE = Path(__file__).parent.parent / "docs" / "configuration.md"
+DOCS = Path(__file__).parent.parent / "docs"
+PAGES = {
+    DOCS / "configuration.md": reference_page,
+    DOCS / "from-request-to-table.md": schemas_page,
+}
 START, END = "<!-- generated: make docs -->\n", "<!-- end -->\n"
 
 
-def expected_page() -> str:
-    """Return the page with its tables as the settings tree has them now."""
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(START)
+def expected_page(page: Path) -> str:
+    """Return a page with its tables as the program has them now."""
+    before, _, rest = page.read_text(encoding="utf-8").partition(START)
     _, _, after = rest.partition(END)
-    return f"{before}{START}\n{reference_page()}\n{END}{after}"
+    return f"{before}{START}\n{PAGES[page]()}\n{END}{after}"
 
 
 if __name__ == "__main__":
-    PAGE.write_text(expected_page(), encoding="utf-8")
+    for page in PAGES:
+        page.write_text(expected_page(page), encoding="utf-8")

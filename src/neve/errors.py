@@ -21,6 +21,8 @@ class Code(str, Enum):
     UNSUPPORTED = "unsupported"
     SQL = "sql"
     SETUP = "setup"
+    CONFLICT = "conflict"
+    UNKNOWN_OUTCOME = "unknown_outcome"
     MALFORMED = "malformed"
     TOO_LARGE = "too_large"
     UNAVAILABLE = "unavailable"
@@ -30,6 +32,7 @@ class Code(str, Enum):
 # Exit statuses of the command line: 2 is for what the user typed or configured, 1 for what failed.
 EXIT_STATUS = MappingProxyType({Code.USAGE: 2, Code.CONFIG: 2})
 EXIT_FAILED = 1
+EXIT_INCOMPLETE = 3
 EXIT_INTERRUPTED = 130
 
 
@@ -103,6 +106,18 @@ class SetupError(NeveError):
     """This machine lacks something Neve needs: Java, a jar, an extra."""
 
     default_code = Code.SETUP
+
+
+class ConflictError(NeveError):
+    """Another writer was first; nothing was applied, and fresh metadata shows what to do."""
+
+    default_code = Code.CONFLICT
+
+
+class UnknownOutcomeError(NeveError):
+    """A commit was sent and its answer lost: it may or may not have been applied."""
+
+    default_code = Code.UNKNOWN_OUTCOME
 
 
 class MalformedError(NeveError):

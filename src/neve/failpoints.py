@@ -39,6 +39,15 @@ POINTS = MappingProxyType(
         "buffer.retire_declared": "segments are declared as retired, and all still there",
         "buffer.retire_removed": "retired segments are removed, older declarations are still there",
         "init.written": "neve init: the file is written under a temporary name, not yet in place",
+        "consolidate.written": "a task has written its files, and nobody knows of them yet",
+        "consolidate.decoded": "all files of a batch are written, and none is staged",
+        "consolidate.published": "every table has a batch, and its segments are still there",
+        "consolidate.retired": "a batch's segments are retired, and nobody was told",
+        "publish.staged": "a batch is staged under its tag, and not yet audited",
+        "publish.ready": "a batch is about to be published: the next step is the swap",
+        "publish.restaged": "a batch is staged again on a main that moved, its old tag still there",
+        "publish.published": "a batch is on main with its marks, and nobody was told",
+        "publish.held": "a blocked batch is on its branch with the marks past it",
         "lake.jar_fetched": "a jar was downloaded and checked, but is not yet in the cache",
     }
 )

@@ -6,15 +6,23 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 import yaml
 from pyiceberg.catalog import load_catalog
 
+from neve.buffer.apply import open_buffer, open_reader
+from neve.buffer.spec import buffer_spec
 from neve.config import load
 from neve.lake.profile import DEFAULT_CATALOG, profile_named
+from neve.signals import Signal
 from tests.e2e import cluster_job
+from tests.support.command import NEVE
+from tests.support.consolidation import NAME_COLUMN
+from tests.support.otlp_bodies import protobuf
+from tests.support.requests import buffered
 from tests.support.servers import REGION, SHORT_LIVED_JAVA, running_spark_cluster
 
 
@@ -55,25 +63,32 @@ def config(tmp_path, cluster, bare_python, rest_catalog, s3):
             "path_style": True,
         },
         "spark": {"master": cluster, "conf": conf},
+        "buffer": {"location": f"s3://{s3.bucket}/{tmp_path.name}"},
+        "telemetry": {"namespace": "cluster_otel"},
     }
     path.write_text(yaml.safe_dump(document))
     return path
 
 
-def test_code_and_dependencies_reach_the_executors(config, bare_python):
+def run_job(*command):
+    """Run a program that drives the cluster; return the document it prints."""
     # Executors must get everything from the configuration, so the driver's environment has none.
     environment = {key: value for key, value in os.environ.items() if not key.startswith("AWS_")}
     job = subprocess.run(
-        [sys.executable, cluster_job.__file__, config],
+        command,
         capture_output=True,
         text=True,
         check=False,
         timeout=300,
         env=environment | SHORT_LIVED_JAVA,
-        cwd=Path(config).parent,
+        cwd=Path(command[-1]).parent,
     )
     assert job.returncode == 0, job.stderr
-    seen = json.loads(job.stdout)
+    return json.loads(job.stdout)
+
+
+def test_code_and_dependencies_reach_the_executors(config, bare_python):
+    seen = run_job(sys.executable, cluster_job.__file__, config)
     assert (seen["rows"], seen["ids"]) == (cluster_job.ROWS, sum(range(cluster_job.ROWS)))
     assert seen["name"] == "storage 0"
     assert seen["executables"] == [bare_python]
@@ -83,3 +98,24 @@ def test_code_and_dependencies_reach_the_executors(config, bare_python):
     profile = profile_named(load(config).settings, DEFAULT_CATALOG)
     with load_catalog("check", **profile.pyiceberg_properties()) as catalog:
         assert catalog.load_table("cluster.rows").scan().count() == cluster_job.ROWS
+
+
+def test_consolidation_reads_a_buffer_in_the_object_store(config):
+    settings = load(config).settings
+    names = [f"request {n}" for n in range(3)]
+    with open_buffer(buffer_spec(settings), [signal.value for signal in Signal]) as buffer:
+        for signal in Signal:
+            for name in names:
+                request = buffered(protobuf(signal, name, 2))
+                buffer.append(signal.value, request).durable.result(10)
+    results = run_job(NEVE, "--json", "consolidate", "--once", "--config", config)
+    published = {one["table"]: one["rows"] for one in results if one["outcome"] == "published"}
+    assert published == dict.fromkeys(NAME_COLUMN, 6)
+
+    expected = Counter(f"{name} {n}" for name in names for n in range(2))
+    profile = profile_named(settings, DEFAULT_CATALOG)
+    with load_catalog("check", **profile.pyiceberg_properties()) as catalog:
+        for table, column in NAME_COLUMN.items():
+            rows = catalog.load_table(f"cluster_otel.{table}").scan().to_arrow()
+            assert Counter(rows[column].to_pylist()) == expected
+    assert sum(stream.segments for stream in open_reader(buffer_spec(settings)).streams()) == 0

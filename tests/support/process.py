@@ -76,11 +76,13 @@ class Process:
     def _ended(self) -> bool:
         return self._child.poll() is not None
 
-    def stop(self, request: signal.Signals = signal.SIGTERM) -> int:
+    def stop(
+        self, request: signal.Signals = signal.SIGTERM, deadline_seconds: float = _STOP_SECONDS
+    ) -> int:
         """Ask it to end, and make it when it does not; return its exit status."""
         self._child.send_signal(request)
         try:
-            return self.wait()
+            return self._child.wait(deadline_seconds)
         except subprocess.TimeoutExpired:
             return self.kill()
 

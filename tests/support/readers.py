@@ -14,20 +14,20 @@ from neve.lake import Lake
 Rows = list[dict[str, Any]]
 
 
-def _plain(table: pa.Table) -> Rows:
+def _plain(table: pa.Table, by: str = "id") -> Rows:
     rows = table.to_pylist(maps_as_pydicts="strict")
-    return sorted(rows, key=lambda row: row["id"])
+    return sorted(rows, key=lambda row: row[by])
 
 
-def read_with_spark(lake: Lake, name: str) -> Rows:
-    return _plain(lake.query(f"SELECT * FROM {name}"))
+def read_with_spark(lake: Lake, name: str, by: str = "id") -> Rows:
+    return _plain(lake.query(f"SELECT * FROM {name}"), by)
 
 
-def read_with_pyiceberg(lake: Lake, name: str) -> Rows:
-    return _plain(lake.catalog().load_table(name).scan().to_arrow())
+def read_with_pyiceberg(lake: Lake, name: str, by: str = "id") -> Rows:
+    return _plain(lake.catalog().load_table(name).scan().to_arrow(), by)
 
 
-def read_with_duckdb(lake: Lake, name: str) -> Rows:
+def read_with_duckdb(lake: Lake, name: str, by: str = "id") -> Rows:
     """Read from the metadata file alone, without the catalog."""
     location = lake.catalog().load_table(name).metadata_location
     with duckdb.connect() as database:
@@ -35,7 +35,7 @@ def read_with_duckdb(lake: Lake, name: str) -> Rows:
             duckdb_extensions.import_extension(extension, con=database)
             database.load_extension(extension)
         _reach_storage(database, lake)
-        return _plain(database.execute("FROM iceberg_scan(?)", [location]).to_arrow_table())
+        return _plain(database.execute("FROM iceberg_scan(?)", [location]).to_arrow_table(), by)
 
 
 READERS: dict[str, Callable[[Lake, str], Rows]] = {

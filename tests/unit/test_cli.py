@@ -63,6 +63,23 @@ def test_usage_errors_are_one_line_and_exit_2(capsys, arguments, said):
     assert captured.out == ""
 
 
+@pytest.mark.parametrize("arguments", [["config", "check"], ["consolidate", "--once"]])
+def test_a_promoted_column_that_is_taken_exits_2_before_anything_runs(capsys, arguments):
+    Path("neve.yaml").write_text("telemetry: {promote: [{attribute: Body, from: resource}]}")
+    assert run(arguments) == 2
+    captured = capsys.readouterr()
+    assert "attribute Body would become the column body, which otel.logs has" in captured.err
+    assert captured.err.count("\n") == 1
+    assert [path.name for path in Path().iterdir()] == ["neve.yaml"]
+
+
+def test_config_show_writes_lists_as_the_file_does(capsys):
+    Path("neve.yaml").write_text("telemetry: {promote: [{attribute: a, from: scope}]}")
+    assert run(["config", "show", "--json"]) == 0
+    rows = {row["key"]: row["value"] for row in json.loads(capsys.readouterr().out)}
+    assert rows["telemetry.promote"] == [{"attribute": "a", "from": "scope"}]
+
+
 def test_unknown_failpoint_is_refused_before_anything_runs(monkeypatch, capsys):
     monkeypatch.setenv("NEVE_FAILPOINT", "no.such")
     assert run(["config", "show"]) == 2

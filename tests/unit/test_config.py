@@ -162,3 +162,33 @@ def test_no_secret_reaches_an_error_message():
     )
     assert "hunter2" not in message
     assert "s3cr3t" not in message
+
+
+def test_promotions_are_named_after_their_attribute_or_as_they_say(monkeypatch):
+    promote = '[{"attribute": "HTTP.Route-2"}, {"attribute": "a", "from": "scope", "column": "b"}]'
+    monkeypatch.setenv("NEVE_TELEMETRY__PROMOTE", promote)
+    first, second = load().settings.telemetry.promote
+    assert (first.column_name, first.source, first.type) == ("http_route_2", "record", "string")
+    assert (second.column_name, second.source) == ("b", "scope")
+
+
+def test_promotions_that_collide_are_refused_by_both_names():
+    said = problem(
+        "telemetry:\n  promote:\n    - {attribute: http.route}\n"
+        "    - {attribute: http/route, from: resource}\n"
+    )
+    assert "record attribute http.route and the resource attribute http/route" in said
+    assert "both become the column http_route" in said
+
+
+def test_unknown_keys_in_a_list_are_answered_with_the_nearest():
+    entry = "{attribute: a, form: resource}"
+    said = problem(f"telemetry:\n  promote: [{entry}]\n")
+    assert "unknown key telemetry.promote.0.form; did you mean from?" in said
+
+
+def test_a_promoted_column_has_a_plain_name_and_a_known_type():
+    assert "column" in problem("telemetry: {promote: [{attribute: a, column: A.B}]}")
+    assert "'string', 'int', 'double' or 'bool'" in problem(
+        "telemetry: {promote: [{attribute: a, type: long}]}"
+    )

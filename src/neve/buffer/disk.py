@@ -80,6 +80,7 @@ class DiskStore:
 
     def put_new(self, path: str, data: bytes) -> bool:
         with _storage_errors("cannot write to the buffer", path):
+            make_directory((self._root / path).parent)
             return put_new_file(self._root / path, data)
 
     def delete(self, paths: Sequence[str]) -> None:

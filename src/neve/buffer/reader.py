@@ -123,6 +123,22 @@ class BufferReader:
         except CorruptionError as error:
             raise CorruptionError(f"{segment.path}: {error.message}") from error
 
+    def is_retired(self, segment: Segment) -> bool:
+        """Tell whether a segment was consumed by all: itself, or its whole stream, is gone."""
+        stream = load_stream(self._store, segment.stream)
+        is_dropped = not stream.segments and not stream.retired
+        return is_dropped or segment.number <= stream.retired_through
+
+    def identities(self, signal: str) -> Iterator[tuple[str, int, int, Entry]]:
+        """Yield stream, segment, position and identity of the requests known of a signal.
+
+        Those retired within the dedup window come under the number they were retired through.
+        """
+        for stream in load_streams(self._store, signal):
+            for part in (*stream.retired, *stream.waiting()):
+                for position, entry in enumerate(read_entries(self._store, part)):
+                    yield stream.name, part.number, position, entry
+
     def retire(self, stream: str, through: int) -> None:
         """Remove a stream's segments up to number `through`. Idempotent; see `retire.retire`."""
         retirement.retire(self._store, stream, through, self._keep_since())

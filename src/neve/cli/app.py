@@ -13,7 +13,7 @@ import typer
 from typer.exceptions import TyperException
 
 from neve import __version__, failpoints
-from neve.cli import catalog, configuration, debug, demo, receive
+from neve.cli import catalog, configuration, consolidation, debug, demo, receive
 from neve.cli.output import JsonOutput, Output, TextOutput
 from neve.errors import EXIT_INTERRUPTED, NeveError, UsageError
 
@@ -34,6 +34,12 @@ class Call:
 
     output: Output
     config: str | None = None
+    verbosity: int = 0
+
+    def global_options(self) -> list[str]:
+        """Return the options that make another process read what this one reads."""
+        config = ["--config", self.config] if self.config else []
+        return [*config, *["-v"] * self.verbosity]
 
     def load(self) -> Loaded:
         """Read the configuration, and keep its secrets out of all that follows."""
@@ -62,6 +68,9 @@ app.command("init")(configuration.init)
 app.add_typer(configuration.app, name="config")
 app.command("serve")(receive.serve)
 app.add_typer(receive.app, name="buffer")
+app.command("run")(consolidation.run)
+app.command("consolidate")(consolidation.consolidate)
+app.add_typer(consolidation.app, name="staged")
 app.command("tables")(catalog.tables)
 app.command("describe")(catalog.describe)
 app.command("sql")(catalog.sql)
@@ -93,6 +102,7 @@ def start(
     _configure_logging(verbose)
     call: Call = context.obj
     call.config = config
+    call.verbosity = verbose
     call.output = JsonOutput() if json else call.output
 
 

@@ -56,11 +56,13 @@ def show(context: typer.Context) -> None:
 
 @app.command()
 def check(context: typer.Context) -> None:
-    """Talk to the catalogs, the storage and Spark, and report on each."""
+    """Check audits and promotions, then talk to the catalogs, the storage and Spark."""
     call = context.obj
     settings = call.load().settings
+    from neve.consolidate.check import check_tables
     from neve.lake.probe import checks
 
+    check_tables(settings)
     rows = []
     for what, probe in checks(settings, call.output.progress):
         with call.output.working(f"checking {what}"):

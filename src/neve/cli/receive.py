@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import sys
 import time
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from neve.cli.output import as_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from neve.buffer.reader import StreamStatus
-    from neve.receive.apply import Receiver
+    from neve.service.receiving import Listening
 
 STATUS_COLUMNS = (
     "stream",
@@ -34,22 +38,38 @@ def group() -> None:
     """What is buffered, and what was set aside."""
 
 
-def serve(context: typer.Context) -> None:
+def serve(
+    context: typer.Context,
+    supervised: Annotated[
+        bool,
+        typer.Option(
+            "--supervised",
+            hidden=True,
+            help="Print one line of JSON when ready, and end when standard input does.",
+        ),
+    ] = False,
+) -> None:
     """Receive OTLP over HTTP and gRPC until SIGTERM or Ctrl-C; what is answered OK is kept."""
-    from neve.buffer.spec import buffer_spec
-    from neve.receive.apply import serve as receive
-    from neve.receive.spec import receive_spec
+    from neve.service.receiving import end_with_parent, serve_observed
 
     call = context.obj
     settings = call.load().settings
 
-    def ready(receiver: Receiver) -> None:
+    def ready(listening: Listening) -> None:
+        if supervised:
+            sys.stdout.write(json.dumps(as_record(listening)) + "\n")
+            sys.stdout.flush()
+            return
         call.output.progress(
-            f"OTLP/HTTP on {receiver.http_address}, OTLP/gRPC on {receiver.grpc_address}, "
+            f"OTLP/HTTP on {listening.http}, OTLP/gRPC on {listening.grpc}, "
             f"buffer {settings.buffer.location}"
         )
+        if listening.observe:
+            call.output.progress(f"metrics and health on {listening.observe}")
 
-    receive(receive_spec(settings), buffer_spec(settings), on_ready=ready)
+    if supervised:
+        end_with_parent()
+    serve_observed(settings, ready)
 
 
 @app.command()
@@ -85,6 +105,21 @@ def status_rows(streams: Iterable[StreamStatus]) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+@app.command("dead-letters")
+def dead_letters(context: typer.Context) -> None:
+    """List what was acknowledged and could not become rows, with the reasons."""
+    from neve.buffer.apply import open_store
+    from neve.buffer.dead_letters import read_dead_letters
+    from neve.buffer.spec import buffer_spec
+
+    store = open_store(buffer_spec(context.obj.load().settings))
+    rows = [
+        {**letter, **reason} for letter in read_dead_letters(store) for reason in letter["reasons"]
+    ]
+    columns = ("stream", "segment", "position", "path", "reason", "file")
+    context.obj.output.rows(columns, rows)
 
 
 def _time(unix_nano: int) -> datetime:

@@ -3,9 +3,11 @@
 from neve.config.cache import cache_directory
 from neve.config.load import Loaded, load
 from neve.config.settings import (
+    AuditSettings,
     BufferSettings,
     CatalogSettings,
     NamedCatalogSettings,
+    PromotionSettings,
     ReceiveSettings,
     Settings,
     SparkSettings,
@@ -13,10 +15,12 @@ from neve.config.settings import (
 )
 
 __all__ = [
+    "AuditSettings",
     "BufferSettings",
     "CatalogSettings",
     "Loaded",
     "NamedCatalogSettings",
+    "PromotionSettings",
     "ReceiveSettings",
     "Settings",
     "SparkSettings",

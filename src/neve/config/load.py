@@ -147,12 +147,15 @@ def _known_names(key: KeyPath) -> list[str]:
     """List the keys that may stand below `key`."""
     model: Any = Settings
     for part in key:
+        if part.isdigit():
+            continue  # a place in a list, whose entries are all alike
         if isinstance(model, type) and issubclass(model, BaseModel):
             model = model.model_fields[part].annotation if part in model.model_fields else None
         elif typing.get_origin(model) is dict:
             model = typing.get_args(model)[1]
         model = _section_type(model)
-    return list(model.model_fields) if _is_section(model) else []
+    fields = model.model_fields if _is_section(model) else {}
+    return [info.alias or name for name, info in fields.items()]
 
 
 def _section_type(annotation: Any) -> Any:

@@ -33,8 +33,11 @@ _EXAMPLES = {
     ("storage", "access_key_id"): "${AWS_ACCESS_KEY_ID}",
     ("storage", "secret_access_key"): "${AWS_SECRET_ACCESS_KEY}",
     ("spark", "conf"): "{spark.driver.memory: 2g}",
+    ("audits",): ("{otel.logs: [{name: has_service, check: not_null, column: service_name}]}"),
+    ("telemetry", "promote"): "[{attribute: http.route, from: record, type: string}]",
     ("receive", "tokens"): '["${OTLP_TOKEN}"]',
     ("receive", "tls"): "{cert: server.pem, key: server.key}",
+    ("observe", "http"): "127.0.0.1:9464",
     ("receive", "cors_origins"): '["https://app.example.com"]',
 }
 
@@ -87,7 +90,7 @@ def reference_page() -> str:
     lines = []
     for name, info in Settings.model_fields.items():
         section = _section(info)
-        entry = None if section else typing.get_args(info.annotation)[-1:]
+        entry = None if section else _entry(info.annotation)
         lines += [
             f"### `{name}`",
             "",
@@ -95,9 +98,9 @@ def reference_page() -> str:
             "",
         ]
         if section:
-            lines += _rows(section)
-        elif entry and isinstance(entry[0], type) and issubclass(entry[0], BaseModel):
-            lines += _rows(entry[0])
+            lines += _rows(section) + _rows_of_lists(section)
+        elif entry:
+            lines += _rows(entry)
         else:
             lines += [f"Default: `{info.default}`.", ""]
     return "\n".join(lines)
@@ -106,10 +109,20 @@ def reference_page() -> str:
 def _rows(section: type[BaseModel]) -> list[str]:
     rows = ["| key | type | default | meaning |", "|---|---|---|---|"]
     for key, info in section.model_fields.items():
-        default = info.get_default(call_default_factory=True, validated_data={})
+        default = _default(info)
         shown = "" if default is None else f"`{_yaml(default)}`"
-        rows.append(f"| `{key}` | {_type(info)} | {shown} | {info.description} |")
+        rows.append(f"| `{info.alias or key}` | {_type(info)} | {shown} | {info.description} |")
     return [*rows, ""]
+
+
+def _rows_of_lists(section: type[BaseModel]) -> list[str]:
+    """Return a table for each key that lists sections."""
+    lines = []
+    for key, info in section.model_fields.items():
+        entry = _entry(info.annotation)
+        if entry and typing.get_origin(info.annotation) is tuple:
+            lines += [f"Each entry of `{key}`:", "", *_rows(entry)]
+    return lines
 
 
 _TYPE_NAMES: dict[Any, str] = {
@@ -138,11 +151,19 @@ def _type(info: FieldInfo) -> str:
 def _leaves(value: Any, key: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
     if isinstance(value, BaseModel):
         value = {name: getattr(value, name) for name in type(value).model_fields}
+    if isinstance(value, tuple):
+        value = tuple(_plain(item) for item in value)
     if isinstance(value, dict) and value:
         for name, inner in value.items():
             yield from _leaves(inner, (*key, name))
     else:
         yield key, value
+
+
+def _plain(item: Any) -> Any:
+    """Return a section as it is written in the file."""
+    is_section = isinstance(item, BaseModel)
+    return item.model_dump(by_alias=True, exclude_unset=True) if is_section else item
 
 
 def _masked(key: KeyPath, value: Any) -> Any:
@@ -157,6 +178,15 @@ def _masked(key: KeyPath, value: Any) -> Any:
     return _LOGIN.sub(rf"\g<user>:{HIDDEN}", value) if isinstance(value, str) else value
 
 
+def _entry(annotation: Any) -> type[BaseModel] | None:
+    """Return what a mapping maps to, or lists, if that is a section."""
+    while arguments := [one for one in typing.get_args(annotation) if one is not Ellipsis]:
+        annotation = arguments[-1]
+    return (
+        annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+    )
+
+
 def _section(info: FieldInfo) -> type[BaseModel] | None:
     kind = info.annotation
     return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
@@ -165,7 +195,13 @@ def _section(info: FieldInfo) -> type[BaseModel] | None:
 def _example(key: KeyPath, info: FieldInfo) -> str:
     if key in _EXAMPLES:
         return _EXAMPLES[key]
-    return _yaml(info.get_default(call_default_factory=True, validated_data={}))
+    return _yaml(_default(info))
+
+
+def _default(info: FieldInfo) -> Any:
+    if info.is_required():
+        return None
+    return info.get_default(call_default_factory=True, validated_data={})
 
 
 def _yaml(value: Any) -> str:

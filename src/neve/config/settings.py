@@ -226,6 +226,150 @@ class BufferSettings(Section):
     )
 
 
+class PromotionSettings(Section):
+    """An attribute that gets a typed column of its own, beside its place in the map."""
+
+    attribute: str = Field(min_length=1, description="The attribute's key, such as http.route.")
+    source: Literal["record", "resource", "scope"] = Field(
+        "record",
+        alias="from",
+        description="Whose attribute: the log record's, span's or data point's own, or an outer.",
+    )
+    type: Literal["string", "int", "double", "bool"] = Field(
+        "string", description="Type of the column; int is a long, of 64 bits."
+    )
+    column: str | None = Field(
+        None,
+        pattern="^[a-z0-9_]+$",
+        description="Its name; unset means the attribute's, in lower case, with _ for the rest.",
+    )
+
+    @property
+    def column_name(self) -> str:
+        return self.column or re.sub("[^a-z0-9_]", "_", self.attribute.lower())
+
+
+class TelemetrySettings(Section):
+    """The tables that telemetry becomes."""
+
+    namespace: str = Field("otel", description="Namespace of the seven telemetry tables.")
+    promote: tuple[PromotionSettings, ...] = Field(
+        (), description="Attributes that become columns of every table, live ones too."
+    )
+
+    @model_validator(mode="after")
+    def _promotions_are_told_apart(self) -> TelemetrySettings:
+        taken: dict[str, PromotionSettings] = {}
+        for one in self.promote:
+            other = taken.setdefault(one.column_name, one)
+            if other is not one:
+                raise ValueError(
+                    f"promote: the {other.source} attribute {other.attribute} and the {one.source} "
+                    f"attribute {one.attribute} both become the column {one.column_name}; give one "
+                    "of them another column"
+                )
+        return self
+
+
+class ConsolidateSettings(Section):
+    """From the buffer to the tables: neve consolidate."""
+
+    trigger_bytes: int = Field(64 * MIB, gt=0, description="Start when this much is sealed.")
+    trigger_seconds: float = Field(
+        2.0, gt=0, description="Start when the oldest sealed segment has waited this long."
+    )
+    retain_snapshots_seconds: float = Field(
+        3600.0,
+        gt=0,
+        description=(
+            "Snapshots older than this are expired. Every commit rewrites the list of those kept, "
+            "and with a commit every 2.5 s an hour makes 1440 of them."
+        ),
+    )
+    retain_snapshots_min: int = Field(
+        20, ge=2, description="So many snapshots of a branch are kept, however old they are."
+    )
+
+
+class AuditSettings(Section):
+    """One audit of a table's staged rows."""
+
+    name: str = Field(description="Its name in reports.")
+    check: Literal[
+        "not_null",
+        "unique",
+        "accepted_values",
+        "between",
+        "row_count",
+        "freshness",
+        "expression",
+        "function",
+    ] = Field(description="What it checks.")
+    column: str | None = Field(None, description="The column it looks at.")
+    columns: tuple[str, ...] = Field((), description="Several columns (not_null, unique).")
+    values: tuple[str | int | float | bool, ...] = Field(
+        (), description="What accepted_values accepts; NULL is not asked."
+    )
+    min: int | float | str | None = Field(None, description="Least value, or least rows.")
+    max: int | float | str | None = Field(None, description="Greatest value, or most rows.")
+    max_age_seconds: float | None = Field(
+        None, gt=0, description="How old the newest value of a timestamp may be (freshness)."
+    )
+    expression: str | None = Field(None, description="A Spark SQL boolean that good rows satisfy.")
+    min_ratio: float = Field(
+        1.0, ge=0, le=1, description="Share of rows that must satisfy the expression."
+    )
+    function: str | None = Field(
+        None, description="package.module:function of your own; DataFrame in, true or false out."
+    )
+    on_failure: Literal["block", "warn", "set_aside"] = Field(
+        "block",
+        description="Hold the whole batch, only say so, or set the failing rows aside.",
+    )
+
+    @property
+    def all_columns(self) -> tuple[str, ...]:
+        return (*((self.column,) if self.column else ()), *self.columns)
+
+    @model_validator(mode="after")
+    def _has_what_its_check_needs(self) -> AuditSettings:
+        needed = {
+            "not_null": (bool(self.all_columns), "column or columns"),
+            "unique": (bool(self.all_columns), "column or columns"),
+            "accepted_values": (bool(self.column and self.values), "column and values"),
+            "between": (
+                bool(self.column) and not (self.min is None and self.max is None),
+                "column and min or max",
+            ),
+            "row_count": (not (self.min is None and self.max is None), "min or max"),
+            "freshness": (
+                bool(self.column) and self.max_age_seconds is not None,
+                "column and max_age_seconds",
+            ),
+            "expression": (bool(self.expression), "expression"),
+            "function": (bool(self.function and ":" in self.function), "function"),
+        }
+        given, wanted = needed[self.check]
+        if not given:
+            raise ValueError(f"audit {self.name}: {self.check} needs {wanted}")
+        of_rows = self.check in ("not_null", "accepted_values", "between", "expression")
+        if self.on_failure == "set_aside" and (not of_rows or self.min_ratio < 1):
+            raise ValueError(f"audit {self.name}: set_aside is for checks of single rows only")
+        return self
+
+
+class ObserveSettings(Section):
+    """What Neve tells about itself while it runs."""
+
+    http: str | None = Field(
+        None,
+        description=(
+            "Address of /metrics, /healthz and /readyz, as host:port; unset means none, port 0 "
+            "any that is free. Whoever reaches it can read it: 127.0.0.1 is this machine only."
+        ),
+    )
+
+
 class Settings(Section):
     """Everything Neve can be told."""
 
@@ -240,6 +384,14 @@ class Settings(Section):
     spark: SparkSettings = Field(default_factory=SparkSettings)
     receive: ReceiveSettings = Field(default_factory=ReceiveSettings)
     buffer: BufferSettings = Field(default_factory=BufferSettings)
+    telemetry: TelemetrySettings = Field(default_factory=TelemetrySettings)
+    consolidate: ConsolidateSettings = Field(default_factory=ConsolidateSettings)
+    audits: dict[str, tuple[AuditSettings, ...]] = Field(
+        default_factory=dict,
+        description="Audits of each table's batches before they are published, by namespace.table.",
+    )
+
+    observe: ObserveSettings = Field(default_factory=ObserveSettings)
 
     @field_validator("catalogs")
     @classmethod

@@ -9,19 +9,31 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import sys
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from importlib.metadata import distribution
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 import neve
 from neve.config import cache_directory
 
-# What tasks import; the rest of the driver's environment stays where it is. PySpark's own worker
-# comes with Spark, and needs pandas for pandas functions only, of which we have none.
-TASK_DISTRIBUTIONS = ("pyarrow",)
+# What tasks import, with all it needs; the rest of the driver's environment stays where it is.
+# PySpark's own worker comes with Spark, and needs pandas for pandas functions only, of which we
+# have none.
+TASK_DISTRIBUTIONS = (
+    "numpy",
+    "obstore",
+    "opentelemetry-proto",
+    "ptars",
+    "pyarrow",
+    "pydantic-settings",
+    "pyiceberg",
+    "pyyaml",
+)
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
 _NOT_FOR_TASKS = {"__pycache__", "include", "tests"}
 
 Members = dict[str, Path]
@@ -43,7 +55,7 @@ def _pack_code(report: Callable[[str], None]) -> Path:
 
 
 def _pack_packages(report: Callable[[str], None]) -> Path:
-    versions = [f"{name} {distribution(name).version}" for name in TASK_DISTRIBUTIONS]
+    versions = [f"{name} {distribution(name).version}" for name in _with_requirements()]
     return _pack("packages", [sys.version, sys.platform, *versions], dict(_package_files()), report)
 
 
@@ -84,9 +96,27 @@ def _code_files() -> Iterator[tuple[str, Path]]:
 
 
 def _package_files() -> Iterator[tuple[str, Path]]:
-    for name in TASK_DISTRIBUTIONS:
+    for name in _with_requirements():
         for file in distribution(name).files or ():
             path = Path(str(file.locate()))
             outside = file.parts[0] == ".."  # console scripts and the like
             if path.is_file() and not outside and _NOT_FOR_TASKS.isdisjoint(file.parts):
                 yield str(file), path
+
+
+def _with_requirements() -> list[str]:
+    """Return the distributions of tasks and all that those need themselves, sorted."""
+    found: set[str] = set()
+    pending = list(TASK_DISTRIBUTIONS)
+    while pending:
+        name = pending.pop().lower().replace("_", "-")
+        if name in found:
+            continue
+        try:
+            requirements = distribution(name).requires or []
+        except PackageNotFoundError:
+            continue  # for another platform or version of Python
+        found.add(name)
+        needed = (_NAME.match(one) for one in requirements if "extra ==" not in one)
+        pending += [one[0] for one in needed if one]
+    return sorted(found)

@@ -29,6 +29,8 @@ def start_context(
     `launch` is what the JVM must know before it runs and stands on its command line, where other
     users can read it; everything else is handed over afterwards. A second start reuses the JVM.
     """
+    if SparkContext._gateway is not None and not _is_alive(SparkContext._gateway):
+        _forget_jvm()
     complete = SparkConf(loadDefaults=False).setAll([*launch.items(), *conf.items()])
     with _interrupts_deferred():
         gateway = SparkContext._gateway or launch_gateway(
@@ -96,8 +98,21 @@ def stop_context(context: SparkContext) -> None:
 
 
 def is_running(context: SparkContext) -> bool:
-    """Tell whether a context was not stopped since."""
-    return context._jsc is not None
+    """Tell whether a context was not stopped since, and its JVM is alive."""
+    return context._jsc is not None and _is_alive(context._gateway)
+
+
+def _is_alive(gateway: Any) -> bool:
+    # One that was started by spark-submit is not ours to ask.
+    process = getattr(gateway, "proc", None)
+    return process is None or process.poll() is None
+
+
+def _forget_jvm() -> None:
+    """Let go of a JVM that died, so that PySpark can start another."""
+    SparkContext._gateway = SparkContext._jvm = None
+    SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
 
 
 def close_catalogs(session: SparkSession) -> None:

@@ -50,7 +50,16 @@ class Lake:
 
     @property
     def spark(self) -> SparkSession:
-        """A Spark session that knows every configured catalog; started on first use."""
+        """A Spark session that knows every configured catalog; started on first use.
+
+        A JVM that died meanwhile (out of memory, killed) is replaced.
+        """
+        if self._session is not None:
+            from neve.lake import jvm, session
+
+            if not jvm.is_running(self._session.sparkContext):
+                dead, self._session = self._session, None
+                session.end_session(dead)
         if self._session is None:
             self._session = self._start_session()
         return self._session
@@ -66,13 +75,13 @@ class Lake:
     def sql(self, statement: str) -> DataFrame:
         """Run Spark SQL. Two-part names and `CALL system.…` mean the configured catalog."""
         spark = self.spark
-        with self._sql_explained():
+        with self.explaining():
             return spark.sql(statement)
 
     def query(self, statement: str) -> pa.Table:
         """Run Spark SQL and bring the whole result here, where it must fit into memory."""
         frame = self.sql(statement)
-        with self._sql_explained():
+        with self.explaining():
             return frame.toArrow()
 
     def tables(self, namespace: str | None = None) -> list[TableSummary]:
@@ -119,11 +128,12 @@ class Lake:
         }
         if self.profile.has_catalog:
             conf["spark.sql.defaultCatalog"] = DEFAULT_CATALOG
-        with self._sql_explained():
+        with self.explaining():
             return new_session(self.settings.spark, conf, self.report)
 
     @contextmanager
-    def _sql_explained(self) -> Iterator[None]:
+    def explaining(self) -> Iterator[None]:
+        """Raise a `NeveError` in place of what Spark raises inside the block."""
         from neve.lake import jvm
         from neve.lake.sql import explain, missing_relation
 

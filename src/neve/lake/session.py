@@ -53,7 +53,8 @@ class SparkProcess:
         """Stop Spark when its last user leaves."""
         self.users -= 1
         if self.users == 0 and self.context is not None:
-            jvm.stop_context(self.context)
+            if jvm.is_running(self.context):
+                jvm.stop_context(self.context)
             self.context = None
 
 

@@ -16,12 +16,13 @@ import grpc
 import uvicorn
 
 from neve.buffer.apply import open_buffer
+from neve.config.address import Address, parse_address
 from neve.errors import ConfigError
 from neve.receive.door import Door, Sink
 from neve.receive.http import http_app
 from neve.receive.http_protocol import bounded
 from neve.receive.rpc import ExportHandler, server_options
-from neve.receive.spec import Address, ReceiveSpec, TlsSpec, parse_address
+from neve.receive.spec import ReceiveSpec, TlsSpec
 from neve.signals import Signal
 
 if TYPE_CHECKING:
@@ -174,12 +175,14 @@ async def _serve(
     buffer = await asyncio.to_thread(open_buffer, buffer_spec, [kind.value for kind in Signal])
     receiver = Receiver(spec, buffer)
     await receiver.start()
-    if on_ready is not None:
-        on_ready(receiver)
-    await stop.wait()
-    logger.info("stopping")
-    if not await receiver.stop():
-        logger.warning("not everything was finished in time; the next receiver finishes it")
+    try:
+        if on_ready is not None:
+            on_ready(receiver)
+        await stop.wait()
+    finally:
+        logger.info("stopping")
+        if not await receiver.stop():
+            logger.warning("not everything was finished in time; the next receiver finishes it")
 
 
 def _listen(address: Address) -> socket.socket:

@@ -104,6 +104,17 @@ class Door:
             counters.accepted_records[signal] += request.records
             counters.accepted_bytes[signal] += request.raw_bytes
 
+    @property
+    def trouble(self) -> str | None:
+        """Why no request is taken now; None when all is well.
+
+        Without the error's message: it names paths and addresses, which are for the log.
+        """
+        if self.closing:
+            return "shutting down"
+        trouble = self.sink.trouble
+        return f"buffer: {trouble.code.value}" if trouble else None
+
     def refuse(self, error: NeveError) -> None:
         """Count a request that gets an error for an answer."""
         self.counters.refused_requests[error.code.value] += 1

@@ -160,11 +160,7 @@ class HttpApp:
         )
 
     def _health(self, *, ready: bool) -> Response:
-        trouble = self._door.sink.trouble
-        # Its message names paths and addresses, which are for the log.
-        reason = f"buffer: {trouble.code.value}" if trouble else ""
-        if self._door.closing:
-            reason = "shutting down"
+        reason = self._door.trouble
         if ready and reason:
             body = json.dumps({"status": "unavailable", "reason": reason}).encode()
             return Response(HTTPStatus.SERVICE_UNAVAILABLE, body, answer.JSON)

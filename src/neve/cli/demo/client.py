@@ -21,18 +21,23 @@ from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import Span, SpanKind, StatusCode, use_span
 
 from neve.errors import UnavailableError
 from neve.otlp.answer import PROTOBUF
 from neve.signals import Signal
 from neve.telemetry import schemas
 
-CHECKOUTS = 100
+CHECKOUTS = 1_000
+NAMELESS = 20
 SEED = 7
 _CITIES = ("Chamonix", "Zermatt", "Grindelwald", "Courmayeur")
 _SCOPE = "neve.demo"
 _RESOURCE = Resource({"service.name": "shop"})
-_BATCH = 50
+_BATCH = 250
+_MILLI = 1_000_000
+_PAUSE_NANOS = 50 * _MILLI
+_DECLINED = 0.03
 
 # Records by the table they belong to; of metrics one data point for each city.
 SENT = MappingProxyType(
@@ -51,54 +56,97 @@ SENT = MappingProxyType(
 def send(address: str) -> bytes:
     """Send what `SENT` counts, each request until it is acknowledged; return the last of them."""
     pick = random.Random(SEED)  # noqa: S311 - data for a demo
-    _send_checkouts(address, pick)
+    shop, payments = _Service("shop", address), _Service("payments", address)
+    first = time.time_ns() - CHECKOUTS * _PAUSE_NANOS
+    for order in range(CHECKOUTS):
+        _check_out(shop, payments, order, first + order * _PAUSE_NANOS, pick)
+    shop.shutdown()
+    payments.shutdown()
     _send_metrics(address, pick)
     summary = _summary_request()
-    post_metrics(address, summary)
+    post(address, Signal.METRICS, summary)
     return summary
 
 
-def post_metrics(address: str, body: bytes) -> None:
+def post(address: str, signal: Signal, body: bytes) -> None:
     """Send a request as it is.
 
     Raises:
         UnavailableError: it was not acknowledged.
     """
-    url = f"http://{address}{Signal.METRICS.http_path}"
+    url = f"http://{address}{signal.http_path}"
     try:
         urlopen(Request(url, body, {"content-type": PROTOBUF})).close()
     except OSError as error:
         raise UnavailableError(f"the receiver did not acknowledge a request: {error}") from error
 
 
-def _send_checkouts(address: str, pick: random.Random) -> None:
-    """Send spans, and log records that carry their ids."""
-    spans = OTLPSpanExporter(**_target(address, Signal.TRACES))
-    tracing = TracerProvider(resource=_RESOURCE, shutdown_on_exit=False)
-    tracing.add_span_processor(BatchSpanProcessor(spans, max_export_batch_size=_BATCH))
-    records = OTLPLogExporter(**_target(address, Signal.LOGS))
-    logging = LoggerProvider(_RESOURCE, shutdown_on_exit=False)
-    logging.add_log_record_processor(BatchLogRecordProcessor(records, max_export_batch_size=_BATCH))
-    tracer, logger = tracing.get_tracer(_SCOPE), logging.get_logger(_SCOPE)
-    for order in range(CHECKOUTS):
-        attributes: dict[str, Any] = {"order.id": order, "city": pick.choice(_CITIES)}
-        with tracer.start_as_current_span("checkout", attributes=attributes):
-            logger.emit(_log("order taken", attributes))
-            with tracer.start_as_current_span("charge"):
-                logger.emit(_log("card charged", {"amount": pick.randrange(500, 20_000) / 100}))
-            logger.emit(_log("order confirmed", attributes))
-    tracing.shutdown()
-    logging.shutdown()
+def nameless_request() -> bytes:
+    """Build log records of a script that does not say which service it belongs to."""
+    request = Signal.LOGS.request()
+    scope: Any = request.resource_logs.add().scope_logs.add()  # type: ignore[attr-defined]
+    for number in range(NAMELESS):
+        record = scope.log_records.add(time_unix_nano=time.time_ns())
+        record.body.string_value = f"cleaned up {number}"
+    return request.SerializeToString()
 
 
-def _log(body: str, attributes: dict[str, Any]) -> LogRecord:
-    return LogRecord(
-        timestamp=time.time_ns(),
-        severity_number=SeverityNumber.INFO,
-        severity_text="INFO",
-        body=body,
-        attributes=attributes,
-    )
+class _Service:
+    """What one service sends: spans, and log records that carry their ids."""
+
+    def __init__(self, name: str, address: str) -> None:
+        resource = Resource({"service.name": name})
+        # Nothing is dropped: the queues hold all of it.
+        sizes: Any = {"max_queue_size": 3 * CHECKOUTS, "max_export_batch_size": _BATCH}
+        spans = OTLPSpanExporter(**_target(address, Signal.TRACES))
+        self._tracing = TracerProvider(resource=resource, shutdown_on_exit=False)
+        self._tracing.add_span_processor(BatchSpanProcessor(spans, **sizes))
+        records = OTLPLogExporter(**_target(address, Signal.LOGS))
+        self._logging = LoggerProvider(resource, shutdown_on_exit=False)
+        self._logging.add_log_record_processor(BatchLogRecordProcessor(records, **sizes))
+        self._tracer = self._tracing.get_tracer(_SCOPE)
+        self._logger = self._logging.get_logger(_SCOPE)
+
+    def start(self, name: str, kind: SpanKind, at: int, attributes: dict[str, Any]) -> Span:
+        return self._tracer.start_span(name, kind=kind, start_time=at, attributes=attributes)
+
+    def log(self, body: str, severity: SeverityNumber, at: int, attributes: dict[str, Any]) -> None:
+        self._logger.emit(
+            LogRecord(
+                timestamp=at,
+                severity_number=severity,
+                severity_text=severity.name,
+                body=body,
+                attributes=attributes,
+            )
+        )
+
+    def shutdown(self) -> None:
+        """Send what is still queued."""
+        self._tracing.shutdown()
+        self._logging.shutdown()
+
+
+def _check_out(
+    shop: _Service, payments: _Service, order: int, at: int, pick: random.Random
+) -> None:
+    """One order: two services, two spans, three log records. Its times are made up, too."""
+    attributes: dict[str, Any] = {"order.id": order, "city": pick.choice(_CITIES)}
+    charged = at + _MILLI + int(pick.expovariate(1 / 200) * _MILLI)
+    is_declined = pick.random() < _DECLINED
+    info, error = SeverityNumber.INFO, SeverityNumber.ERROR
+    checkout = shop.start("checkout", SpanKind.SERVER, at, attributes)
+    with use_span(checkout):
+        shop.log("order taken", info, at, attributes)
+        charge = payments.start("charge", SpanKind.CLIENT, at + _MILLI, attributes)
+        with use_span(charge):
+            outcome = ("card declined", error) if is_declined else ("card charged", info)
+            payments.log(*outcome, charged, attributes)
+        if is_declined:
+            charge.set_status(StatusCode.ERROR, "card declined")
+        charge.end(charged)
+        shop.log("order closed", info, charged, attributes)
+    checkout.end(charged + pick.randrange(5, 50) * _MILLI)
 
 
 def _send_metrics(address: str, pick: random.Random) -> None:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from neve.errors import CatalogError, SetupError
+from neve.cli.demo.engines import Measure, read_by_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from neve.lake import Lake
 
 TABLE = "shop.orders"
-QUERY = f"SELECT city, count(*) AS orders FROM {TABLE} GROUP BY city ORDER BY city"
 SEED = 7
 _CITIES = ("Chamonix", "Zermatt", "Grindelwald", "Courmayeur")
 
@@ -49,12 +48,17 @@ def tell(lake: Lake, output: Output, step: Callable[[str], None]) -> list[dict[s
     )
     output.show(history.column_names, history.to_pylist())
     output.say("")
-    step("Three engines that share no code read it. The results:")
-    table.refresh()
-    results = [_read_by_spark(lake), _read_by_pyiceberg(table), _read_by_duckdb(table)]
-    if len({tuple(result.values())[1:] for result in results}) != 1:
-        raise CatalogError("the engines do not agree on what the table holds", hint="report it")
-    return results
+    return read_by_all(lake, TABLE, _measures())
+
+
+def _measures() -> list[Measure]:
+    import pyarrow.compute as pc
+
+    return [
+        Measure("orders", "count(*)", lambda orders: orders.num_rows),
+        Measure("revenue", "sum(amount)", lambda orders: pc.sum(orders["amount"]).as_py()),
+        Measure("cities", "count(DISTINCT city)", lambda orders: len(orders["city"].unique())),
+    ]
 
 
 def _orders(first: int, count: int) -> pa.Table:
@@ -76,40 +80,3 @@ def _orders(first: int, count: int) -> pa.Table:
             ),
         }
     )
-
-
-def _result(engine: str, orders: int, revenue: object, cities: int) -> dict[str, Any]:
-    return {"read by": engine, "orders": orders, "revenue": str(revenue), "cities": cities}
-
-
-def _read_by_spark(lake: Lake) -> dict[str, Any]:
-    totals = f"SELECT count(*), sum(amount), count(DISTINCT city) FROM {TABLE}"
-    answer = lake.query(totals).to_pylist(maps_as_pydicts="lossy")[0]
-    return _result("Spark", *answer.values())
-
-
-def _read_by_pyiceberg(table: Any) -> dict[str, Any]:
-    import pyarrow.compute as pc
-
-    orders = table.scan().to_arrow()
-    revenue = pc.sum(orders["amount"]).as_py()
-    return _result("PyIceberg", orders.num_rows, revenue, len(orders["city"].unique()))
-
-
-def _read_by_duckdb(table: Any) -> dict[str, Any]:
-    try:
-        import duckdb
-        import duckdb_extensions
-    except ImportError as error:
-        raise SetupError(
-            "the demo reads with DuckDB, which is not installed", hint="pip install 'neve[demo]'"
-        ) from error
-    with duckdb.connect() as database:
-        for extension in ("avro", "iceberg"):
-            duckdb_extensions.import_extension(extension, con=database)
-            database.load_extension(extension)
-        answer = database.execute(
-            "SELECT count(*), sum(amount), count(DISTINCT city) FROM iceberg_scan(?)",
-            [table.metadata_location],
-        ).fetchone()
-    return _result("DuckDB", *(answer or ()))

@@ -1,0 +1,156 @@
+"""`neve consolidate` and `neve staged`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from neve.cli.output import as_record
+from neve.errors import EXIT_INCOMPLETE
+
+if TYPE_CHECKING:
+    from neve.cli.app import Call
+    from neve.cli.output import Output
+    from neve.consolidate.apply import Report
+    from neve.service.supervise import Supervisor
+
+app = typer.Typer(help="What audits hold back.", no_args_is_help=True)
+
+_RESULT_COLUMNS = ("table", "outcome", "rows", "files", "bytes", "seconds", "error")
+
+
+@app.callback()
+def group() -> None:
+    """What audits hold back."""
+
+
+def consolidate(
+    context: typer.Context,
+    once: Annotated[bool, typer.Option("--once", help="Take what is sealed now, and end.")] = False,
+) -> None:
+    """Turn buffered requests into tables: stage, audit, publish exactly once."""
+    from neve.consolidate.apply import Consolidator, spark_runner
+    from neve.consolidate.spec import consolidate_spec
+
+    call = context.obj
+    if not once:
+        _run(call, None)
+        return
+    with call.open() as lake, call.output.working("consolidating"):
+        worker = Consolidator(lake, consolidate_spec(lake.settings), spark_runner(lake))
+        report = worker.run_once()
+    call.output.rows(_RESULT_COLUMNS, [as_record(one) for one in report.results])
+    _tell(call.output, report)
+    if report.failed:
+        raise typer.Exit(EXIT_INCOMPLETE)
+
+
+def run(context: typer.Context) -> None:
+    """Run the receiver and consolidation together, supervised, until SIGTERM or Ctrl-C."""
+    from neve.service.run import supervised_receiver
+
+    call = context.obj
+    _run(call, supervised_receiver(call.global_options()))
+
+
+def _run(call: Call, receiver: Supervisor | None) -> None:
+    from neve.service.run import Service, Started
+
+    def ready(started: Started) -> None:
+        if started.http:
+            call.output.progress(f"OTLP/HTTP on {started.http}, OTLP/gRPC on {started.grpc}")
+        if started.observe:
+            call.output.progress(f"metrics and health on {started.observe}")
+
+    with call.open() as lake, call.output.working("waiting for data"):
+        Service(lake, lambda report: _progress(call.output, report), receiver).run(ready)
+
+
+def _progress(output: Output, report: Report) -> None:
+    for one in report.results:
+        output.progress(f"{one.table}: {one.outcome} {one.rows} rows in {one.seconds:.1f} s")
+
+
+def _tell(output: Output, report: Report) -> None:
+    if not report.results:
+        output.say("Nothing was waiting.")
+    for name, count in (
+        ("requests sent twice and stored once", report.duplicate_requests),
+        ("records set aside, see: neve buffer dead-letters", report.dead_letters),
+        ("rows set aside by audits", report.set_aside),
+        ("attribute values that do not fit their column, kept in the map", report.unfit_values),
+    ):
+        if count:
+            output.say(f"{count} {name}")
+    for table, result in report.audits:
+        if not result.passed:
+            output.say(
+                f"{table}: audit {result.name} failed for {result.failing} of {result.total} rows "
+                f"({result.on_failure})"
+            )
+
+
+@app.command("list")
+def list_batches(
+    context: typer.Context,
+    table: Annotated[
+        Optional[str],  # noqa: UP045 - typer reads it on Python 3.10 too
+        typer.Argument(help="namespace.table; all telemetry tables without it."),
+    ] = None,
+) -> None:
+    """List the batches that are staged or held."""
+    from neve.publish.held import list_staged
+
+    with context.obj.open() as lake:
+        found = [as_record(one) for one in list_staged(lake, table)]
+    columns = ("table", "batch_id", "state", "rows", "files", "snapshot_id", "ref")
+    context.obj.output.rows(columns, found)
+
+
+@app.command()
+def show(
+    context: typer.Context,
+    table: Annotated[str, typer.Argument(help="namespace.table")],
+    batch: Annotated[str, typer.Argument(help="The batch's id, as neve staged list shows it.")],
+    limit: Annotated[int, typer.Option("--limit", help="How many rows to show.")] = 20,
+) -> None:
+    """Show the rows of a held batch."""
+    from neve.lake.identifier import parse_identifier
+    from neve.publish.held import find_held
+
+    with context.obj.open() as lake, context.obj.output.working("reading the batch"):
+        held = find_held(lake, table, batch)
+        from neve.lake.frames import added_rows
+
+        rows = added_rows(lake.spark, parse_identifier(table), held.snapshot_id, held.parent_id)
+        answer = rows.limit(limit).toArrow()
+    context.obj.output.rows(answer.column_names, answer.to_pylist(maps_as_pydicts="lossy"))
+
+
+@app.command()
+def publish(
+    context: typer.Context,
+    table: Annotated[str, typer.Argument(help="namespace.table")],
+    batch: Annotated[str, typer.Argument(help="The batch's id.")],
+) -> None:
+    """Publish a held batch after all; its rows come in exactly once."""
+    from neve.publish.held import release
+
+    with context.obj.open() as lake:
+        outcome = release(lake, table, batch)
+    context.obj.output.record({"table": table, "batch_id": batch, "outcome": outcome.value})
+
+
+@app.command()
+def discard(
+    context: typer.Context,
+    table: Annotated[str, typer.Argument(help="namespace.table")],
+    batch: Annotated[str, typer.Argument(help="The batch's id.")],
+) -> None:
+    """Give a held batch up; its rows are never published."""
+    from neve.publish.held import discard as give_up
+
+    with context.obj.open() as lake:
+        give_up(lake, table, batch)
+    context.obj.output.record({"table": table, "batch_id": batch, "outcome": "discarded"})

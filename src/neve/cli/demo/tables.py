@@ -1,0 +1,139 @@
+"""From the buffer to the tables: staged, audited, published; and one batch that is held back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from neve.cli.demo.engines import Measure, read_by_all
+from neve.cli.demo.receiver import running_receiver
+from neve.cli.output import as_record
+from neve.errors import CorruptionError
+from neve.signals import Signal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import datetime
+    from pathlib import Path
+
+    from neve.cli.output import Output
+    from neve.consolidate.apply import Report
+    from neve.lake import Lake
+
+AUDITED = "otel.logs"
+TRACES = "otel.traces"
+ERRORS = f"""SELECT service_name, count(*) AS spans, count_if(status_code = 'error') AS errors
+FROM {TRACES} GROUP BY service_name ORDER BY service_name"""
+SLOWEST = f"""SELECT name, order_id, city, round(duration_nano / 1e6, 1) AS milliseconds
+FROM {TRACES} ORDER BY duration_nano DESC, order_id, name LIMIT 3"""
+DURATIONS = """SELECT city, sum(`count`) AS checkouts, round(sum(`sum`) / sum(`count`), 3) AS mean,
+round(max(`max`), 3) AS slowest FROM otel.metrics_histogram
+WHERE metric_name = 'shop.checkout.duration' GROUP BY city ORDER BY city"""
+
+
+def consolidate(lake: Lake) -> Report:
+    """Do what `neve consolidate --once` does."""
+    from neve.consolidate.apply import Consolidator, spark_runner
+    from neve.consolidate.spec import consolidate_spec
+
+    return Consolidator(lake, consolidate_spec(lake.settings), spark_runner(lake)).run_once()
+
+
+def publish(
+    lake: Lake,
+    sent: Mapping[str, int],
+    since: datetime,
+    output: Output,
+    step: Callable[[str], None],
+) -> list[dict[str, Any]]:
+    """Consolidate what was sent, and return what the tables have of it.
+
+    Raises:
+        CorruptionError: that is not what was sent.
+    """
+    step("neve consolidate: Spark decodes what is buffered, and writes sorted files.")
+    report = consolidate(lake)
+    step(
+        "Each table's files are staged where no reader sees them, audited, and published in one\n"
+        "   step. Promoted attributes (city, order.id) are columns. The audits:\n"
+    )
+    output.show(("table", "audit", "result"), _audits(report))
+    output.say("")
+    counts = " UNION ALL ".join(
+        f"SELECT '{table}' AS table, count(*) AS rows FROM otel.{table} "
+        f"WHERE received_at >= timestamp '{since.isoformat()}'"
+        for table in sent
+    )
+    kept = {row["table"]: row["rows"] for row in lake.query(counts).to_pylist()}
+    if kept != dict(sent):
+        raise CorruptionError("the tables do not hold what was acknowledged", hint="report it")
+    return [{"table": table, "sent": sent[table], "kept": kept[table]} for table in sent]
+
+
+def hold(
+    lake: Lake, config: Path, output: Output, step: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    """Send what an audit refuses, and return what is held back."""
+    from neve.cli.demo import client
+    from neve.publish.held import list_staged
+
+    with running_receiver(config) as receiver:
+        client.post(receiver.http, Signal.LOGS, client.nameless_request())
+        receiver.stop()
+    report = consolidate(lake)
+    step(
+        f"A script sends {client.NAMELESS} log records that do not say whose they are. "
+        "The same audit:\n"
+    )
+    output.show(("table", "audit", "result"), _audits(report))
+    output.say("")
+    step(
+        "So this batch is held on a branch of its own. Readers see nothing of it, the next\n"
+        "   batches go on, and neve staged shows, publishes or discards it."
+    )
+    columns = ("table", "batch_id", "state", "rows")
+    held = [as_record(batch) for batch in list_staged(lake)]
+    return [{column: batch[column] for column in columns} for batch in held]
+
+
+def answer(lake: Lake) -> dict[str, list[dict[str, Any]]]:
+    """Ask the tables, in SQL."""
+    questions = {
+        "errors by service": ERRORS,
+        "slowest spans": SLOWEST,
+        "checkout seconds by city": DURATIONS,
+    }
+    return {name: lake.query(statement).to_pylist() for name, statement in questions.items()}
+
+
+def read(lake: Lake) -> list[dict[str, Any]]:
+    """Read the spans with three engines."""
+    import pyarrow.compute as pc
+
+    return read_by_all(
+        lake,
+        TRACES,
+        [
+            Measure("spans", "count(*)", lambda spans: spans.num_rows),
+            Measure(
+                "traces", "count(DISTINCT trace_id)", lambda spans: len(spans["trace_id"].unique())
+            ),
+            Measure(
+                "nanoseconds",
+                "sum(duration_nano)",
+                lambda spans: pc.sum(spans["duration_nano"]).as_py(),
+            ),
+        ],
+    )
+
+
+def _audits(report: Report) -> list[dict[str, Any]]:
+    return [
+        {
+            "table": table,
+            "audit": result.name,
+            "result": f"passed by all {result.total} rows"
+            if result.passed
+            else f"failed by {result.failing} of {result.total} rows",
+        }
+        for table, result in report.audits
+    ]

@@ -1,0 +1,1 @@
+"""Sealed segments to one staged snapshot for each table, and on to `main`."""

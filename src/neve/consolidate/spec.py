@@ -1,0 +1,45 @@
+"""What is consolidated, when, and in which portions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from neve.buffer.spec import BufferSpec, buffer_spec
+from neve.config import Settings
+from neve.telemetry.promote import Promotion, promotions_of
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class ConsolidateSpec:
+    """A consolidation worker."""
+
+    buffer: BufferSpec
+    namespace: str = "otel"
+    promotions: tuple[Promotion, ...] = ()
+    trigger_bytes: int = 64 * MIB
+    trigger_seconds: float = 2.0
+    # Stored bytes of segments for one task: enough for a file of a good size.
+    task_bytes: int = 64 * MIB
+    # Stored bytes for one commit of each table: bounds what a kill makes us do again.
+    batch_bytes: int = 1024 * MIB
+    # Arrow bytes that a task gathers before it sorts and writes them: bounds its memory.
+    flush_bytes: int = 512 * MIB
+    retain_snapshots_seconds: float = 3600.0
+    retain_snapshots_min: int = 20
+    # Snapshots are expired when so many can go: each time is a commit, and a look at all files.
+    expire_at_once: int = 100
+
+
+def consolidate_spec(settings: Settings) -> ConsolidateSpec:
+    """Return the worker that a configuration asks for."""
+    return ConsolidateSpec(
+        buffer=buffer_spec(settings),
+        namespace=settings.telemetry.namespace,
+        promotions=promotions_of(settings),
+        trigger_bytes=settings.consolidate.trigger_bytes,
+        trigger_seconds=settings.consolidate.trigger_seconds,
+        retain_snapshots_seconds=settings.consolidate.retain_snapshots_seconds,
+        retain_snapshots_min=settings.consolidate.retain_snapshots_min,
+    )

@@ -1,0 +1,149 @@
+"""Make tables on demand, and let live ones grow; never touch what is not ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyiceberg.exceptions import (
+    NamespaceAlreadyExistsError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
+from pyiceberg.schema import Schema, assign_fresh_schema_ids
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortField, SortOrder
+from pyiceberg.transforms import DayTransform, IdentityTransform
+from pyiceberg.types import IcebergType
+
+from neve.errors import CatalogError
+from neve.lake.faults import explained
+from neve.lake.identifier import Identifier
+from neve.lake.profile import CatalogProfile
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+
+_FIRST_PARTITION_ID = 1000
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """A table as it should be."""
+
+    identifier: Identifier
+    schema: pa.Schema
+    partition_by_day: str | None = None
+    sort_by: tuple[str, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+def load_if_exists(
+    profile: CatalogProfile, catalog: Catalog, identifier: Identifier
+) -> Table | None:
+    with explained(profile):
+        try:
+            return catalog.load_table(identifier)
+        except NoSuchTableError:
+            return None
+
+
+def ensure_table(profile: CatalogProfile, catalog: Catalog, spec: TableSpec) -> Table:
+    """Return the table, made or given the columns it lacks. Idempotent; safe for two at once.
+
+    Raises:
+        CatalogError: a table with other columns is in the way; nothing is changed then.
+    """
+    table = load_if_exists(profile, catalog, spec.identifier)
+    if table is None:
+        table = _create(profile, catalog, spec)
+    missing = _missing_columns(table, spec)
+    if missing:
+        with explained(profile), table.update_schema() as update:
+            for name, kind in missing.items():
+                update.add_column(name, kind)
+        table = catalog.load_table(spec.identifier)
+    return table
+
+
+def _create(profile: CatalogProfile, catalog: Catalog, spec: TableSpec) -> Table:
+    schema = _iceberg_schema(spec.schema)
+    with explained(profile):
+        with suppress(NamespaceAlreadyExistsError):
+            catalog.create_namespace(spec.identifier[:-1])
+        try:
+            return catalog.create_table(
+                spec.identifier,
+                schema,
+                partition_spec=_partition_spec(schema, spec.partition_by_day),
+                sort_order=_sort_order(schema, spec.sort_by),
+                properties={"format-version": "2", **spec.properties},
+            )
+        except TableAlreadyExistsError:
+            return catalog.load_table(spec.identifier)
+
+
+def _missing_columns(table: Table, spec: TableSpec) -> dict[str, IcebergType]:
+    wanted = {column.name: column for column in _iceberg_schema(spec.schema).fields}
+    present = {column.name: column for column in table.schema().fields}
+    foreign = [
+        f"{name} is {present[name].field_type}"
+        for name, column in wanted.items()
+        if name in present and _shape(present[name].field_type) != _shape(column.field_type)
+    ]
+    lacking = [name for name, column in wanted.items() if column.required and name not in present]
+    if foreign or lacking:
+        raise CatalogError(
+            f"table {'.'.join(spec.identifier)} is in the way, with other columns: "
+            f"{'; '.join([*foreign, *(f'{name} is missing' for name in lacking)])}",
+            hint="rename or drop that table, choose another telemetry.namespace, or for a promoted "
+            "attribute another column",
+        )
+    return {name: column.field_type for name, column in wanted.items() if name not in present}
+
+
+def _shape(kind: IcebergType) -> str:
+    """Write a type without its field ids, which differ from table to table."""
+    arrow = pa.schema([pa.field("x", _arrow(kind))])
+    return str(arrow.field("x").type)
+
+
+def _arrow(kind: IcebergType) -> pa.DataType:
+    from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+    converted: pa.DataType = schema_to_pyarrow(kind, include_field_ids=False)
+    return converted
+
+
+def _iceberg_schema(schema: pa.Schema) -> Schema:
+    return assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(schema))
+
+
+def _partition_spec(schema: Schema, column: str | None) -> PartitionSpec:
+    if column is None:
+        return UNPARTITIONED_PARTITION_SPEC
+    source = schema.find_field(column).field_id
+    return PartitionSpec(
+        PartitionField(
+            source_id=source,
+            field_id=_FIRST_PARTITION_ID,
+            transform=DayTransform(),
+            name=f"{column}_day",
+        )
+    )
+
+
+def _sort_order(schema: Schema, columns: Sequence[str]) -> SortOrder:
+    if not columns:
+        return UNSORTED_SORT_ORDER
+    return SortOrder(
+        *(
+            SortField(source_id=schema.find_field(name).field_id, transform=IdentityTransform())
+            for name in columns
+        )
+    )

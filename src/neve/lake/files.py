@@ -1,0 +1,142 @@
+"""Write rows as data files of a table, anywhere: in a Spark task, in a small job, in a test.
+
+The files belong to nobody until a commit names them. Written with pyarrow: see
+docs/decisions/0004-tasks-write-parquet.md for what that was measured against.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.io import FileIO
+from pyiceberg.io.pyarrow import (
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+    schema_to_pyarrow,
+)
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.table.locations import load_location_provider
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.transforms import DayTransform
+from pyiceberg.typedef import Record
+
+from neve.errors import UnsupportedError
+
+ROW_GROUP_ROWS = 256 * 1024
+BLOOM_PREFIX = "write.parquet.bloom-filter-enabled.column."
+_DAY_MICROS = 86_400_000_000
+_PARTITION = "(partition)"  # a name that no column of a table has
+
+
+@dataclass(frozen=True)
+class _Slice:
+    partition: Record
+    rows: pa.Table
+
+
+def write_data_files(metadata: TableMetadata, io: FileIO, rows: pa.Table) -> list[DataFile]:
+    """Write one sorted file for each partition that `rows` touch; columns they lack are NULL.
+
+    Not atomic: a file without a commit is an orphan, and harmless.
+    """
+    shaped = _with_table_columns(rows, schema_to_pyarrow(metadata.schema(), include_field_ids=True))
+    return [_write_file(metadata, io, piece) for piece in _partitions(metadata, shaped)]
+
+
+def _with_table_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    columns = [
+        rows.column(field.name).cast(field.type)
+        if field.name in rows.column_names
+        else pa.chunked_array([pa.nulls(len(rows), field.type)])
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _partitions(metadata: TableMetadata, rows: pa.Table) -> Iterator[_Slice]:
+    """Sort rows as the table wants them and cut them at the partitions' borders."""
+    schema = metadata.schema()
+    order = [
+        (schema.find_column_name(field.source_id) or "", "ascending")
+        for field in metadata.sort_order_by_id(metadata.default_sort_order_id).fields  # type: ignore
+    ]
+    column = _day_column(metadata.spec(), schema)
+    if column is None:
+        yield _Slice(Record(), rows.sort_by(order) if order else rows)
+        return
+    days = pc.divide(rows.column(column).cast(pa.int64()), _DAY_MICROS).cast(pa.int32())
+    with_days = rows.append_column(_PARTITION, days)
+    ordered = with_days.sort_by([(_PARTITION, "ascending"), *order])
+    values = ordered.column(_PARTITION).to_numpy()
+    if not len(values):
+        return
+    starts = np.flatnonzero(np.diff(values, prepend=values[0] - 1)).tolist()
+    for start, end in pairwise([*starts, len(values)]):
+        piece = ordered.drop_columns([_PARTITION]).slice(start, end - start)
+        yield _Slice(Record(int(values[start])), piece)
+
+
+def _day_column(spec: PartitionSpec, schema: Any) -> str | None:
+    if spec.is_unpartitioned():
+        return None
+    fields: tuple[PartitionField, ...] = spec.fields
+    if len(fields) != 1 or not isinstance(fields[0].transform, DayTransform):
+        raise UnsupportedError(
+            f"files cannot be written for the partition spec {spec}",
+            hint="tables of Neve are partitioned by day, or not at all",
+        )
+    return str(schema.find_column_name(fields[0].source_id))
+
+
+def _write_file(metadata: TableMetadata, io: FileIO, piece: _Slice) -> DataFile:
+    schema, properties = metadata.schema(), metadata.properties
+    locations = load_location_provider(metadata.location, properties)
+    path = locations.new_data_location(f"{uuid.uuid4()}.parquet")
+    output = io.new_output(path)
+    with output.create(overwrite=False) as stream:
+        writer = pq.ParquetWriter(
+            stream,
+            piece.rows.schema,
+            compression=properties.get("write.parquet.compression-codec", "zstd"),
+            bloom_filter_options=_bloom_filters(properties, piece.rows),
+            store_decimal_as_integer=True,
+        )
+        with writer:
+            writer.write_table(piece.rows, row_group_size=ROW_GROUP_ROWS)
+    statistics = data_file_statistics_from_parquet_metadata(
+        parquet_metadata=writer.writer.metadata,
+        stats_columns=compute_statistics_plan(schema, properties),
+        parquet_column_mapping=parquet_path_to_id_mapping(schema),
+    )
+    return DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=path,
+        file_format=FileFormat.PARQUET,
+        partition=piece.partition,
+        file_size_in_bytes=len(output),
+        sort_order_id=metadata.default_sort_order_id,
+        spec_id=metadata.default_spec_id,
+        equality_ids=None,
+        key_metadata=None,
+        **statistics.to_serialized_dict(),
+    )
+
+
+def _bloom_filters(properties: dict[str, str], rows: pa.Table) -> dict[str, Any] | None:
+    columns = [
+        key.removeprefix(BLOOM_PREFIX)
+        for key, value in properties.items()
+        if key.startswith(BLOOM_PREFIX) and value == "true"
+    ]
+    distinct = max(1, min(len(rows), ROW_GROUP_ROWS))
+    return {column: {"ndv": distinct, "fpp": 0.01} for column in columns} or None

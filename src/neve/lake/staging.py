@@ -1,0 +1,257 @@
+"""Snapshots that no reader sees yet, and the one commit that shows them. No JVM.
+
+Every commit here is a single compare-and-set: it asserts what `main` was, and is sent once.
+PyIceberg retries appends by itself, which would publish on a base nobody looked at; so updates are
+built with its snapshot producers and handed to the catalog directly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import pydantic
+import sqlalchemy.exc
+from pyiceberg import exceptions as iceberg
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntryStatus
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
+from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    RemovePropertiesUpdate,
+    RemoveSnapshotRefUpdate,
+    SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
+    TableUpdate,
+)
+from pyiceberg.table.update.snapshot import _MergeAppendFiles
+
+from neve.errors import ConflictError, NotFoundError, UnknownOutcomeError
+from neve.lake.faults import explained
+from neve.lake.profile import CatalogProfile
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+
+@dataclass(frozen=True)
+class StagedSnapshot:
+    """A snapshot that only a ref of ours names."""
+
+    snapshot_id: int
+    parent_id: int | None
+    sequence_number: int
+    ref: str
+    summary: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Change:
+    """What one commit does. `main` moves to `to_main`, or onto an empty append without it."""
+
+    base_main: int | None
+    to_main: int | None = None
+    set_properties: Mapping[str, str] = field(default_factory=dict)
+    remove_properties: tuple[str, ...] = ()
+    branches: Mapping[str, int] = field(default_factory=dict)
+    drop_refs: tuple[str, ...] = ()
+    summary: Mapping[str, str] = field(default_factory=dict)
+
+
+class StagingTable:
+    """One table as those see it who stage and publish."""
+
+    def __init__(self, profile: CatalogProfile, table: Table) -> None:
+        self.profile = profile
+        self.table = table
+
+    @property
+    def name(self) -> str:
+        """Namespace and table, with dots."""
+        return ".".join(self.table.name())
+
+    @property
+    def main_id(self) -> int | None:
+        ref = self.table.metadata.refs.get(MAIN_BRANCH)
+        return ref.snapshot_id if ref else None
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        return self.table.metadata.properties
+
+    def refresh(self) -> None:
+        """Read the catalog anew; to be done before each decision. Raises CatalogError."""
+        with explained(self.profile):
+            self.table.refresh()
+
+    def staged(self, prefix: str) -> list[StagedSnapshot]:
+        """Return what refs beginning with `prefix` name, the oldest first."""
+        found = []
+        for name, ref in self.table.metadata.refs.items():
+            snapshot = self.table.metadata.snapshot_by_id(ref.snapshot_id)
+            if name.startswith(prefix) and snapshot is not None:
+                found.append(_staged(name, snapshot))
+        return sorted(found, key=lambda one: (one.sequence_number, one.snapshot_id))
+
+    def on_main(self, snapshot_id: int) -> bool:
+        """Tell whether `main` is this snapshot or grew from it."""
+        main = self.table.metadata.snapshot_by_name(MAIN_BRANCH)
+        ids = (snapshot.snapshot_id for snapshot in ancestors_of(main, self.table.metadata))
+        return snapshot_id in ids
+
+    def exists(self, snapshot_id: int) -> bool:
+        return self.table.metadata.snapshot_by_id(snapshot_id) is not None
+
+    def added_files(self, snapshot_id: int) -> list[DataFile]:
+        """Return the data files that a snapshot added. Raises NotFoundError: it was expired."""
+        snapshot = self.table.metadata.snapshot_by_id(snapshot_id)
+        if snapshot is None:
+            raise NotFoundError(
+                f"{self.name}: snapshot {snapshot_id} is gone",
+                hint="what it held is done again from the buffer",
+            )
+        return [
+            entry.data_file
+            for manifest in snapshot.manifests(self.table.io)
+            if manifest.content == ManifestContent.DATA
+            and manifest.added_snapshot_id == snapshot_id
+            for entry in manifest.fetch_manifest_entry(self.table.io)
+            if entry.status == ManifestEntryStatus.ADDED and entry.snapshot_id == snapshot_id
+        ]
+
+    def stage(
+        self, files: Sequence[DataFile], summary: Mapping[str, str], ref: str
+    ) -> StagedSnapshot:
+        """Add a snapshot of `files` on top of `main`, named by a tag and seen by nobody.
+
+        Atomic, one attempt. The tag keeps it from being expired.
+
+        Raises:
+            ConflictError: somebody else committed meanwhile; nothing was applied.
+            UnknownOutcomeError: the answer was lost; `staged` shows whether it was applied.
+        """
+        added = self._append(files, summary)
+        snapshot = added.snapshot
+        tag = _set_ref(ref, snapshot.snapshot_id, SnapshotRefType.TAG)
+        self._commit((added, tag), self.main_id, f"staging {ref}")
+        return _staged(ref, snapshot)
+
+    def apply(self, change: Change) -> int:
+        """Commit a change if `main` is still what it was decided on; return where `main` is now.
+
+        Atomic, one attempt. Data, marks and refs move together or not at all.
+
+        Raises:
+            ConflictError: `main` has moved, or another writer was first; nothing was applied.
+            UnknownOutcomeError: the answer was lost; `on_main` tells after a refresh.
+        """
+        updates: list[TableUpdate] = []
+        target = change.to_main
+        if target is None:
+            added = self._append((), change.summary)
+            updates.append(added)
+            target = added.snapshot.snapshot_id
+        updates.append(_set_ref(MAIN_BRANCH, target))
+        updates += [_set_ref(name, snapshot) for name, snapshot in change.branches.items()]
+        updates += [RemoveSnapshotRefUpdate(ref_name=name) for name in change.drop_refs]
+        if change.set_properties:
+            updates.append(SetPropertiesUpdate(updates=dict(change.set_properties)))
+        if change.remove_properties:
+            updates.append(RemovePropertiesUpdate(removals=list(change.remove_properties)))
+        self._commit(tuple(updates), change.base_main, f"moving main to {target}", target)
+        return target
+
+    def drop_ref(self, name: str) -> None:
+        """Forget a staged or held snapshot; expiry removes its files. Idempotent."""
+        if name in self.table.metadata.refs:
+            self._commit(
+                (RemoveSnapshotRefUpdate(ref_name=name),), self.main_id, f"dropping {name}"
+            )
+
+    def _append(self, files: Sequence[DataFile], summary: Mapping[str, str]) -> AddSnapshotUpdate:
+        producer = _MergeAppendFiles(
+            Operation.APPEND,
+            self.table.transaction(),
+            self.table.io,
+            snapshot_properties=dict(summary),
+            branch=None,
+        )
+        for file in files:
+            producer.append_data_file(file)
+        with explained(self.profile):
+            (added,), _ = producer._commit()  # noqa: SLF001 - the only way to build without sending
+        if not isinstance(added, AddSnapshotUpdate):
+            raise TypeError(added)
+        return added
+
+    def _commit(
+        self,
+        updates: tuple[TableUpdate, ...],
+        base_main: int | None,
+        what: str,
+        snapshot_id: int | None = None,
+    ) -> None:
+        requirements = (
+            AssertTableUUID(uuid=self.table.metadata.table_uuid),
+            AssertRefSnapshotId(ref=MAIN_BRANCH, snapshot_id=base_main),
+        )
+        with _outcome(self.name, what, snapshot_id):
+            self.table.catalog.commit_table(self.table, requirements, updates)
+            self.table.refresh()
+
+
+def _staged(ref: str, snapshot: Snapshot) -> StagedSnapshot:
+    summary = dict(snapshot.summary.additional_properties) if snapshot.summary else {}
+    return StagedSnapshot(
+        snapshot.snapshot_id,
+        snapshot.parent_snapshot_id,
+        snapshot.sequence_number or 0,
+        ref,
+        MappingProxyType(summary),
+    )
+
+
+def _set_ref(
+    name: str, snapshot_id: int, kind: SnapshotRefType = SnapshotRefType.BRANCH
+) -> SetSnapshotRefUpdate:
+    return SetSnapshotRefUpdate(
+        ref_name=name,
+        type=kind,
+        snapshot_id=snapshot_id,
+        max_ref_age_ms=None,
+        max_snapshot_age_ms=None,
+        min_snapshots_to_keep=None,
+    )
+
+
+@contextmanager
+def _outcome(table: str, what: str, snapshot_id: int | None) -> Iterator[None]:
+    """Sort what a commit raises into refused and unknown; nothing else is known of it."""
+    try:
+        yield
+    except pydantic.ValidationError as error:
+        # An answer was cut or is not the catalog's. A ValueError, but nobody refused anything.
+        raise _unknown(table, what, snapshot_id, error) from error
+    except (iceberg.CommitFailedException, iceberg.BadRequestError, ValueError) as error:
+        # Two stagings at once want the same sequence number: the second gets one of the latter two.
+        raise ConflictError(
+            f"{table}: {what} was refused: {error}", hint="it is tried again", retryable=True
+        ) from error
+    except (iceberg.RESTError, sqlalchemy.exc.DBAPIError, OSError) as error:
+        # OSError: from the network, and from a store that takes no metadata file or shows none.
+        raise _unknown(table, what, snapshot_id, error) from error
+
+
+def _unknown(
+    table: str, what: str, snapshot_id: int | None, error: Exception
+) -> UnknownOutcomeError:
+    return UnknownOutcomeError(
+        f"{table}: the outcome of {what} is unknown: {type(error).__name__}",
+        hint=f"nothing is cleaned up; look for snapshot {snapshot_id}",
+        retryable=True,
+    )

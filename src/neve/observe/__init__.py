@@ -1,0 +1,1 @@
+"""What Neve tells about itself: metrics and health."""

@@ -1,0 +1,1 @@
+"""Stage, audit, publish: exactly once."""

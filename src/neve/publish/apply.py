@@ -1,0 +1,304 @@
+"""The steps of publishing a batch; each can be killed, repeated, and run by two workers at once.
+
+Delivery: exactly once. What a batch consumed is a table property that changes in the very commit
+that moves `main` to the batch's rows. Whoever loses a race finds the mark past its range.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, TypeVar
+
+from neve import failpoints
+from neve.errors import CatalogError, ConflictError, NeveError, UnknownOutcomeError
+from neve.lake.staging import Change, StagedSnapshot, StagingTable
+from neve.publish.ranges import (
+    BATCH_ID,
+    RANGES,
+    Ranges,
+    decode_ranges,
+    encode_ranges,
+    follows,
+    is_consumed,
+    read_marks,
+    without_streams,
+    write_marks,
+)
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+STAGED_PREFIX = "neve-staged-"
+HELD_PREFIX = "neve-held-"
+
+
+class Outcome(str, Enum):
+    """How a batch ended."""
+
+    PUBLISHED = "published"
+    HELD = "held"
+    # Its range was consumed by another worker, or by this one before it was killed.
+    SUPERSEDED = "superseded"
+
+
+@dataclass
+class Counters:
+    """What publishing cost, for the metrics."""
+
+    attempts: int = 0
+    conflicts: int = 0
+    unknown_outcomes: int = 0
+    restaged: int = 0
+    discarded: int = 0
+    # Of each commit that came to an end, with all its attempts.
+    commit_seconds: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Retry:
+    """How long to insist; back-off doubles and is jittered, so that rivals part."""
+
+    attempts: int = 12
+    first_seconds: float = 0.05
+    most_seconds: float = 5.0
+    sleep: Callable[[float], None] = time.sleep
+
+    def wait(self, attempt: int) -> None:
+        most = min(self.most_seconds, self.first_seconds * 2**attempt)
+        self.sleep(random.uniform(most / 2, most))  # noqa: S311 - no secret
+
+
+@dataclass
+class Publisher:
+    """Stages and publishes batches of one table."""
+
+    table: StagingTable
+    # The streams that exist now. Asked after each look at the table and never before: a stream that
+    # a mark or a staging names, and that is then not there, was consumed and dropped for good.
+    streams: Callable[[], Iterable[str]]
+    retry: Retry = field(default_factory=Retry)
+    counters: Counters = field(default_factory=Counters)
+
+    def marks(self) -> dict[str, int]:
+        """Return how far this table has consumed each stream, as the catalog has it now."""
+        self._refresh()
+        return read_marks(self.table.properties)
+
+    def stage(
+        self,
+        batch_id: str,
+        files: Sequence[DataFile],
+        ranges: Ranges,
+        summary: Mapping[str, str] | None = None,
+    ) -> StagedSnapshot | None:
+        """Stage a batch's files on `main`; None when its range was consumed meanwhile.
+
+        Idempotent by range: a batch staged twice is published once, the oldest staging winning.
+        """
+        entries = {BATCH_ID: batch_id, RANGES: encode_ranges(ranges), **(summary or {})}
+
+        def attempt() -> StagedSnapshot | None:
+            if self._is_consumed(ranges):
+                return None
+            return self.table.stage(files, entries, f"{STAGED_PREFIX}{batch_id}")
+
+        def settled() -> StagedSnapshot | None:
+            name = f"{STAGED_PREFIX}{batch_id}"
+            return next((one for one in self.table.staged(name) if one.ref == name), None)
+
+        staged = self._insist(attempt, settled)
+        failpoints.reach("publish.staged")
+        return staged
+
+    def waiting(self) -> StagedSnapshot | None:
+        """Return the staged snapshot to publish next, discarding those that lost.
+
+        A staging of a stream that is gone was consumed by another worker, since only consumed
+        streams are dropped; its mark may be gone with it.
+        """
+        self._refresh()
+        found = self.table.staged(STAGED_PREFIX)
+        marks = read_marks(self.table.properties)
+        streams = set(self.streams()) if found else set()
+        winner = None
+        for staged in found:
+            ranges = decode_ranges(staged.summary)
+            fits = follows(ranges, marks) and streams >= set(ranges)
+            if winner is None and fits:
+                winner = staged
+            else:
+                self.discard(staged)
+        return winner
+
+    def discard(self, staged: StagedSnapshot) -> None:
+        """Forget a staging; its files go when snapshots are expired. Idempotent."""
+        logger.info("%s: discarding %s", self.table.name, staged.ref)
+        self.counters.discarded += 1
+
+        def attempt() -> bool:
+            self.table.drop_ref(staged.ref)
+            return True
+
+        self._insist(attempt, lambda: None)
+
+    def publish(self, staged: StagedSnapshot) -> Outcome:
+        """Move `main` to a staged snapshot and the marks with it, in one swap."""
+        ranges = decode_ranges(staged.summary)
+        current = staged
+
+        def attempt() -> Outcome:
+            nonlocal current
+            if self._is_consumed(ranges):
+                self.table.drop_ref(current.ref)
+                return Outcome.SUPERSEDED
+            if self.table.main_id != current.parent_id:
+                current = self._restage(current)
+            failpoints.reach("publish.ready")
+            self.table.apply(
+                Change(
+                    base_main=current.parent_id,
+                    to_main=current.snapshot_id,
+                    set_properties=write_marks(ranges),
+                    remove_properties=self._forgotten(ranges),
+                    drop_refs=(current.ref,),
+                )
+            )
+            return Outcome.PUBLISHED
+
+        def settled() -> Outcome | None:
+            return Outcome.PUBLISHED if self.table.on_main(current.snapshot_id) else None
+
+        outcome = self._insist(attempt, settled)
+        failpoints.reach("publish.published")
+        return outcome
+
+    def hold(self, staged: StagedSnapshot) -> Outcome:
+        """Move a blocked batch to a branch of its own and let the marks go on without it."""
+        ranges = decode_ranges(staged.summary)
+        branch = HELD_PREFIX + staged.ref.removeprefix(STAGED_PREFIX)
+
+        def attempt() -> Outcome:
+            if self._is_consumed(ranges):
+                self.table.drop_ref(staged.ref)
+                return Outcome.SUPERSEDED
+            self.table.apply(
+                Change(
+                    base_main=self.table.main_id,
+                    set_properties=write_marks(ranges),
+                    remove_properties=self._forgotten(ranges),
+                    branches={branch: staged.snapshot_id},
+                    drop_refs=(staged.ref,),
+                    summary={"neve.held": branch, BATCH_ID: staged.summary.get(BATCH_ID, "")},
+                )
+            )
+            return Outcome.HELD
+
+        def settled() -> Outcome | None:
+            return Outcome.HELD if self.table.staged(branch) else None
+
+        outcome = self._insist(attempt, settled)
+        failpoints.reach("publish.held")
+        return outcome
+
+    def release(self, held: StagedSnapshot) -> Outcome:
+        """Publish a held batch after all; its marks have moved long ago.
+
+        Exactly once: the branch goes in the very commit that shows its rows.
+        """
+        current = held
+
+        def attempt() -> Outcome:
+            nonlocal current
+            if not any(one.ref == held.ref for one in self.table.staged(HELD_PREFIX)):
+                return Outcome.SUPERSEDED
+            if self.table.main_id != current.parent_id:
+                current = self._restage(current)
+            refs = {held.ref, current.ref}
+            self.table.apply(
+                Change(self.table.main_id, current.snapshot_id, drop_refs=tuple(sorted(refs)))
+            )
+            return Outcome.PUBLISHED
+
+        def settled() -> Outcome | None:
+            return Outcome.PUBLISHED if self.table.on_main(current.snapshot_id) else None
+
+        return self._insist(attempt, settled)
+
+    def _is_consumed(self, ranges: Ranges) -> bool:
+        """Tell whether another worker was first.
+
+        A stream that is gone was consumed, and its mark may be gone with it. One that is there now
+        had all its marks when the table was looked at; whoever removes one later moves `main`.
+        """
+        marks = read_marks(self.table.properties)
+        return is_consumed(ranges, marks) or not set(self.streams()) >= set(ranges)
+
+    def _forgotten(self, ranges: Ranges) -> tuple[str, ...]:
+        """Name the marks of streams that are gone, to be removed in the same swap."""
+        stale = set(read_marks(self.table.properties)) - set(ranges)
+        return tuple(without_streams(stale, self.streams())) if stale else ()
+
+    def _restage(self, staged: StagedSnapshot) -> StagedSnapshot:
+        """Stage the same files on the `main` of now; the older staging goes once this one is."""
+        self.counters.restaged += 1
+        files = self.table.added_files(staged.snapshot_id)
+        name, _, times = staged.ref.partition("@")
+        again = self.table.stage(files, _own(staged.summary), f"{name}@{int(times or 0) + 1}")
+        failpoints.reach("publish.restaged")
+        if staged.ref.startswith(STAGED_PREFIX):
+            self.table.drop_ref(staged.ref)
+        return again
+
+    def _refresh(self) -> None:
+        """Read the catalog, insisting: only it knows what happened."""
+        for number in range(self.retry.attempts):
+            try:
+                self.table.refresh()
+            except CatalogError as error:
+                if not error.retryable or number + 1 == self.retry.attempts:
+                    raise
+                self.retry.wait(number)
+            else:
+                return
+
+    def _insist(self, attempt: Callable[[], T], settled: Callable[[], T | None]) -> T:
+        """Try on fresh metadata until it is done; after a lost answer look before trying again."""
+        started = time.monotonic()
+        try:
+            return self._try_repeatedly(attempt, settled)
+        finally:
+            self.counters.commit_seconds.append(time.monotonic() - started)
+
+    def _try_repeatedly(self, attempt: Callable[[], T], settled: Callable[[], T | None]) -> T:
+        for number in range(self.retry.attempts):
+            self._refresh()
+            self.counters.attempts += 1
+            try:
+                return attempt()
+            except ConflictError as error:
+                self.counters.conflicts += 1
+                logger.debug("%s", error)
+                last: NeveError = error
+            except UnknownOutcomeError as error:
+                self.counters.unknown_outcomes += 1
+                logger.warning("%s", error)
+                self._refresh()
+                if (found := settled()) is not None:
+                    return found
+                last = error
+            self.retry.wait(number)
+        raise last
+
+
+def _own(summary: Mapping[str, str]) -> dict[str, str]:
+    """Return our entries of a summary; the rest counts files and is made anew."""
+    return {key: value for key, value in summary.items() if key.startswith("neve.")}

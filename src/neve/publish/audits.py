@@ -1,0 +1,126 @@
+"""Audits of a staged batch: each a Column that counts, all of them in one aggregate pass. Pure.
+
+An audit of single rows has a predicate that good rows satisfy; the others look at the batch as a
+whole. A check that is not here is a function of the user's (`check: function`), which gets the
+staged rows as a DataFrame.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere
+
+from neve.config import AuditSettings
+from neve.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+TOTAL = "__total"
+
+
+class Audit(Protocol):
+    """What a user's own check is: staged rows in, whether they may be published out."""
+
+    def __call__(self, rows: DataFrame) -> bool: ...
+
+
+@dataclass(frozen=True)
+class AuditResult:
+    """How one audit ended on one batch."""
+
+    name: str
+    check: str
+    passed: bool
+    failing: int
+    total: int
+    on_failure: str
+
+    @property
+    def blocks(self) -> bool:
+        return not self.passed and self.on_failure == "block"
+
+    @property
+    def sets_aside(self) -> bool:
+        return not self.passed and self.on_failure == "set_aside"
+
+
+def is_good(audit: AuditSettings) -> Column | None:
+    """Return the predicate that good rows satisfy; None for a check of the whole batch."""
+    if audit.check == "not_null":
+        return reduce(lambda a, b: a & b, [F.col(name).isNotNull() for name in audit.all_columns])
+    if audit.check == "accepted_values":
+        return F.coalesce(F.col(audit.all_columns[0]).isin(*audit.values), F.lit(True))  # noqa: FBT003
+    if audit.check == "between":
+        value = F.col(audit.all_columns[0])
+        bounds = []
+        if audit.min is not None:
+            bounds.append(value >= F.lit(audit.min))
+        if audit.max is not None:
+            bounds.append(value <= F.lit(audit.max))
+        return F.coalesce(reduce(lambda a, b: a & b, bounds), F.lit(True))  # noqa: FBT003
+    if audit.check == "expression":
+        return F.coalesce(F.expr(str(audit.expression)), F.lit(False))  # noqa: FBT003
+    return None
+
+
+def _count_failing(audit: AuditSettings) -> Column:
+    """Return how many rows fail, as an aggregate; for a whole-batch check whether it does."""
+    predicate = is_good(audit)
+    if predicate is not None:
+        return F.count_if(~predicate)
+    if audit.check == "unique":
+        return F.count(F.lit(1)) - F.count_distinct(F.struct(*audit.all_columns))
+    if audit.check == "row_count":
+        rows = F.count(F.lit(1))
+        too_few = rows < F.lit(audit.min if audit.min is not None else 0)
+        too_many = rows > F.lit(audit.max) if audit.max is not None else F.lit(False)  # noqa: FBT003
+        return F.when(too_few | too_many, 1).otherwise(0)
+    newest = F.max(F.col(audit.all_columns[0]))
+    age = F.unix_micros(F.current_timestamp()) - F.unix_micros(newest)
+    is_old = age > F.lit(int((audit.max_age_seconds or 0) * 1_000_000))
+    return F.when(F.coalesce(is_old, F.lit(True)), 1).otherwise(0)  # noqa: FBT003
+
+
+def run_audits(rows: DataFrame, audits: Sequence[AuditSettings]) -> list[AuditResult]:
+    """Run all audits over staged rows: one pass for ours, one call for each of the user's."""
+    ours = [audit for audit in audits if audit.check != "function"]
+    totals: Mapping[str, Any] = {}
+    if ours:
+        columns = [_count_failing(audit).alias(f"__{n}") for n, audit in enumerate(ours)]
+        totals = rows.agg(F.count(F.lit(1)).alias(TOTAL), *columns).first().asDict()  # type: ignore[union-attr]
+    counted = iter(range(len(ours)))
+    results = []
+    for audit in audits:
+        if audit.check == "function":
+            passed = bool(_load(audit)(rows))
+            results.append(_result(audit, 0 if passed else 1, totals.get(TOTAL, 0)))
+        else:
+            results.append(_result(audit, totals[f"__{next(counted)}"] or 0, totals[TOTAL]))
+    return results
+
+
+def _result(audit: AuditSettings, failing: int, total: int) -> AuditResult:
+    allowed = 0
+    if audit.check == "expression":
+        allowed = int(total * (1 - audit.min_ratio) + 1e-9)
+    return AuditResult(
+        audit.name, audit.check, failing <= allowed, int(failing), int(total), audit.on_failure
+    )
+
+
+def _load(audit: AuditSettings) -> Callable[[DataFrame], bool]:
+    module, _, name = str(audit.function).partition(":")
+    try:
+        found: Audit = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            f"audit {audit.name}: the function {audit.function} cannot be imported",
+            hint="write package.module:function, and install it where Neve runs",
+        ) from error
+    return found

@@ -1,0 +1,92 @@
+"""What audits hold back, for the person who looks at it next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from neve.errors import NotFoundError
+from neve.lake.catalog import list_tables, load_table
+from neve.lake.identifier import Identifier, parse_identifier
+from neve.lake.staging import StagedSnapshot, StagingTable
+from neve.publish.apply import HELD_PREFIX, STAGED_PREFIX, Outcome, Publisher
+from neve.publish.ranges import BATCH_ID
+
+if TYPE_CHECKING:
+    from neve.lake import Lake
+
+
+@dataclass(frozen=True)
+class StagedBatch:
+    """A batch that is in a table and not on its `main`."""
+
+    table: str
+    batch_id: str
+    state: str
+    ref: str
+    snapshot_id: int
+    rows: int
+    files: int
+
+
+def list_staged(lake: Lake, table: str | None = None) -> list[StagedBatch]:
+    """Return what is staged or held, in one table or in all that consolidation writes."""
+    lake.profile.require_catalog("staging")
+    found = []
+    for identifier in _tables(lake, table):
+        staging = _staging(lake, identifier)
+        for prefix, state in ((STAGED_PREFIX, "staged"), (HELD_PREFIX, "held")):
+            found += [_batch(identifier, one, state) for one in staging.staged(prefix)]
+    return found
+
+
+def release(lake: Lake, table: str, batch_id: str) -> Outcome:
+    """Publish a held batch after all. Exactly once."""
+    publisher, held = _find(lake, table, batch_id)
+    return publisher.release(held)
+
+
+def discard(lake: Lake, table: str, batch_id: str) -> None:
+    """Give a held batch up: its rows are never published."""
+    publisher, held = _find(lake, table, batch_id)
+    publisher.discard(held)
+
+
+def find_held(lake: Lake, table: str, batch_id: str) -> StagedSnapshot:
+    return _find(lake, table, batch_id)[1]
+
+
+def _find(lake: Lake, table: str, batch_id: str) -> tuple[Publisher, StagedSnapshot]:
+    staging = _staging(lake, parse_identifier(table))
+    held = staging.staged(HELD_PREFIX)
+    for one in held:
+        if batch_id in (one.summary.get(BATCH_ID), one.ref):
+            return Publisher(staging, tuple), one
+    known = ", ".join(one.summary.get(BATCH_ID, one.ref) for one in held) or "none"
+    raise NotFoundError(
+        f"table {table} holds no batch {batch_id}", hint=f"held are: {known}; see: neve staged list"
+    )
+
+
+def _tables(lake: Lake, table: str | None) -> list[Identifier]:
+    if table:
+        return [parse_identifier(table)]
+    namespace = parse_identifier(lake.settings.telemetry.namespace)
+    names = list_tables(lake.profile, lake.catalog())
+    return [name for name in names if name[:-1] == namespace]
+
+
+def _staging(lake: Lake, identifier: Identifier) -> StagingTable:
+    return StagingTable(lake.profile, load_table(lake.profile, lake.catalog(), identifier))
+
+
+def _batch(identifier: Identifier, one: StagedSnapshot, state: str) -> StagedBatch:
+    return StagedBatch(
+        ".".join(identifier),
+        one.summary.get(BATCH_ID, ""),
+        state,
+        one.ref,
+        one.snapshot_id,
+        int(one.summary.get("added-records", 0)),
+        int(one.summary.get("added-data-files", 0)),
+    )

@@ -1,0 +1,67 @@
+"""How far a table has consumed each stream, and what a batch adds to that. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+MARK_PREFIX = "neve.mark."
+RANGES = "neve.ranges"
+BATCH_ID = "neve.batch-id"
+
+Marks = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Range:
+    """Segments `first` to `last` of one stream, both included."""
+
+    first: int
+    last: int
+
+
+Ranges = Mapping[str, Range]
+
+
+def read_marks(properties: Mapping[str, str]) -> dict[str, int]:
+    """Return the last consumed segment of each stream, from a table's properties."""
+    return {
+        key.removeprefix(MARK_PREFIX): int(value)
+        for key, value in properties.items()
+        if key.startswith(MARK_PREFIX)
+    }
+
+
+def write_marks(ranges: Ranges) -> dict[str, str]:
+    """Return the table properties that say these ranges are consumed."""
+    return {f"{MARK_PREFIX}{stream}": str(found.last) for stream, found in ranges.items()}
+
+
+def encode_ranges(ranges: Ranges) -> str:
+    """Write ranges into one summary value."""
+    return json.dumps({stream: [one.first, one.last] for stream, one in sorted(ranges.items())})
+
+
+def decode_ranges(summary: Mapping[str, str]) -> dict[str, Range]:
+    """Read ranges from a snapshot's summary."""
+    found = json.loads(summary.get(RANGES, "{}"))
+    return {stream: Range(first, last) for stream, (first, last) in found.items()}
+
+
+def follows(ranges: Ranges, marks: Marks) -> bool:
+    """Tell whether every range begins right behind its mark."""
+    return all(one.first == marks.get(stream, 0) + 1 for stream, one in ranges.items())
+
+
+def is_consumed(ranges: Ranges, marks: Marks) -> bool:
+    """Tell whether any of these segments is below a mark: then all are, or were never right.
+
+    Marks move by whole ranges, so a batch that overlaps a mark lost against the one that moved it.
+    """
+    return any(one.first <= marks.get(stream, 0) for stream, one in ranges.items())
+
+
+def without_streams(marked: Iterable[str], alive: Iterable[str]) -> list[str]:
+    """Return the properties of marks whose stream is gone: consumed, retired and dropped."""
+    return [f"{MARK_PREFIX}{stream}" for stream in sorted(set(marked) - set(alive))]

@@ -1,0 +1,1 @@
+"""The long-running side: signals, supervision, and what both tell about themselves."""

@@ -1,0 +1,76 @@
+"""The receiver as a process that can be watched: `neve serve`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+from neve.buffer.spec import buffer_spec
+from neve.observe.http import Pages, serving
+from neve.observe.metrics import Registry, common_labels, receiving
+from neve.receive.apply import Receiver, serve
+from neve.receive.spec import receive_spec
+
+if TYPE_CHECKING:
+    from neve.config import Settings
+    from neve.config.address import Address
+    from neve.receive.counters import Counters
+
+
+def counts(counters: Counters) -> dict[str, dict[str, int]]:
+    """Copy a receiver's counts; the event loop goes on counting meanwhile."""
+    return {field.name: dict(getattr(counters, field.name)) for field in fields(counters)}
+
+
+@contextmanager
+def observed(receiver: Receiver, settings: Settings) -> Iterator[Address | None]:
+    """Serve a receiver's metrics and health while the block runs."""
+    registry = Registry(common_labels(settings))
+    sink = receiver.door.sink
+    registry.register(receiving(lambda: counts(receiver.counters), lambda: sink.used_bytes))
+    pages = Pages(registry.text, lambda: receiver.door.trouble)
+    with serving(settings.observe.http, pages) as address:
+        yield address
+
+
+@dataclass(frozen=True)
+class Listening:
+    """Where a receiver listens, with the ports that were taken."""
+
+    http: str
+    grpc: str
+    observe: str | None
+
+
+def serve_observed(settings: Settings, on_ready: Callable[[Listening], None]) -> None:
+    """Receive until SIGTERM or SIGINT; see `neve.receive.apply.serve`."""
+    with ExitStack() as stack:
+
+        def ready(receiver: Receiver) -> None:
+            observe = stack.enter_context(observed(receiver, settings))
+            on_ready(
+                Listening(
+                    str(receiver.http_address),
+                    str(receiver.grpc_address),
+                    str(observe) if observe else None,
+                )
+            )
+
+        serve(receive_spec(settings), buffer_spec(settings), on_ready=ready)
+
+
+def end_with_parent() -> None:
+    """Stop as by SIGTERM once standard input ends: whoever supervises this process is gone."""
+
+    def wait() -> None:
+        while os.read(sys.stdin.fileno(), 1024):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, name="neve-parent", daemon=True).start()

@@ -1,0 +1,148 @@
+"""A child process that is kept running."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from neve.errors import EXIT_STATUS, Code, ConfigError
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Backoff:
+    """How long to wait before the child is started again: twice as long each time."""
+
+    first_seconds: float = 0.5
+    most_seconds: float = 30.0
+    # A child that ran this long was well, and its end is the first again.
+    well_after_seconds: float = 60.0
+    # What it has to end in after it was asked to, before it is killed.
+    grace_seconds: float = 15.0
+
+
+class Supervisor:
+    """Runs a command, and runs it again when it ends.
+
+    The child says that it is ready with one line of JSON on its standard output. Its standard input
+    is a pipe that nothing is written to: it ends with this process, however that ends.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        backoff: Backoff | None = None,
+    ) -> None:
+        self.name = name
+        self.restarts = 0
+        self._command = list(command)
+        self._environment = dict(environment)
+        self._backoff = backoff or Backoff()
+        self._announced: dict[str, Any] | None = None
+        self._child: subprocess.Popen[str] | None = None
+        self._stopping = threading.Event()
+        # Guards that no child is started once stopping has begun.
+        self._starting = threading.Lock()
+        self._refused = False
+        # Set when the first child is ready or has ended.
+        self._tried = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"neve-{name}", daemon=True)
+
+    @property
+    def announced(self) -> Mapping[str, Any] | None:
+        """What the child said when it was ready; None while it is down."""
+        return self._announced
+
+    @property
+    def is_up(self) -> bool:
+        return self._announced is not None
+
+    @property
+    def pid(self) -> int | None:
+        return self._child.pid if self._child and self._child.poll() is None else None
+
+    def start(self) -> None:
+        """Start the child and wait until it is ready, or has ended for the first time.
+
+        Raises:
+            ConfigError: it refused its configuration, and always would.
+        """
+        self._thread.start()
+        self._tried.wait()
+        if self._refused:
+            raise ConfigError(
+                f"the {self.name} cannot start with this configuration",
+                hint=f"what the {self.name} says stands above",
+            )
+
+    def stop(self) -> None:
+        """Ask the child to end, wait for it, and kill it if it does not. Idempotent."""
+        with self._starting:
+            self._stopping.set()
+            child = self._child
+        if child is not None:
+            child.terminate()
+            self._thread.join(self._backoff.grace_seconds)
+            child.kill()
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._keep_running()
+        finally:
+            self._tried.set()
+
+    def _keep_running(self) -> None:
+        pause = self._backoff.first_seconds
+        while child := self._start_child():
+            started = time.monotonic()
+            status = self._follow(child)
+            if status == EXIT_STATUS[Code.CONFIG] and not self._tried.is_set():
+                self._refused = True
+            self._tried.set()
+            if self._refused or self._stopping.is_set():
+                return
+            if time.monotonic() - started >= self._backoff.well_after_seconds:
+                pause = self._backoff.first_seconds
+            logger.warning(
+                "the %s ended with status %d, and starts again in %.1f s", self.name, status, pause
+            )
+            if self._stopping.wait(pause):
+                return
+            pause = min(2 * pause, self._backoff.most_seconds)
+            self.restarts += 1
+
+    def _start_child(self) -> subprocess.Popen[str] | None:
+        with self._starting:
+            if self._stopping.is_set():
+                return None
+            self._child = subprocess.Popen(
+                self._command,
+                env={**os.environ, **self._environment},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                # Ctrl-C is for this process, which then stops the child in its turn.
+                start_new_session=True,
+            )
+            return self._child
+
+    def _follow(self, child: subprocess.Popen[str]) -> int:
+        """Wait for a child to be ready, then to end; return its exit status."""
+        with child:
+            for line in child.stdout or ():
+                if self._announced is None:
+                    self._announced = json.loads(line)
+                    self._tried.set()
+        self._announced = None
+        return child.returncode

@@ -1,0 +1,88 @@
+"""Acknowledged means kept, once: consolidation really killed at every step, and run again."""
+
+from __future__ import annotations
+
+import signal
+import uuid
+
+import pyarrow as pa
+import pytest
+import yaml
+
+import neve
+from neve import failpoints
+from neve.config import load
+from neve.publish.held import list_staged, release
+from neve.signals import Signal
+from tests.support.consolidation import Bench
+from tests.support.lakes import rest_settings, sqlite_settings
+from tests.support.readers import read_with_duckdb, read_with_pyiceberg
+from tests.support.worker import run_worker
+
+POINTS = [name for name in failpoints.POINTS if name.startswith(("consolidate.", "publish."))]
+# What each table is told apart by, and what the requests sent below give it.
+EXPECTED = {
+    "logs": ("body", ["a 0", "a 1", "b 0", "b 1"]),
+    "metrics_gauge": ("metric_name", ["m 0", "m 1"]),
+}
+
+
+class Killing:
+    """A lake with acknowledged requests in its buffer, and workers that die on it."""
+
+    def __init__(self, directory, settings):
+        self.namespace = f"kill_{uuid.uuid4().hex[:12]}"
+        self.config = directory / "neve.yaml"
+        document = settings.model_dump(mode="json", exclude_none=True, include={"catalog", "spark"})
+        document["buffer"] = {"location": str(directory / "buffer")}
+        document["telemetry"] = {"namespace": self.namespace}
+        if settings.storage.secret_access_key:
+            storage = settings.storage.model_dump(exclude_none=True)
+            storage["secret_access_key"] = settings.storage.secret_access_key.get_secret_value()
+            document["storage"] = storage
+        self.config.write_text(yaml.safe_dump(document))
+        self.lake = neve.open(load(self.config).settings)
+        self.bench = Bench(self.lake, directory, namespace=self.namespace)
+
+    def move_main(self):
+        """Let another writer commit to the table that has a batch staged, without a row."""
+        for staged in list_staged(self.lake):
+            table = self.lake.catalog().load_table(staged.table)
+            table.append(pa.Table.from_batches([], table.schema().as_arrow()))
+
+    def check(self):
+        for table, (column, expected) in EXPECTED.items():
+            for read in (read_with_pyiceberg, read_with_duckdb):
+                rows = read(self.lake, f"{self.namespace}.{table}", by=column)
+                assert [row[column] for row in rows] == expected, (table, read.__name__)
+        assert self.bench.waiting_segments() == 0
+        assert list_staged(self.lake) == []
+
+
+@pytest.fixture(params=["embedded", pytest.param("rest", marks=pytest.mark.soak)])
+def killing(request, tmp_path):
+    if request.param == "embedded":
+        settings = sqlite_settings(tmp_path)
+    else:
+        catalog, store = (request.getfixturevalue(name) for name in ("rest_catalog", "s3"))
+        settings = rest_settings(catalog.uri, store)
+    killing = Killing(tmp_path, settings)
+    with killing.lake:
+        killing.bench.send(Signal.METRICS, "m")
+        killing.bench.send(Signal.LOGS, "a")
+        yield killing
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_worker_killed_at_any_step_leaves_each_record_once(killing, point):
+    if point == "publish.restaged":
+        # It takes a batch that is staged, and a main that has moved since.
+        assert run_worker(killing.config, "publish.staged") == -signal.SIGKILL
+        killing.move_main()
+    status = run_worker(killing.config, point, hold=point == "publish.held")
+    assert status == -signal.SIGKILL
+    killing.bench.send(Signal.LOGS, "b")
+    killing.bench.run()
+    for held in list_staged(killing.lake):
+        release(killing.lake, held.table, held.batch_id)
+    killing.check()

@@ -1,0 +1,199 @@
+"""`neve run` as it is installed: OTLP in, rows out; what dies comes back; SIGTERM loses nothing."""
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import yaml
+from pyiceberg.exceptions import NoSuchTableError
+
+import neve
+from neve.signals import Signal
+from tests.support.lakes import sqlite_settings
+from tests.support.otlp_bodies import protobuf
+from tests.support.process import Process, free_port
+from tests.support.servers import SHORT_LIVED_JAVA
+from tests.support.wait import until
+
+NEVE = Path(sys.executable).with_name("neve")
+# From acknowledged to queryable; the first time Spark starts within it.
+ARRIVAL_SECONDS = 60
+
+
+class Running:
+    """A lake and the service on it."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        self.http, self.grpc, self.observe = free_port(), free_port(), free_port()
+        self.settings = sqlite_settings(directory)
+        config = directory / "neve.yaml"
+        document = {
+            "catalog": self.settings.catalog.model_dump(exclude_none=True),
+            "spark": self.settings.spark.model_dump(),
+            "buffer": {"location": str(directory / "buffer"), "seal_seconds": 0.2},
+            "consolidate": {"trigger_seconds": 0.2},
+            "receive": {"http": f"127.0.0.1:{self.http}", "grpc": f"127.0.0.1:{self.grpc}"},
+            "observe": {"http": f"127.0.0.1:{self.observe}"},
+        }
+        config.write_text(yaml.safe_dump(document))
+        self.process = Process(
+            "neve run",
+            [NEVE, "--config", config, "run"],
+            directory / "log",
+            environment={**SHORT_LIVED_JAVA, "APP_VERSION": "e2e"},
+        )
+
+    def send(self, name, signal_=Signal.LOGS):
+        """Send until it is acknowledged, as a client does."""
+        body = protobuf(signal_, name, 2)
+        until(lambda: self._post(signal_.http_path, body) == 200, seconds=30)
+
+    def _post(self, path, body):
+        headers = {"content-type": "application/x-protobuf"}
+        with closing(http.client.HTTPConnection("127.0.0.1", self.http, timeout=10)) as connection:
+            try:
+                connection.request("POST", path, body, headers)
+                return connection.getresponse().status
+            except (OSError, http.client.HTTPException):
+                return None
+
+    def get(self, path):
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.observe}{path}") as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+        except OSError:
+            return None, ""
+
+    def sample(self, name, **labels):
+        """Add up the samples of a metric that have these labels."""
+        wanted = [f'{key}="{value}"' for key, value in labels.items()]
+        return sum(
+            float(line.rpartition(" ")[2])
+            for line in self.get("/metrics")[1].splitlines()
+            if line.startswith((f"{name}{{", f"{name} ")) and all(one in line for one in wanted)
+        )
+
+    def names(self):
+        """Count the rows of otel.logs by their body, read by PyIceberg."""
+        with neve.open(self.settings) as lake:
+            try:
+                table = lake.catalog().load_table("otel.logs")
+            except NoSuchTableError:
+                return Counter()
+            return Counter(table.scan().to_arrow()["body"].to_pylist())
+
+    def wait_for(self, *names):
+        expected = rows_of(*names)
+        self.process.wait_until(lambda: self.names() >= expected, ARRIVAL_SECONDS)
+        assert self.names() == expected
+
+    def children(self, what):
+        """Return the processes below the service whose command line holds a word."""
+        listed = subprocess.run(
+            ["ps", "-ww", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True
+        ).stdout
+        rows = [line.split(None, 2) for line in listed.splitlines()]
+        return [
+            int(pid)
+            for pid, parent, command in rows
+            if int(parent) == self.process.pid and what in command
+        ]
+
+
+def rows_of(*names):
+    return Counter(f"{name} {n}" for name in names for n in range(2))
+
+
+@pytest.fixture
+def running(tmp_path):
+    service = Running(tmp_path)
+    try:
+        service.process.wait_until(lambda: service.get("/readyz")[0] == 200)
+        yield service
+    finally:
+        service.process.kill()
+
+
+def test_data_arrives_once_through_kills_and_a_stop(running):
+    running.send("first")
+    running.wait_for("first")
+    until(lambda: running.sample("neve_consolidate_rows_total", table="otel.logs") == 2)
+    assert running.sample("neve_receive_accepted_records_total", signal="logs", version="e2e") == 2
+    assert running.sample("neve_publish_commit_attempts_total") >= 2
+
+    (receiver,) = running.children("serve --supervised")
+    running.send("before")
+    os.kill(receiver, signal.SIGKILL)
+    running.send("after")
+    running.wait_for("first", "before", "after")
+    assert running.sample("neve_receive_restarts_total") == 1
+    until(lambda: running.get("/readyz")[0] == 200)
+
+    (receiver,) = running.children("serve --supervised")
+    running.send("last")
+    assert running.process.stop(deadline_seconds=30) == 0, running.process.tail()
+    assert running.names() == rows_of("first", "before", "after", "last")
+    with pytest.raises(ProcessLookupError):
+        os.kill(receiver, 0)
+    assert "Traceback" not in running.process.log.read_text()
+
+
+@pytest.mark.soak
+def test_a_jvm_that_died_is_replaced(running):
+    running.send("first")
+    running.wait_for("first")
+    (java,) = running.children("java")
+    os.kill(java, signal.SIGKILL)
+    running.send("second")
+    running.wait_for("first", "second")
+    assert running.process.stop(deadline_seconds=30) == 0, running.process.tail()
+
+
+def test_a_receiver_ends_with_its_supervisor_and_tells_about_itself(tmp_path):
+    free = {"NEVE_RECEIVE__HTTP": "127.0.0.1:0", "NEVE_RECEIVE__GRPC": "127.0.0.1:0"}
+    with subprocess.Popen(
+        [NEVE, "serve", "--supervised"],
+        cwd=tmp_path,
+        env={**os.environ, **free, "NEVE_OBSERVE__HTTP": "127.0.0.1:0"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as receiver:
+        listening = json.loads(receiver.stdout.readline())
+        with urllib.request.urlopen(f"http://{listening['observe']}/metrics") as answer:
+            assert b"neve_buffer_bytes{" in answer.read()
+        # As when the supervisor is killed: nobody sends a signal.
+        receiver.stdin.close()
+        assert receiver.wait(30) == 0
+
+
+def test_a_receiver_that_cannot_start_ends_it_with_the_reason(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        told = subprocess.run(
+            [NEVE, "run"],
+            cwd=tmp_path,
+            env={**os.environ, "NEVE_RECEIVE__HTTP": address, "NEVE_RECEIVE__GRPC": "127.0.0.1:0"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+    assert told.returncode == 2
+    first, second = told.stderr.splitlines()
+    assert first.startswith(f"neve: cannot listen on {address}")
+    assert second.startswith("neve: the receiver cannot start with this configuration")

@@ -1,0 +1,174 @@
+"""Audits on a real staged snapshot: what passes, what is held, what is set aside."""
+
+from collections import Counter
+
+import pytest
+
+import neve
+from neve.buffer.apply import open_buffer
+from neve.config import Settings
+from neve.errors import ConfigError
+from neve.publish.held import discard, list_staged, release
+from neve.signals import Signal
+from tests.support.consolidation import Bench
+from tests.support.lakes import SPARK
+from tests.support.requests import buffered
+
+NAMED = "tests.spark.test_audits:has_many_rows"
+
+
+def has_many_rows(rows):
+    """A user's own audit."""
+    return rows.count() > 3
+
+
+def settings(directory, *audits, table="otel.logs", promote=()):
+    return Settings.model_validate(
+        {
+            "catalog": {
+                "uri": f"sqlite:///{directory}/catalog.db",
+                "warehouse": f"{directory}/warehouse",
+            },
+            "spark": SPARK,
+            "audits": {table: audits},
+            "telemetry": {"promote": promote},
+        }
+    )
+
+
+@pytest.fixture
+def bench(tmp_path, embedded_lake):
+    """Open lakes with audits on the JVM that the embedded lake keeps running."""
+    opened = []
+
+    def make(*audits, promote=()):
+        lake = neve.open(settings(tmp_path, *audits, promote=promote))
+        opened.append(lake)
+        return Bench(lake, tmp_path)
+
+    yield make
+    for lake in opened:
+        lake.close()
+
+
+def audit(check, on_failure="block", **more):
+    return {"name": f"a_{check}", "check": check, "on_failure": on_failure, **more}
+
+
+def test_all_checks_count_in_one_pass_over_the_staged_rows_only(bench):
+    first = bench()
+    first.send(Signal.LOGS, "before", records=5)
+    first.run()
+    second = bench(
+        audit("not_null", "warn", column="body"),
+        audit("not_null", "warn", columns=["service_name", "trace_id"]),
+        audit("unique", "warn", column="body"),
+        audit("unique", "warn", column="body_kind"),
+        audit("accepted_values", "warn", column="body", values=["x 0"]),
+        audit("between", "warn", column="flags", min=0, max=5),
+        audit("row_count", "warn", min=2, max=3),
+        audit("row_count", "warn", min=4),
+        audit("freshness", "warn", column="received_at", max_age_seconds=3600),
+        audit("freshness", "warn", column="received_at", max_age_seconds=0.001),
+        audit("expression", "warn", expression="body like '% 0'", min_ratio=0.5),
+        audit("expression", "warn", expression="body like '% 0'", min_ratio=0.4),
+        audit("function", "warn", function=NAMED),
+    )
+    second.send(Signal.LOGS, "x", records=2)
+    report = second.run()
+    found = [(result.passed, result.failing, result.total) for _, result in report.audits]
+    assert [passed for passed, _, _ in found] == [
+        True,
+        False,
+        True,
+        False,
+        False,
+        True,
+        True,
+        False,
+        True,
+        False,
+        True,
+        True,
+        False,
+    ]
+    assert {total for _, _, total in found} == {2}
+    assert second.names("logs").total() == 7
+    assert not report.failed
+
+
+def test_a_blocked_batch_is_held_readers_see_nothing_and_the_next_goes_on(bench):
+    held = bench(audit("accepted_values", column="body", values=["good 0", "good 1"]))
+    held.send(Signal.LOGS, "bad")
+    report = held.run()
+    assert report.failed
+    assert held.names("logs").total() == 0
+    held.send(Signal.LOGS, "good")
+    held.run()
+    assert held.names("logs") == Counter(["good 0", "good 1"])
+    (batch,) = list_staged(held.lake)
+    assert (batch.state, batch.rows) == ("held", 2)
+    release(held.lake, "otel.logs", batch.batch_id)
+    assert held.names("logs").total() == 4
+    assert list_staged(held.lake) == []
+
+
+def test_a_discarded_batch_is_never_published(bench):
+    held = bench(audit("row_count", min=100))
+    held.send(Signal.LOGS, "bad")
+    held.run()
+    (batch,) = list_staged(held.lake)
+    discard(held.lake, "otel.logs", batch.batch_id)
+    assert list_staged(held.lake) == []
+    assert held.run().results == []
+    assert held.names("logs").total() == 0
+
+
+def test_failing_rows_are_set_aside_once_and_the_rest_is_published(bench):
+    aside = bench(audit("expression", "set_aside", expression="body <> 'x 1'"))
+    aside.send(Signal.LOGS, "x", records=3)
+    report = aside.run()
+    assert report.set_aside == 1
+    assert aside.names("logs") == Counter(["x 0", "x 2"])
+    rejected = aside.lake.catalog().load_table("otel.logs_rejected").scan().to_arrow()
+    assert rejected["body"].to_pylist() == ["x 1"]
+    assert rejected["rejected_by"].to_pylist() == [["a_expression"]]
+
+
+def test_promoted_columns_are_audited_and_set_aside_with_their_rows(bench):
+    before = bench(audit("expression", "set_aside", expression="body <> 'old'"))
+    send_numbered(before, "old", 1)
+    before.run()
+    entry = audit("between", "set_aside", column="n", max=5)
+    after = bench(entry, promote=[{"attribute": "n", "type": "int"}])
+    send_numbered(after, "good", 1)
+    send_numbered(after, "bad", 9)
+    assert after.run().set_aside == 1
+    assert after.names("logs") == Counter(["good"])
+    rejected = after.lake.catalog().load_table("otel.logs_rejected").scan().to_arrow()
+    found = {row["body"]: (row["n"], row["rejected_by"]) for row in rejected.to_pylist()}
+    assert found == {"old": (None, ["a_expression"]), "bad": (9, ["a_between"])}
+
+
+def send_numbered(bench, body, number):
+    request = Signal.LOGS.request()
+    record = request.resource_logs.add().scope_logs.add().log_records.add()
+    record.body.string_value = body
+    record.attributes.add(key="n").value.int_value = number
+    with open_buffer(bench.buffer, ["logs"]) as buffer:
+        buffer.append("logs", buffered(request.SerializeToString())).durable.result(10)
+
+
+@pytest.mark.parametrize(
+    ("table", "entry", "said"),
+    [
+        ("otel.logs", audit("not_null", column="nope"), "nope, which the table does not have"),
+        ("otel.lags", audit("not_null", column="body"), "no such telemetry table"),
+    ],
+)
+def test_audits_of_what_does_not_exist_are_refused_before_anything_runs(
+    tmp_path, table, entry, said
+):
+    opened = neve.open(settings(tmp_path, entry, table=table))
+    with opened as lake, pytest.raises(ConfigError, match=said):
+        Bench(lake, tmp_path).worker()

@@ -1,0 +1,101 @@
+"""Snapshots past their retention go, and nothing goes with them that is still needed."""
+
+import time
+from collections import Counter
+
+import pytest
+
+import neve
+from neve.consolidate.upkeep import LOOK_SECONDS
+from neve.lake.catalog import load_table
+from neve.lake.expiry import count_expirable
+from neve.lake.frames import added_rows
+from neve.lake.staging import StagingTable
+from neve.publish.apply import HELD_PREFIX, Outcome, Publisher
+from neve.publish.ranges import Range, read_marks
+from neve.signals import Signal
+from tests.support.consolidation import Bench
+from tests.support.lakes import sqlite_settings
+
+LOGS = ("otel", "logs")
+EVERYTHING = {"retain_snapshots_seconds": 0.001, "retain_snapshots_min": 2, "expire_at_once": 1}
+
+
+@pytest.fixture
+def bench(embedded_lake, tmp_path):
+    with neve.open(sqlite_settings(tmp_path)) as lake:
+        yield Bench(lake, tmp_path)
+
+
+def publisher(bench, *streams):
+    table = load_table(bench.lake.profile, bench.lake.catalog(), LOGS)
+    return Publisher(StagingTable(bench.lake.profile, table), lambda: streams)
+
+
+def metadata(bench):
+    return load_table(bench.lake.profile, bench.lake.catalog(), LOGS).metadata
+
+
+def expire(bench):
+    """Expire all that can go, and prove that this is what was counted before."""
+    worker = Bench(bench.lake, bench.directory, **EVERYTHING).worker()
+    older_than_ms = int(time.time() * 1000) + 1000
+    before = metadata(bench)
+    counted = count_expirable(before, older_than_ms, 2)
+    worker.upkeep.clock = lambda: time.time() + 1
+    expired = worker.upkeep.run_when_due()
+    assert len(before.snapshots) - len(metadata(bench).snapshots) == counted
+    assert expired >= counted > 0
+
+
+def test_marks_staged_and_held_batches_survive(bench):
+    for name in "abcd":
+        bench.send(Signal.LOGS, name)
+        bench.run()
+    files = publisher(bench).table.added_files(metadata(bench).current_snapshot_id)
+    holder = publisher(bench, "logs/y")
+    assert holder.hold(holder.stage("held", files, {"logs/y": Range(1, 1)})) is Outcome.HELD
+    for name in "ef":
+        bench.send(Signal.LOGS, name)
+        bench.run()
+    stager = publisher(bench, "logs/x")
+    staged = stager.stage("staged", files, {"logs/x": Range(1, 1)})
+    # By another writer: neither main nor its last few lead to what was staged.
+    for _ in range(3):
+        table = load_table(bench.lake.profile, bench.lake.catalog(), LOGS)
+        table.append(table.schema().as_arrow().empty_table())
+    marks = read_marks(metadata(bench).properties)
+    expire(bench)
+
+    expected = Counter(f"{name} {n}" for name in "abcdef" for n in range(2))
+    assert bench.names("logs") == expected
+    assert read_marks(metadata(bench).properties) == marks
+    (held,) = publisher(bench).table.staged(HELD_PREFIX)
+    rows = added_rows(bench.lake.spark, LOGS, held.snapshot_id, held.parent_id)
+    assert {row.body for row in rows.collect()} == {"d 0", "d 1"}
+    assert publisher(bench, "logs/x").publish(staged) is Outcome.PUBLISHED
+    assert publisher(bench).release(held) is Outcome.PUBLISHED
+    assert bench.names("logs") == expected + Counter({"d 0": 2, "d 1": 2})
+
+
+def test_young_snapshots_and_few_of_them_are_left_alone(bench):
+    for name in "abc":
+        bench.send(Signal.LOGS, name)
+        bench.run()
+    count = len(metadata(bench).snapshots)
+    for spec in ({**EVERYTHING, "retain_snapshots_seconds": 3600}, {"expire_at_once": 100}):
+        worker = Bench(bench.lake, bench.directory, **spec).worker()
+        assert worker.upkeep.run_when_due() == 0
+    assert len(metadata(bench).snapshots) == count
+
+
+def test_tables_are_looked_at_now_and_then(bench):
+    bench.send(Signal.LOGS, "a")
+    worker = bench.worker()
+    now = time.time()
+    worker.upkeep.clock = lambda: now
+    worker.run_once()
+    assert worker.upkeep.next_look == now + LOOK_SECONDS
+    now += 1
+    worker.run_once()
+    assert worker.upkeep.next_look == now - 1 + LOOK_SECONDS

@@ -1,0 +1,199 @@
+"""From the buffer to the tables on the embedded lake, without Spark: exactly once."""
+
+import threading
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import neve
+from neve import failpoints
+from neve.buffer.apply import open_store
+from neve.buffer.dead_letters import read_dead_letters
+from neve.consolidate.apply import Consolidator
+from neve.errors import CatalogError, ConfigError, NotFoundError
+from neve.signals import Signal
+from tests.support.consolidation import Bench
+from tests.support.lakes import sqlite_settings
+from tests.support.requests import buffered
+
+POINTS = [name for name in failpoints.POINTS if name.startswith(("consolidate.", "publish."))]
+
+
+@pytest.fixture
+def bench(tmp_path):
+    with neve.open(sqlite_settings(tmp_path)) as lake:
+        yield Bench(lake, tmp_path)
+
+
+def test_requests_become_rows_once_and_their_segments_go(bench):
+    bench.send(Signal.LOGS, "a", "b")
+    bench.send(Signal.TRACES, "c")
+    report = bench.run()
+    assert bench.names("logs") == Counter(["a 0", "a 1", "b 0", "b 1"])
+    assert bench.names("traces") == Counter(["c 0", "c 1"])
+    assert report.rows == 6
+    assert not report.failed
+    assert bench.waiting_segments() == 0
+    assert bench.run().results == []
+    assert bench.names("logs").total() == 4
+
+
+def test_metrics_are_split_into_their_tables(bench):
+    bench.send(Signal.METRICS, "m", records=3)
+    bench.run()
+    assert bench.names("metrics_gauge").total() == 3
+    catalog = bench.lake.catalog()
+    assert catalog.load_table("otel.metrics_sum").scan().to_arrow().num_rows == 0
+
+
+def test_tables_are_as_the_contract_says(bench):
+    bench.send(Signal.TRACES, "c")
+    bench.run()
+    shown = bench.lake.describe("otel.traces")
+    assert shown.format_version == 2
+    assert shown.partition_by == ("day(timestamp)",)
+    assert [entry.split()[0] for entry in shown.sort_by] == ["service_name", "timestamp"]
+    assert shown.properties["write.parquet.bloom-filter-enabled.column.trace_id"] == "true"
+
+
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("passes", [1, 2])
+def test_a_worker_cut_at_any_step_leaves_each_row_once(bench, point, passes):
+    bench.send(Signal.METRICS, "m")
+    bench.send(Signal.LOGS, "a")
+    try:
+        with failpoints.armed(point, passes):
+            bench.run()
+    except failpoints.PowerCut:
+        pass
+    bench.send(Signal.LOGS, "b")
+    bench.run()
+    bench.run()
+    assert bench.names("logs") == Counter(["a 0", "a 1", "b 0", "b 1"])
+    assert bench.names("metrics_gauge") == Counter(["m 0", "m 1"])
+    assert bench.waiting_segments() == 0
+
+
+def test_two_workers_on_the_same_segments_store_them_once(bench):
+    bench.send(Signal.LOGS, "a")
+    second = bench.worker()
+
+    def interrupted(job):
+        # While the first worker's tasks run, the second does all of it.
+        rows = list(inline(job))
+        second.run_once()
+        return rows
+
+    inline, bench.runner = bench.runner, interrupted
+    bench.run()
+    assert bench.names("logs") == Counter(["a 0", "a 1"])
+
+
+def test_a_slower_worker_retires_nothing_that_it_did_not_store(bench):
+    bench.send(Signal.LOGS, "a")
+    bench.send(Signal.LOGS, "b")
+    stop = threading.Event()
+
+    def one_batch(job):
+        stop.set()
+        return inline(job)
+
+    def interrupted(job):
+        # While this worker's tasks read both segments, another publishes the first of them.
+        rows = list(inline(job))
+        if not stop.is_set():
+            Consolidator(bench.lake, replace(bench.spec, batch_bytes=1), one_batch).run_once(
+                stop=stop
+            )
+        return rows
+
+    inline, bench.runner = bench.runner, interrupted
+    bench.run()
+    assert bench.names("logs") == Counter(["a 0", "a 1", "b 0", "b 1"])
+    assert bench.waiting_segments() == 0
+
+
+def test_segments_that_another_worker_retires_meanwhile_are_skipped(bench):
+    bench.send(Signal.LOGS, "a")
+    other = bench.worker()
+
+    def late(job):
+        other.run_once()
+        return inline(job)
+
+    inline, bench.runner = bench.runner, late
+    report = bench.run()
+    assert not report.failed
+    assert bench.names("logs") == Counter(["a 0", "a 1"])
+
+
+def test_a_segment_that_vanished_is_not_taken_for_retired(bench):
+    bench.send(Signal.LOGS, "a")
+
+    def careless(job):
+        Path(bench.buffer.location, job.tasks[0][0].path).unlink()
+        return inline(job)
+
+    inline, bench.runner = bench.runner, careless
+    with pytest.raises(NotFoundError):
+        bench.run()
+
+
+def test_a_request_sent_to_two_receivers_is_stored_once(bench):
+    bench.send(Signal.LOGS, "a")
+    # Another receiver: it starts while the first one's stream is already consumed and gone.
+    bench.run()
+    _send_as_stranger(bench, "a")
+    report = bench.run()
+    assert bench.names("logs") == Counter(["a 0", "a 1"])
+    assert report.duplicate_requests == 1
+
+
+def _send_as_stranger(bench, name):
+    """Append past the window that a receiver takes over: as one on another machine would."""
+    from neve.buffer.apply import open_buffer
+    from tests.support.otlp_bodies import protobuf
+
+    with open_buffer(replace(bench.buffer, dedup_seconds=0), ["logs"]) as buffer:
+        request = buffered(protobuf(Signal.LOGS, name, 2))
+        buffer.append("logs", request).durable.result(10)
+
+
+def test_what_cannot_be_a_row_is_set_aside_once_and_blocks_nothing(bench):
+    from neve.buffer.apply import open_buffer
+
+    request = Signal.LOGS.request()
+    scope = request.resource_logs.add().scope_logs.add()
+    scope.log_records.add(time_unix_nano=2**63)
+    scope.log_records.add().body.string_value = "good"
+    with open_buffer(bench.buffer, ["logs"]) as buffer:
+        buffer.append("logs", buffered(request.SerializeToString())).durable.result(10)
+    with pytest.raises(failpoints.PowerCut), failpoints.armed("consolidate.decoded"):
+        bench.run()
+    bench.run()
+    assert bench.names("logs") == Counter(["good"])
+    (letter,) = read_dead_letters(open_store(bench.buffer))
+    assert letter["reasons"][0]["path"]
+    assert "time" in letter["reasons"][0]["reason"]
+
+
+def test_a_foreign_table_in_the_way_is_named_and_nothing_is_written(bench):
+    import pyarrow as pa
+
+    catalog = bench.lake.catalog()
+    catalog.create_namespace("otel")
+    catalog.create_table("otel.logs", pa.schema([("body", pa.int64())]))
+    bench.send(Signal.LOGS, "a")
+    with pytest.raises(CatalogError, match=r"otel\.logs is in the way"):
+        bench.run()
+    assert bench.waiting_segments() > 0
+
+
+def test_a_local_buffer_is_refused_on_a_cluster(bench):
+    settings = bench.lake.settings
+    spark = settings.spark.model_copy(update={"master": "spark://127.0.0.1:7077"})
+    bench.lake.settings = settings.model_copy(update={"spark": spark})
+    with pytest.raises(ConfigError, match="local path"):
+        bench.worker()

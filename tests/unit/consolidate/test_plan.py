@@ -1,0 +1,79 @@
+"""Which segments a batch takes, and what each table has yet to consume."""
+
+from neve.buffer.reader import Segment
+from neve.consolidate.duplicates import Identity, find_duplicates
+from neve.consolidate.plan import plan_batch, plan_tasks
+from neve.publish.ranges import Range
+
+
+def segments(stream, *numbers, size=10):
+    return [Segment(stream, number, size, f"{stream}/{number}") for number in numbers]
+
+
+def numbers(batch):
+    return [(one.stream, one.number) for one in batch.segments]
+
+
+def test_a_batch_reads_what_any_table_lacks_and_gives_each_its_own_range():
+    waiting = {"a": segments("a", 1, 2, 3)}
+    batch = plan_batch(waiting, {"sum": {"a": 2}, "gauge": {}}, 1000)
+    assert numbers(batch) == [("a", 1), ("a", 2), ("a", 3)]
+    assert batch.ranges == {"sum": {"a": Range(3, 3)}, "gauge": {"a": Range(1, 3)}}
+
+
+def test_a_table_past_everything_has_no_range():
+    batch = plan_batch({"a": segments("a", 1)}, {"sum": {"a": 1}, "gauge": {}}, 1000)
+    assert batch.ranges == {"sum": {}, "gauge": {"a": Range(1, 1)}}
+
+
+def test_ranges_begin_behind_the_mark_also_where_segments_were_retired_without_rows():
+    batch = plan_batch({"a": segments("a", 7, 8)}, {"gauge": {"a": 4}}, 1000)
+    assert batch.ranges == {"gauge": {"a": Range(5, 8)}}
+
+
+def test_a_batch_is_bounded_takes_turns_and_never_leaves_a_gap():
+    waiting = {"a": segments("a", 1, 2, 3), "b": segments("b", 5, 6)}
+    assert numbers(plan_batch(waiting, {"t": {}}, 30)) == [("a", 1), ("a", 2), ("b", 5)]
+    uneven = {"a": [*segments("a", 1), *segments("a", 2, size=99), *segments("a", 3)]}
+    assert numbers(plan_batch(uneven, {"t": {}}, 50)) == [("a", 1)]
+
+
+def test_a_segment_larger_than_a_batch_is_taken_alone():
+    assert numbers(plan_batch({"a": segments("a", 1, size=99)}, {"t": {}}, 10)) == [("a", 1)]
+
+
+def test_nothing_waiting_is_an_empty_batch():
+    assert plan_batch({"a": segments("a", 1)}, {"t": {"a": 1}}, 10).segments == ()
+
+
+def test_tasks_are_packed_by_size():
+    tasks = plan_tasks(segments("a", 1, 2, 3, 4, 5), 25)
+    assert [[one.number for one in task] for task in tasks] == [[1, 2], [3, 4], [5]]
+
+
+def identity(stream, segment, key, at=0, position=0):
+    return Identity(at, stream, segment, position, key)
+
+
+def test_of_two_copies_in_a_batch_the_first_received_is_kept():
+    copies = [identity("a", 1, b"k", at=5), identity("b", 1, b"k", at=3)]
+    ranges = {"a": Range(1, 1), "b": Range(1, 1)}
+    assert find_duplicates(copies, {}, ranges, 100) == {("a", 1, 0)}
+
+
+def test_a_copy_of_what_was_consumed_is_dropped_whichever_came_first():
+    copies = [identity("a", 1, b"k", at=5), identity("b", 1, b"k", at=3)]
+    assert find_duplicates(copies, {"a": 1}, {"b": Range(1, 1)}, 100) == {("b", 1, 0)}
+
+
+def test_outside_the_window_or_with_dedup_off_both_are_kept():
+    copies = [identity("a", 1, b"k", at=5), identity("b", 1, b"k", at=300)]
+    ranges = {"a": Range(1, 1), "b": Range(1, 1)}
+    assert find_duplicates(copies, {}, ranges, 100) == frozenset()
+    assert find_duplicates(copies, {}, ranges, 0) == frozenset()
+
+
+def test_what_lies_beyond_the_batch_neither_drops_nor_is_dropped():
+    copies = [identity("a", 2, b"k", at=1), identity("b", 1, b"k", at=3)]
+    ranges = {"a": Range(1, 1), "b": Range(1, 1)}
+    assert find_duplicates(copies, {}, ranges, 100) == frozenset()

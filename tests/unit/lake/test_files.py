@@ -1,0 +1,108 @@
+"""Data files and tables without Spark: sorted, partitioned, pruned, evolved."""
+
+from datetime import datetime, timedelta, timezone
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import neve
+from neve.errors import CatalogError
+from neve.lake.create import TableSpec, ensure_table
+from neve.lake.files import write_data_files
+from neve.lake.staging import Change, StagingTable
+from tests.support.lakes import sqlite_settings
+
+SCHEMA = pa.schema(
+    [
+        pa.field("timestamp", pa.timestamp("us", tz="UTC"), nullable=False),
+        pa.field("service_name", pa.string()),
+        pa.field("trace_id", pa.string()),
+        pa.field("attributes", pa.map_(pa.string(), pa.string())),
+        pa.field("events", pa.list_(pa.struct([("name", pa.string())]))),
+    ]
+)
+SPEC = TableSpec(
+    ("otel", "spans"),
+    SCHEMA,
+    partition_by_day="timestamp",
+    sort_by=("service_name", "timestamp"),
+    properties={"write.parquet.bloom-filter-enabled.column.trace_id": "true"},
+)
+START = datetime(2026, 3, 1, tzinfo=timezone.utc)
+
+
+def rows(count):
+    return pa.Table.from_pylist(
+        [
+            {
+                "timestamp": START + timedelta(hours=(number * 7) % 60),
+                "service_name": f"s{number % 3}",
+                "trace_id": f"{number:032x}",
+                "attributes": [("n", str(number))],
+                "events": [{"name": "e"}] * (number % 3),
+            }
+            for number in range(count)
+        ],
+        SCHEMA,
+    )
+
+
+@pytest.fixture
+def lake(tmp_path):
+    with neve.open(sqlite_settings(tmp_path)) as lake:
+        yield lake
+
+
+def append(lake, table, data):
+    staging = StagingTable(lake.profile, table)
+    files = write_data_files(table.metadata, table.io, data)
+    staged = staging.stage(files, {}, "neve-staged-test")
+    staging.apply(Change(staged.parent_id, staged.snapshot_id, drop_refs=(staged.ref,)))
+    return files
+
+
+def test_files_are_partitioned_by_day_sorted_and_carry_a_bloom_filter(lake):
+    table = ensure_table(lake.profile, lake.catalog(), SPEC)
+    files = append(lake, table, rows(100))
+    assert len(files) == 3
+    for file in files:
+        path = file.file_path.removeprefix("file://")
+        found = pq.read_table(path).to_pylist()
+        days = {row["timestamp"].date() for row in found}
+        assert len(days) == 1
+        keys = [(row["service_name"], row["timestamp"]) for row in found]
+        assert keys == sorted(keys)
+        metadata = pq.read_metadata(path)
+        assert file.record_count == metadata.num_rows == len(found)
+        column = metadata.schema.names.index("trace_id")
+        assert metadata.row_group(0).column(column).to_dict().get("bloom_filter_offset", 1)
+    everything = table.refresh().scan().to_arrow().sort_by("trace_id")
+    assert everything.select(SCHEMA.names).to_pylist() == rows(100).to_pylist()
+
+
+def test_bounds_prune_files(lake):
+    table = ensure_table(lake.profile, lake.catalog(), SPEC)
+    append(lake, table, rows(100))
+    scan = table.refresh().scan(row_filter="timestamp < '2026-03-02T00:00:00+00:00'")
+    assert len(list(scan.plan_files())) == 1
+
+
+def test_a_live_table_gains_the_columns_it_lacks_and_old_rows_read_null(lake):
+    table = ensure_table(lake.profile, lake.catalog(), SPEC)
+    append(lake, table, rows(2))
+    wider = TableSpec(SPEC.identifier, SCHEMA.append(pa.field("http_status", pa.int64())))
+    table = ensure_table(lake.profile, lake.catalog(), wider)
+    append(lake, table, rows(1).append_column("http_status", pa.array([200])))
+    found = table.refresh().scan().to_arrow()["http_status"].to_pylist()
+    assert sorted(found, key=str) == [200, None, None]
+    assert ensure_table(lake.profile, lake.catalog(), SPEC).schema().find_field("http_status")
+
+
+def test_a_foreign_table_in_the_way_is_named_and_left_alone(lake):
+    catalog = lake.catalog()
+    catalog.create_namespace("otel")
+    catalog.create_table("otel.spans", pa.schema([("timestamp", pa.string())]))
+    with pytest.raises(CatalogError, match=r"otel\.spans is in the way.*timestamp is string"):
+        ensure_table(lake.profile, catalog, SPEC)
+    assert len(catalog.load_table("otel.spans").schema().fields) == 1

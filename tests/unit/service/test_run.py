@@ -1,0 +1,204 @@
+"""The service around a worker without Spark: health, metrics, stopping."""
+
+import os
+import signal
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import neve
+from neve.config import Settings
+from neve.consolidate import watch as watching
+from neve.errors import CatalogError
+from neve.service.run import Service
+from neve.service.supervise import Backoff, Supervisor
+from neve.signals import Signal
+from tests.support.consolidation import Bench, run_inline
+from tests.support.lakes import sqlite_settings
+from tests.support.wait import until
+
+# A receiver's stand-in: its own /metrics and /readyz, and nothing else.
+STAND_IN = """
+import json, sys
+from neve.observe.http import Pages, serving
+pages = Pages(lambda: b"neve_receive_accepted_requests_total 7.0\\n", lambda: None)
+with serving("127.0.0.1:0", pages) as address:
+    print(json.dumps({"http": "h", "grpc": "g", "observe": str(address)}), flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def settings(tmp_path):
+    parts = sqlite_settings(tmp_path).model_dump()
+    return Settings.model_validate(
+        {
+            **parts,
+            "buffer": {"location": str(tmp_path / "buffer")},
+            "consolidate": {"trigger_seconds": 0.001},
+            "observe": {"http": "127.0.0.1:0"},
+        }
+    )
+
+
+class Running:
+    """A service whose loop runs on the main thread while `during` watches it from another."""
+
+    def __init__(self, settings, monkeypatch):
+        self.settings = settings
+        self.reports = []
+        monkeypatch.setattr(watching, "POLL_SECONDS", 0.01)
+        monkeypatch.setattr(watching, "FIRST_PAUSE_SECONDS", 0.01)
+
+    def run(self, during, *, stopped_by_itself=False):
+        """Run until `during` is done, then stop as an operator would; raise what it raised."""
+        running = threading.Event()
+
+        def stop(done):
+            # A service that ended by itself has given the signals back, to those who run the tests.
+            if running.is_set() and not (stopped_by_itself and not done.exception()):
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        def ready(started):
+            self.started = started
+            self.watching = pool.submit(during, self)
+            self.watching.add_done_callback(stop)
+
+        with ThreadPoolExecutor(1) as pool, neve.open(self.settings) as lake:
+            command = [sys.executable, "-c", STAND_IN]
+            receiver = Supervisor("receiver", command, {}, Backoff(first_seconds=1))
+            self.bench = Bench(lake, Path(self.settings.buffer.location).parent)
+            self.service = Service(lake, self.reports.append, receiver)
+            self.worker.runner = run_inline
+            running.set()
+            try:
+                self.service.run(ready)
+            finally:
+                running.clear()
+            self.watching.result()
+            self.names = self.bench.names("logs") if self.published else Counter()
+
+    @property
+    def worker(self):
+        return self.service.worker
+
+    @property
+    def published(self):
+        return any(report.rows for report in self.reports)
+
+    def get(self, path):
+        try:
+            with urllib.request.urlopen(
+                f"http://{self.started.observe}{path}", timeout=10
+            ) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+
+@pytest.fixture
+def running(settings, monkeypatch):
+    return Running(settings, monkeypatch)
+
+
+def test_one_scrape_has_the_receiver_and_consolidation(running):
+    def during(service):
+        service.bench.send(Signal.LOGS, "a")
+        until(lambda: service.published)
+        _, text = service.get("/metrics")
+        assert "neve_receive_accepted_requests_total 7.0" in text
+        assert 'neve_consolidate_rows_total{environment="dev"' in text
+        assert service.get("/readyz")[0] == 200
+        assert (service.started.http, service.started.grpc) == ("h", "g")
+
+    running.run(during)
+    assert running.names == Counter(["a 0", "a 1"])
+
+
+def test_a_failing_consolidation_is_told_survived_and_caught_up(running):
+    down = threading.Event()
+
+    def runner(job):
+        if down.is_set():
+            raise CatalogError("the catalog is down")
+        return run_inline(job)
+
+    def during(service):
+        down.set()
+        service.worker.runner = runner
+        service.bench.send(Signal.LOGS, "a")
+        until(lambda: service.get("/readyz")[0] == 503)
+        assert "the catalog is down" in service.get("/readyz")[1]
+        assert service.get("/healthz")[0] == 200
+        until(lambda: sample(service, "neve_consolidate_failures_total") >= 2)
+        assert sample(service, "neve_consolidate_oldest_age_seconds") > 0
+        down.clear()
+        until(lambda: service.get("/readyz")[0] == 200)
+
+    running.run(during)
+    assert running.names == Counter(["a 0", "a 1"])
+
+
+def test_an_unexpected_error_is_survived_too(running, caplog):
+    failed = []
+
+    def runner(job):
+        if not failed:
+            failed.append(job)
+            raise KeyError("a defect")
+        return run_inline(job)
+
+    def during(service):
+        service.worker.runner = runner
+        service.bench.send(Signal.LOGS, "a")
+        until(lambda: service.published)
+
+    running.run(during)
+    assert "KeyError" in caplog.text
+    assert running.names == Counter(["a 0", "a 1"])
+
+
+def test_not_ready_while_the_receiver_is_down(running):
+    def during(service):
+        until(lambda: service.get("/readyz")[0] == 200)
+        os.kill(service.service.receiver.pid, signal.SIGKILL)
+        until(lambda: service.get("/readyz")[0] == 503)
+        assert "the receiver is down" in service.get("/readyz")[1]
+        until(lambda: sample(service, "neve_receive_up") == 0)
+        until(lambda: service.get("/readyz")[0] == 200)
+        assert sample(service, "neve_receive_restarts_total") == 1
+
+    running.run(during)
+
+
+def test_a_batch_in_progress_is_finished_and_the_rest_if_it_is_little(running):
+    began = threading.Event()
+
+    def runner(job):
+        # Stopped in the middle of its first batch, with more sealed meanwhile.
+        if not began.is_set():
+            os.kill(os.getpid(), signal.SIGTERM)
+            running.bench.send(Signal.LOGS, "late")
+            began.set()
+        return run_inline(job)
+
+    def during(service):
+        service.worker.runner = runner
+        service.bench.send(Signal.LOGS, "a")
+        assert began.wait(10)
+
+    running.run(during, stopped_by_itself=True)
+    assert len([report for report in running.reports if report.rows]) == 2
+    assert running.names == Counter(["a 0", "a 1", "late 0", "late 1"])
+
+
+def sample(service, name):
+    lines = service.get("/metrics")[1].splitlines()
+    return next(float(line.split()[-1]) for line in lines if line.startswith(name))

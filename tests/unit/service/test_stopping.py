@@ -1,0 +1,34 @@
+"""The first signal asks, the second insists."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from neve.service.stopping import STOP_SIGNALS, stopping_on_signals
+
+INSIST = """
+import os, signal
+from neve.service.stopping import stopping_on_signals
+with stopping_on_signals() as stop:
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert stop.wait(10)
+    os.kill(os.getpid(), signal.SIGINT)
+    signal.pause()
+"""
+
+
+@pytest.mark.parametrize("number", STOP_SIGNALS)
+def test_a_signal_sets_the_event_and_handlers_are_put_back(number):
+    before = signal.getsignal(number)
+    with stopping_on_signals() as stop:
+        assert not stop.is_set()
+        os.kill(os.getpid(), number)
+        assert stop.wait(10)
+    assert signal.getsignal(number) is before
+
+
+def test_a_second_signal_ends_the_process_at_once():
+    assert subprocess.run([sys.executable, "-c", INSIST], timeout=30, check=False).returncode == 130

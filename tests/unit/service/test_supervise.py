@@ -1,0 +1,90 @@
+"""A child that is kept running, with a stand-in for the receiver."""
+
+import os
+import signal
+import sys
+
+import pytest
+
+from neve.errors import ConfigError
+from neve.service.supervise import Backoff, Supervisor
+from tests.support.wait import until
+
+QUICK = Backoff(first_seconds=0.01, most_seconds=0.02, grace_seconds=10)
+READY = "import json, sys; print(json.dumps({'http': 'here'}), flush=True)\n"
+# As `neve serve --supervised` does: it ends when standard input does.
+FOLLOW = "sys.stdin.read()\n"
+
+
+def supervisor(code, **backoff):
+    return Supervisor("stand-in", [sys.executable, "-c", code], {}, QUICK)
+
+
+@pytest.fixture
+def running():
+    child = supervisor(READY + FOLLOW)
+    child.start()
+    yield child
+    child.stop()
+
+
+def test_a_child_is_up_when_it_says_so_and_down_when_it_is_stopped(running):
+    assert running.is_up
+    assert running.announced == {"http": "here"}
+    running.stop()
+    assert not running.is_up
+    assert running.pid is None
+    assert running.restarts == 0
+
+
+def test_a_child_that_was_killed_is_started_again(running):
+    first = running.pid
+    os.kill(first, signal.SIGKILL)
+    until(lambda: running.is_up and running.pid not in (None, first))
+    assert running.restarts == 1
+
+
+def test_a_child_that_ends_at_once_is_tried_again_and_again():
+    child = supervisor("raise SystemExit(1)")
+    child.start()
+    assert not child.is_up
+    until(lambda: child.restarts >= 3)
+    child.stop()
+
+
+def test_a_configuration_that_is_refused_at_the_start_is_an_error():
+    child = supervisor("raise SystemExit(2)")
+    with pytest.raises(ConfigError, match="the stand-in cannot start"):
+        child.start()
+    child.stop()
+    assert child.restarts == 0
+
+
+def test_later_the_same_status_is_survived(tmp_path):
+    # Once it ran, a refusal may pass: a port that is taken for a moment.
+    seen = tmp_path / "seen"
+    code = f"import pathlib; p = pathlib.Path({str(seen)!r})\n"
+    code += f"if p.exists(): raise SystemExit(2)\np.touch()\n{READY}"
+    child = supervisor(code)
+    child.start()
+    until(lambda: child.restarts >= 2)
+    child.stop()
+
+
+def test_a_child_that_does_not_end_when_asked_is_killed():
+    deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + READY
+    backoff = Backoff(grace_seconds=0.05)
+    child = Supervisor("deaf", [sys.executable, "-c", deaf + "signal.pause()"], {}, backoff)
+    child.start()
+    pid = child.pid
+    child.stop()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_stopping_before_the_start_and_twice_is_no_error():
+    child = supervisor(READY + FOLLOW)
+    child.stop()
+    child.start()
+    assert not child.is_up
+    child.stop()
