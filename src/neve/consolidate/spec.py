@@ -23,7 +23,7 @@ class ConsolidateSpec:
     # Stored bytes for one commit of each table: bounds what a kill makes us do again.
     batch_bytes: int = 1024 * MIB
     # Arrow bytes that a task gathers before it sorts and writes them: bounds its memory.
-    # A span takes some 1,000 there and 35 in a file: with less, files stay below 32 MiB.
+    # A span takes some 1,000 there and 66 in a file, as in a segment: 64 MiB of those are one file.
     flush_bytes: int = 1024 * MIB
     retain_snapshots_seconds: float = 3600.0
     retain_snapshots_min: int = 20
