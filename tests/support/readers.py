@@ -38,7 +38,7 @@ def read_with_duckdb(lake: Lake, name: str, by: str = "id") -> Rows:
         return _plain(database.execute("FROM iceberg_scan(?)", [location]).to_arrow_table(), by)
 
 
-READERS: dict[str, Callable[[Lake, str], Rows]] = {
+READERS: dict[str, Callable[..., Rows]] = {
     "Spark": read_with_spark,
     "PyIceberg": read_with_pyiceberg,
     "DuckDB": read_with_duckdb,

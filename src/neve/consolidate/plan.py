@@ -77,13 +77,15 @@ def _ranges(last: Mapping[str, int], marks: Marks) -> dict[str, Range]:
 
 
 def plan_tasks(segments: Sequence[Segment], task_bytes: int) -> list[tuple[Segment, ...]]:
-    """Pack segments into tasks of about `task_bytes` each."""
-    tasks: list[list[Segment]] = []
+    """Pack segments into tasks of like size, `task_bytes` and more each: a task writes a file."""
+    total = sum(segment.bytes for segment in segments)
+    share = total / max(1, total // task_bytes)
+    tasks: list[list[Segment]] = [[]]
     size = 0
     for segment in segments:
-        if not tasks or size + segment.bytes > task_bytes:
+        # Cut where the shares end on the whole, so that no remainder gathers in the last.
+        if tasks[-1] and size + segment.bytes / 2 > share * len(tasks):
             tasks.append([])
-            size = 0
         tasks[-1].append(segment)
         size += segment.bytes
-    return [tuple(task) for task in tasks]
+    return [tuple(task) for task in tasks if task]

@@ -20,12 +20,13 @@ class ConsolidateSpec:
     promotions: tuple[Promotion, ...] = ()
     trigger_bytes: int = 64 * MIB
     trigger_seconds: float = 2.0
-    # Stored bytes of segments for one task: enough for a file of a good size.
+    # Stored bytes of segments for one task, at least: enough for a file of a good size.
     task_bytes: int = 64 * MIB
     # Stored bytes for one commit of each table: bounds what a kill makes us do again.
     batch_bytes: int = 1024 * MIB
     # Arrow bytes that a task gathers before it sorts and writes them: bounds its memory.
-    flush_bytes: int = 512 * MIB
+    # A span takes some 1,000 there and 66 in a file, as in a segment: 64 MiB of those are one file.
+    flush_bytes: int = 1024 * MIB
     retain_snapshots_seconds: float = 3600.0
     retain_snapshots_min: int = 20
     # Snapshots are expired when so many can go: each time is a commit, and a look at all files.

@@ -1,7 +1,7 @@
 """Write rows as data files of a table, anywhere: in a Spark task, in a small job, in a test.
 
 The files belong to nobody until a commit names them. Written with pyarrow: see
-docs/decisions/0004-tasks-write-parquet.md for what that was measured against.
+docs/decisions/0005-tasks-write-parquet.md for what that was measured against.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 """Which segments a batch takes, and what each table has yet to consume."""
 
+import pytest
+
 from neve.buffer.reader import Segment
 from neve.consolidate.duplicates import Identity, find_duplicates
 from neve.consolidate.plan import plan_batch, plan_tasks
@@ -48,7 +50,20 @@ def test_nothing_waiting_is_an_empty_batch():
 
 def test_tasks_are_packed_by_size():
     tasks = plan_tasks(segments("a", 1, 2, 3, 4, 5), 25)
-    assert [[one.number for one in task] for task in tasks] == [[1, 2], [3, 4], [5]]
+    assert [[one.number for one in task] for task in tasks] == [[1, 2, 3], [4, 5]]
+    assert plan_tasks([], 25) == []
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 6, 7, 100, 119, 120])
+def test_tasks_leave_no_small_remainder(count):
+    sizes = [
+        sum(one.bytes for one in task)
+        for task in plan_tasks(segments("a", *range(1, count + 1)), 60)
+    ]
+    assert sum(sizes) == 10 * count
+    # But for half a segment at a cut.
+    assert min(sizes) >= min(10 * count, 60 - 5)
+    assert max(sizes) < 2 * 60 + 5
 
 
 def identity(stream, segment, key, at=0, position=0):
