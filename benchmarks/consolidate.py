@@ -35,7 +35,7 @@ from neve.buffer.apply import open_buffer, open_reader
 from neve.buffer.payload import NO_SENDER, Codec, Request
 from neve.buffer.spec import BufferSpec
 from neve.config import Settings
-from neve.consolidate.apply import TABLE_PROPERTIES, Consolidator, spark_runner
+from neve.consolidate.apply import TABLE_PROPERTIES, Consolidator, SparkRunner
 from neve.consolidate.spec import ConsolidateSpec
 from neve.lake.create import TableSpec, ensure_table
 from neve.signals import Signal
@@ -113,7 +113,7 @@ def decoded(requests: pa.RecordBatch) -> pa.Table:
 
 def consolidate(lake: Lake, data: Data, namespace: str) -> float:
     """Return the seconds that a worker takes for all that is buffered."""
-    worker = Consolidator(lake, ConsolidateSpec(data.buffer, namespace), spark_runner(lake))
+    worker = Consolidator(lake, ConsolidateSpec(data.buffer, namespace), SparkRunner(lake))
     started = time.perf_counter()
     report = worker.run_once()
     seconds = time.perf_counter() - started

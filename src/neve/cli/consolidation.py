@@ -30,7 +30,7 @@ def consolidate(
     once: Annotated[bool, typer.Option("--once", help="Take what is sealed now, and end.")] = False,
 ) -> None:
     """Turn buffered requests into tables: stage, audit, publish exactly once."""
-    from neve.consolidate.apply import Consolidator, spark_runner
+    from neve.consolidate.apply import Consolidator, SparkRunner
     from neve.consolidate.spec import consolidate_spec
 
     call = context.obj
@@ -38,7 +38,7 @@ def consolidate(
         _run(call, None)
         return
     with call.open() as lake, call.output.working("consolidating"):
-        worker = Consolidator(lake, consolidate_spec(lake.settings), spark_runner(lake))
+        worker = Consolidator(lake, consolidate_spec(lake.settings), SparkRunner(lake))
         report = worker.run_once()
     call.output.rows(_RESULT_COLUMNS, [as_record(one) for one in report.results])
     _tell(call.output, report)

@@ -113,6 +113,11 @@ class Consolidator:
         lake.profile.require_catalog("consolidation")
         _require_shared_buffer(lake, spec)
 
+    def prepare(self) -> None:
+        """Get ready for the first batch; without it, that one takes longer."""
+        if isinstance(self.runner, SparkRunner):
+            self.runner.prepare()
+
     def run_once(self, report: Report | None = None, stop: threading.Event | None = None) -> Report:
         """Consume everything that is sealed now. Safe to kill anywhere, and to run again.
 
@@ -339,16 +344,21 @@ def _seconds_since(started: datetime) -> float:
     return round((_now() - started).total_seconds(), 3)
 
 
-def spark_runner(lake: Lake) -> Runner:
-    """Return a runner whose tasks run on the lake's Spark."""
+class SparkRunner:
+    """Runs a job's tasks on the lake's Spark."""
 
-    def run(job: Job) -> Iterable[Mapping[str, Any]]:
+    def __init__(self, lake: Lake) -> None:
+        self.lake = lake
+
+    def prepare(self) -> None:
+        """Start Spark, which takes seconds, before there is data that would wait for it."""
+        _ = self.lake.spark
+
+    def __call__(self, job: Job) -> Iterable[Mapping[str, Any]]:
         from neve.consolidate.spark import run_job
 
-        with lake.explaining():
-            return run_job(lake.spark, job)
-
-    return run
+        with self.lake.explaining():
+            return run_job(self.lake.spark, job)
 
 
 def _require_shared_buffer(lake: Lake, spec: ConsolidateSpec) -> None:

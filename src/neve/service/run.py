@@ -18,9 +18,10 @@ from http.client import HTTPConnection, HTTPException
 from typing import TYPE_CHECKING, Any
 
 from neve.config.address import parse_address
-from neve.consolidate.apply import Consolidator, Report, spark_runner
+from neve.consolidate.apply import Consolidator, Report, SparkRunner
 from neve.consolidate.spec import consolidate_spec
 from neve.consolidate.watch import look, watch
+from neve.errors import NeveError
 from neve.observe.http import Pages, serving
 from neve.observe.metrics import ConsolidationMetrics, Registry, common_labels, supervision
 from neve.service.consolidation import Recorder
@@ -65,7 +66,7 @@ class Service:
         settings = lake.settings
         self.receiver = receiver
         self.registry = Registry(common_labels(settings))
-        self.worker = Consolidator(lake, consolidate_spec(settings), spark_runner(lake))
+        self.worker = Consolidator(lake, consolidate_spec(settings), SparkRunner(lake))
         self.recorder = Recorder(
             ConsolidationMetrics(self.registry), settings.telemetry.namespace, on_report
         )
@@ -91,8 +92,16 @@ class Service:
                         str(observe) if observe else None,
                     )
                 )
+                self._prepare()
                 watch(self.worker, stop, self.recorder)
             self._finish()
+
+    def _prepare(self) -> None:
+        """Start Spark before the first data comes; if that fails, the first batch tries again."""
+        try:
+            self.worker.prepare()
+        except NeveError as error:
+            logger.warning("Spark is not ready yet: %s", error)
 
     @contextmanager
     def _receiving(self, stop: threading.Event) -> Iterator[Mapping[str, Any]]:

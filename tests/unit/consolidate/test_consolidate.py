@@ -11,7 +11,7 @@ import neve
 from neve import failpoints
 from neve.buffer.apply import open_store
 from neve.buffer.dead_letters import read_dead_letters
-from neve.consolidate.apply import Consolidator
+from neve.consolidate.apply import Consolidator, SparkRunner
 from neve.errors import CatalogError, ConfigError, NotFoundError
 from neve.signals import Signal
 from tests.support.consolidation import Bench
@@ -197,3 +197,18 @@ def test_a_local_buffer_is_refused_on_a_cluster(bench):
     bench.lake.settings = settings.model_copy(update={"spark": spark})
     with pytest.raises(ConfigError, match="local path"):
         bench.worker()
+
+
+def test_spark_is_started_before_the_first_data_comes(bench):
+    class Lake:
+        started = 0
+
+        @property
+        def spark(self):
+            Lake.started += 1
+
+    worker = bench.worker()
+    worker.prepare()
+    worker.runner = SparkRunner(Lake())
+    worker.prepare()
+    assert Lake.started == 1

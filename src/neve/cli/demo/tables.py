@@ -32,10 +32,10 @@ WHERE metric_name = 'shop.checkout.duration' GROUP BY city ORDER BY city"""
 
 def consolidate(lake: Lake) -> Report:
     """Do what `neve consolidate --once` does."""
-    from neve.consolidate.apply import Consolidator, spark_runner
+    from neve.consolidate.apply import Consolidator, SparkRunner
     from neve.consolidate.spec import consolidate_spec
 
-    return Consolidator(lake, consolidate_spec(lake.settings), spark_runner(lake)).run_once()
+    return Consolidator(lake, consolidate_spec(lake.settings), SparkRunner(lake)).run_once()
 
 
 def publish(
