@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command import NEVE
+from tests.support.runtime_only import runtime_only_environment
 from tests.support.wait import until
 
 ENDLESS = "SELECT count(*) FROM range(100000000000000)"
@@ -44,7 +45,8 @@ def demo(tmp_path_factory):
     """One demo, run once and explored by the tests below."""
     directory = tmp_path_factory.mktemp("demo")
     started = time.monotonic()
-    told = neve("demo", cwd=directory)
+    # With no more than `make demo` installs.
+    told = neve("demo", cwd=directory, **runtime_only_environment())
     return directory, told, time.monotonic() - started
 
 
