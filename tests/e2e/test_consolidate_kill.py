@@ -19,7 +19,9 @@ from tests.support.lakes import rest_settings, sqlite_settings
 from tests.support.readers import read_with_duckdb, read_with_pyiceberg
 from tests.support.worker import run_worker
 
-POINTS = [name for name in failpoints.POINTS if name.startswith(("consolidate.", "publish."))]
+# Retiring is the buffer's step, and only consolidation takes it.
+ROOMS = ("consolidate.", "publish.", "buffer.retire_")
+POINTS = [name for name in failpoints.POINTS if name.startswith(ROOMS)]
 # What each table is told apart by, and what the requests sent below give it.
 EXPECTED = {
     "logs": ("body", ["a 0", "a 1", "b 0", "b 1"]),
