@@ -48,6 +48,11 @@ POINTS = MappingProxyType(
         "publish.restaged": "a batch is staged again on a main that moved, its old tag still there",
         "publish.published": "a batch is on main with its marks, and nobody was told",
         "publish.held": "a blocked batch is on its branch with the marks past it",
+        "merge.prepared": "a mirror is made or has its new columns, and no row of the batch",
+        "merge.buried": "a batch's tombstones are written, and no commit names them",
+        "merge.rejected": "a batch's rejected rows are written, and no commit names them",
+        "merge.applied": "a batch is on a branch of the mirror, and not on main",
+        "merge.published": "a batch is in the mirror with its checkpoint, and nobody was told",
         "lake.jar_fetched": "a jar was downloaded and checked, but is not yet in the cache",
     }
 )

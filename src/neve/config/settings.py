@@ -12,15 +12,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     SecretStr,
     ValidationInfo,
     field_validator,
     model_validator,
 )
+
+from neve.config.merging import MergeSettings
+from neve.config.section import Section
 
 EMBEDDED_DIRECTORY = ".neve"
 MIB = 1024 * 1024
@@ -53,14 +54,6 @@ def _text(value: Any) -> Any:
 
 LocalPath = Annotated[str, AfterValidator(_resolve)]
 Properties = dict[str, Annotated[str, BeforeValidator(_text)]]
-
-
-class Section(BaseModel):
-    """A frozen part of the tree that refuses keys it does not know."""
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True
-    )
 
 
 class StorageSettings(Section):
@@ -390,7 +383,7 @@ class Settings(Section):
         default_factory=dict,
         description="Audits of each table's batches before they are published, by namespace.table.",
     )
-
+    merge: MergeSettings = Field(default_factory=MergeSettings)
     observe: ObserveSettings = Field(default_factory=ObserveSettings)
 
     @field_validator("catalogs")

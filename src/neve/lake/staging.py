@@ -141,6 +141,17 @@ class StagingTable:
         self._commit((added, tag), self.main_id, f"staging {ref}")
         return _staged(ref, snapshot)
 
+    def append(self, files: Sequence[DataFile], summary: Mapping[str, str]) -> int:
+        """Add a snapshot of `files` to `main`, if nobody else has moved it; return its id.
+
+        Atomic, one attempt; raises as `apply` does.
+        """
+        added = self._append(files, summary)
+        snapshot_id = added.snapshot.snapshot_id
+        updates = (added, _set_ref(MAIN_BRANCH, snapshot_id))
+        self._commit(updates, self.main_id, f"appending {snapshot_id}", snapshot_id)
+        return snapshot_id
+
     def apply(self, change: Change) -> int:
         """Commit a change if `main` is still what it was decided on; return where `main` is now.
 

@@ -1,0 +1,149 @@
+"""Tables that PyIceberg cannot write, through Iceberg's Java API: format version 3, branches.
+
+Every commit is one compare-and-set. What it raises is sorted as in `staging.py`: refused means
+that nothing was applied, unknown that only a fresh look can tell.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING
+
+from neve.errors import CatalogError, ConflictError, UnknownOutcomeError
+from neve.lake import jvm, jvm_tables
+from neve.lake.identifier import Identifier
+from neve.lake.jvm_tables import MAIN, Task
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from neve.lake.lake import Lake
+
+__all__ = ["MAIN", "JavaTable", "Task", "isolated"]
+
+_UNKNOWN = re.compile(r"CommitStateUnknownException|ServiceFailureException|NoHttpResponse")
+_REFUSED = re.compile(
+    r"CommitFailedException|exceptions\.ValidationException|AlreadyExistsException|"
+    r"SQLITE_BUSY|SQLITE_CONSTRAINT"
+)
+# A read that fails so may succeed a moment later.
+_PASSING = re.compile(
+    r"ServiceUnavailable|ServiceFailure|RESTException|InternalServerError|IOError"
+)
+
+
+def isolated(lake: Lake, conf: Mapping[str, str]) -> SparkSession:
+    """Return a session of its own with the lake's catalogs; its settings leak nowhere."""
+    return jvm_tables.isolated(lake.spark, conf)
+
+
+@contextmanager
+def sorted_faults(lake: Lake, table: str, what: str) -> Iterator[None]:
+    """Raise what a commit's Java exception means."""
+    with lake.explaining(), _causes(table, what):
+        yield
+
+
+@contextmanager
+def _causes(table: str, what: str) -> Iterator[None]:
+    try:
+        yield
+    except jvm.JavaError as error:
+        causes = jvm.messages(error)
+        text = " ".join(causes)
+        if _UNKNOWN.search(text):
+            raise UnknownOutcomeError(
+                f"{table}: the outcome of {what} is unknown: {causes[-1]}",
+                hint="nothing is cleaned up; the table is looked at again",
+                retryable=True,
+            ) from error
+        if _REFUSED.search(text):
+            raise ConflictError(
+                f"{table}: {what} was refused: {causes[-1]}",
+                hint="it is tried again",
+                retryable=True,
+            ) from error
+        if _PASSING.search(text):
+            raise CatalogError(
+                f"{table}: {what} failed: {causes[-1]}", hint="it is tried again", retryable=True
+            ) from error
+        raise
+
+
+class JavaTable:
+    """One table as those see it who commit through Java."""
+
+    def __init__(self, lake: Lake, session: SparkSession, identifier: Identifier) -> None:
+        self.lake = lake
+        self.session = session
+        self.identifier = identifier
+
+    @property
+    def name(self) -> str:
+        return ".".join(self.identifier)
+
+    def create(
+        self,
+        schema_json: str,
+        spec_json: str,
+        properties: Mapping[str, str],
+        summary: Mapping[str, str],
+    ) -> None:
+        """Create it with an empty first snapshot. Raises ConflictError: somebody else did."""
+        with self._committing("creating it"):
+            jvm_tables.create_table(
+                self.session, self.identifier, schema_json, spec_json, properties, summary
+            )
+
+    def union_schema(self, schema_json: str, properties: Mapping[str, str]) -> None:
+        with self._committing("changing its schema"):
+            jvm_tables.union_schema(self.session, self.identifier, schema_json, properties)
+
+    def create_branch(self, branch: str, snapshot_id: int) -> None:
+        with self._committing(f"creating branch {branch}"):
+            jvm_tables.create_branch(self.session, self.identifier, branch, snapshot_id)
+
+    def remove_branches(self, branches: Iterable[str]) -> None:
+        with self._committing("removing branches"):
+            jvm_tables.remove_branches(self.session, self.identifier, branches)
+
+    def append_nothing(self, branch: str, summary: Mapping[str, str]) -> None:
+        with self._committing(f"an empty snapshot on {branch}"):
+            jvm_tables.append_nothing(self.session, self.identifier, branch, summary)
+
+    def branch_head(self, branch: str) -> int | None:
+        with self._committing(f"looking for {branch}"):
+            return jvm_tables.branch_head(self.session, self.identifier, branch)
+
+    def publish_branch(self, branch: str, base_id: int, properties: Mapping[str, str]) -> int:
+        """Move `main` to a branch's head, if `main` is still at `base_id`; drop the branch.
+
+        Raises:
+            ConflictError: `main` has moved; nothing was applied.
+            UnknownOutcomeError: the answer was lost.
+        """
+        with self._committing(f"publishing {branch}"):
+            head = jvm_tables.publish_branch(
+                self.session, self.identifier, branch, base_id, properties
+            )
+        if head is None:
+            raise ConflictError(
+                f"{self.name}: main has moved away from snapshot {base_id}",
+                hint="it is tried again",
+                retryable=True,
+            )
+        return head
+
+    def plan_files(self, snapshot_id: int, after_id: int | None = None) -> list[Task]:
+        """Return the files of a snapshot, or those appended after another one."""
+        with self._committing("planning files"):
+            return jvm_tables.plan_files(self.session, self.identifier, snapshot_id, after_id)
+
+    def scan(self, tasks: Sequence[Task]) -> AbstractContextManager[DataFrame]:
+        """Yield the rows of exactly these files, deletes applied, with `_file` and `_pos`."""
+        return jvm_tables.staged_scan(self.session, self.identifier, tasks)
+
+    def _committing(self, what: str) -> AbstractContextManager[None]:
+        return sorted_faults(self.lake, self.name, what)

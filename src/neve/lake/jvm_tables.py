@@ -1,0 +1,229 @@
+"""Iceberg's Java tables: what has no SQL of its own. Part of the py4j room, see `jvm.py`.
+
+Functions take and return Python values, except for `Task`, which carries a Java object that only
+`staged_scan` opens. Java exceptions pass through; `java_tables.py` says what they mean.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from neve.lake.identifier import Identifier, quote_identifier
+from neve.lake.profile import DEFAULT_CATALOG
+
+MAIN = "main"
+_SCANS = "neve_scans"  # the catalog in which a set of scan tasks is a table
+_SCANS_CLASS = "org.apache.iceberg.spark.SparkRewriteTableCatalog"
+
+
+@dataclass(frozen=True)
+class Task:
+    """One data file that a scan would read, with the deletes that belong to it."""
+
+    path: str
+    records: int
+    sequence_number: int
+    java: Any
+
+
+def isolated(session: SparkSession, conf: Mapping[str, str]) -> SparkSession:
+    """Return a session with the same catalogs whose settings and views are its own."""
+    clone = SparkSession(session.sparkContext, session._jsparkSession.cloneSession())
+    for key, value in conf.items():
+        clone.conf.set(key, value)
+    return clone
+
+
+def create_table(
+    session: SparkSession,
+    identifier: Identifier,
+    schema_json: str,
+    spec_json: str,
+    properties: Mapping[str, str],
+    summary: Mapping[str, str],
+) -> None:
+    """Create a table whose first snapshot is empty and has a summary of ours. Atomic."""
+    iceberg = _jvm(session).org.apache.iceberg
+    catalog = iceberg.spark.Spark3Util.loadIcebergCatalog(session._jsparkSession, DEFAULT_CATALOG)
+    namespace = _array(session, identifier[:-1])
+    name = iceberg.catalog.TableIdentifier.of(
+        iceberg.catalog.Namespace.of(namespace), identifier[-1]
+    )
+    schema = iceberg.SchemaParser.fromJson(schema_json)
+    spec = iceberg.PartitionSpecParser.fromJson(schema, spec_json)
+    transaction = (
+        catalog.buildTable(name, schema)
+        .withPartitionSpec(spec)
+        .withProperties(_java_map(session, properties))
+        .createTransaction()
+    )
+    append = transaction.newFastAppend()
+    for key, value in summary.items():
+        append.set(key, value)
+    append.commit()
+    transaction.commitTransaction()
+
+
+def union_schema(
+    session: SparkSession, identifier: Identifier, schema_json: str, properties: Mapping[str, str]
+) -> None:
+    """Add the columns a table lacks and widen those that became wider. Atomic."""
+    table = load(session, identifier)
+    schema = _jvm(session).org.apache.iceberg.SchemaParser.fromJson(schema_json)
+    transaction = table.newTransaction()
+    transaction.updateSchema().unionByNameWith(schema).commit()
+    update = transaction.updateProperties()
+    for key, value in properties.items():
+        update.set(key, value)
+    update.commit()
+    transaction.commitTransaction()
+
+
+def create_branch(
+    session: SparkSession, identifier: Identifier, branch: str, snapshot_id: int
+) -> None:
+    load(session, identifier).manageSnapshots().createBranch(branch, snapshot_id).commit()
+
+
+def remove_branches(session: SparkSession, identifier: Identifier, branches: Iterable[str]) -> None:
+    update = load(session, identifier).manageSnapshots()
+    for branch in branches:
+        update = update.removeBranch(branch)
+    update.commit()
+
+
+def append_nothing(
+    session: SparkSession, identifier: Identifier, branch: str, summary: Mapping[str, str]
+) -> None:
+    """Add an empty snapshot to a branch, for the sake of its summary."""
+    append = load(session, identifier).newFastAppend().toBranch(branch)
+    for key, value in summary.items():
+        append.set(key, value)
+    append.commit()
+
+
+def branch_head(session: SparkSession, identifier: Identifier, branch: str) -> int | None:
+    """Return the snapshot a branch points to, as the catalog has it now."""
+    ref = load(session, identifier).refs().get(branch)
+    return int(ref.snapshotId()) if ref is not None else None
+
+
+def publish_branch(
+    session: SparkSession,
+    identifier: Identifier,
+    branch: str,
+    base_id: int,
+    properties: Mapping[str, str],
+) -> int | None:
+    """Move `main` to a branch's head and drop the branch, if `main` is still at `base_id`.
+
+    One compare-and-set, one attempt. None: `main` has moved, nothing was sent.
+    """
+    operations = load(session, identifier).operations()
+    base = operations.refresh()
+    main = base.ref(MAIN)
+    if main is None or main.snapshotId() != base_id:
+        return None
+    head = int(base.ref(branch).snapshotId())
+    update = _jvm(session).org.apache.iceberg.TableMetadata.buildFrom(base)
+    update.setBranchSnapshot(head, MAIN)
+    update.removeRef(branch)
+    update.setProperties(_java_map(session, properties))
+    operations.commit(base, update.build())
+    return head
+
+
+def plan_files(
+    session: SparkSession, identifier: Identifier, snapshot_id: int, after_id: int | None
+) -> list[Task]:
+    """Return the files of a snapshot, or only those appended after another one.
+
+    One call over py4j for each file of the range: tens of thousands take seconds.
+    """
+    table = load(session, identifier)
+    if after_id is None:
+        scan = table.newScan().useSnapshot(snapshot_id)
+    else:
+        scan = table.newIncrementalAppendScan().fromSnapshotExclusive(after_id)
+        scan = scan.toSnapshot(snapshot_id)
+    planned = scan.planFiles()
+    try:
+        tasks = []
+        for java in _each(planned.iterator()):
+            file = java.file()
+            number = file.dataSequenceNumber()
+            tasks.append(Task(file.location(), int(file.recordCount()), int(number or 0), java))
+        return tasks
+    finally:
+        planned.close()
+
+
+@contextmanager
+def staged_scan(
+    session: SparkSession, identifier: Identifier, tasks: Sequence[Task]
+) -> Iterator[DataFrame]:
+    """Yield the rows of exactly these files, deletes applied, with `_file` and `_pos`."""
+    table = load(session, identifier)
+    manager = _jvm(session).org.apache.iceberg.spark.ScanTaskSetManager.get()
+    cache = _table_cache(session)
+    name = f"neve-{uuid.uuid4()}"
+    java_tasks = _jvm(session).java.util.ArrayList()
+    for task in tasks:
+        java_tasks.add(task.java)
+    cache.add(name, table)
+    manager.stageTasks(table, name, java_tasks)
+    session.conf.set(f"spark.sql.catalog.{_SCANS}", _SCANS_CLASS)
+    try:
+        yield session.table(quote_identifier((_SCANS, name))).select("*", "_file", "_pos")
+    finally:
+        manager.removeTasks(table, name)
+        cache.remove(name)
+
+
+def load(session: SparkSession, identifier: Identifier) -> Any:
+    """Load a table as the catalog has it now: the session's catalogs do not cache."""
+    return _jvm(session).org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
+        session._jsparkSession, quote_identifier((DEFAULT_CATALOG, *identifier))
+    )
+
+
+def _table_cache(session: SparkSession) -> Any:
+    # Its static get() is hidden from py4j by the get(name) beside it; by reflection it is not.
+    jvm = _jvm(session)
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    found = jvm.java.lang.Class.forName("org.apache.iceberg.spark.SparkTableCache", True, loader)  # noqa: FBT003 - initialize
+    gateway: Any = session.sparkContext._gateway
+    for method in found.getMethods():
+        if method.getName() == "get" and method.getParameterCount() == 0:
+            return method.invoke(None, gateway.new_array(jvm.java.lang.Object, 0))
+    raise LookupError("SparkTableCache.get")
+
+
+def _jvm(session: SparkSession) -> Any:
+    return session._jvm
+
+
+def _each(iterator: Any) -> Iterator[Any]:
+    while iterator.hasNext():
+        yield iterator.next()
+
+
+def _java_map(session: SparkSession, values: Mapping[str, str]) -> Any:
+    java = _jvm(session).java.util.HashMap()
+    for key, value in values.items():
+        java.put(key, value)
+    return java
+
+
+def _array(session: SparkSession, values: Sequence[str]) -> Any:
+    gateway: Any = session.sparkContext._gateway
+    array = gateway.new_array(gateway.jvm.java.lang.String, len(values))
+    for number, value in enumerate(values):
+        array[number] = value
+    return array

@@ -1,0 +1,1 @@
+"""Changelog → mirror: reduce, locate, apply."""

@@ -1,0 +1,255 @@
+"""The steps of a merge; each can be killed, repeated, and run by two workers at once.
+
+Delivery: exactly once. How far a mirror has come stands in the summary of the commit that brought
+it there, so rows, deletions and checkpoint appear together or not at all. Merging the same events
+again changes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from neve import failpoints
+from neve.errors import ConflictError, NeveError, UnknownOutcomeError
+from neve.lake.java_tables import JavaTable, isolated
+from neve.merge.batch import BatchWork
+from neve.merge.checkpoint import (
+    BATCH_ID,
+    CHECKPOINT,
+    REJECTED,
+    TOMBSTONES,
+    Checkpoint,
+)
+from neve.merge.mirror import (
+    mirror_properties,
+    origins_of,
+    origins_property,
+    partition_spec,
+    united_schema,
+)
+from neve.merge.plan import Look, look, next_batch
+from neve.merge.report import Counts, TableReport
+from neve.merge.side import REJECTED_SCHEMA, SideTable, tombstones_schema
+from neve.merge.strategy import MergeInto
+from neve.publish.apply import Retry
+
+if TYPE_CHECKING:
+    import threading
+
+    from neve.lake import Lake
+    from neve.merge.spec import MergeSpec
+
+logger = logging.getLogger(__name__)
+
+BRANCH_PREFIX = "neve-merge-"
+STALE_BRANCH_SECONDS = 3600
+
+
+@dataclass(frozen=True)
+class Committed:
+    """One batch that is in the mirror."""
+
+    counts: Counts
+    seconds: float
+    reaches: Checkpoint
+
+
+@dataclass
+class Merger:
+    """Keeps one mirror."""
+
+    lake: Lake
+    spec: MergeSpec
+    retry: Retry = field(default_factory=Retry)
+    progress: Callable[[str], None] = logger.info
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    def merge(self, stop: threading.Event | None = None) -> TableReport:
+        """Merge all that is waiting, a commit for each batch; stop between commits when asked.
+
+        Raises:
+            NeveError: the mirror is as the last commit left it, and the next call goes on there.
+        """
+        started = time.monotonic()
+        report = TableReport(self.name)
+        try:
+            while True:
+                done = self._insist(report)
+                if done is None:
+                    break
+                report.add(done.counts, done.seconds)
+                self.progress(_told(self.name, report))
+                if stop is not None and stop.is_set():
+                    break
+        finally:
+            report.duration_seconds = time.monotonic() - started
+        return report
+
+    def _insist(self, report: TableReport) -> Committed | None:
+        """Merge one batch, on fresh metadata each time, until it is done or refused for good."""
+        for number in range(self.retry.attempts):
+            try:
+                return self._merge_batch(report)
+            except NeveError as error:
+                if not error.retryable or number + 1 == self.retry.attempts:
+                    raise
+                report.conflicts += isinstance(error, ConflictError)
+                logger.warning("%s", error)
+                self.retry.wait(number)
+        return None
+
+    def _merge_batch(self, report: TableReport) -> Committed | None:
+        started = time.monotonic()
+        found = look(self.lake, self.spec)
+        report.lag_seconds = found.pending.lag_seconds
+        report.lag_snapshots = found.pending.lag_snapshots
+        report.note(found.pending.note)
+        if found.pending.is_empty:
+            return None
+        for one in found.drift.unfit:
+            report.note(f"{self.name}: {one.why}; such rows are set aside ({one.remedy})")
+        batch_id = uuid.uuid4().hex
+        found = self._prepare(found)
+        failpoints.reach("merge.prepared")
+        session = isolated(self.lake, {})
+        changelog = JavaTable(self.lake, session, self.spec.changelog)
+        batch = next_batch(found, self.spec, changelog)
+        with ExitStack() as stack:
+            work = stack.enter_context(
+                BatchWork.reading(self.lake, session, self.spec, found, batch)
+            )
+            summary = self._write_beside(found, work, batch_id)
+            summary |= {CHECKPOINT: batch.reaches.encode(), BATCH_ID: batch_id}
+            self._commit(found, work, summary)
+        failpoints.reach("merge.published")
+        return Committed(work.counts, time.monotonic() - started, batch.reaches)
+
+    def _prepare(self, found: Look) -> Look:
+        """Make the mirror, or give it the columns it lacks. Idempotent."""
+        mirror = JavaTable(self.lake, self.lake.spark, self.spec.mirror)
+        source = found.changelog.schema()
+        if found.mirror is None or found.state is None:
+            tombstones = self._tombstones(found).empty()
+            rejected = self._rejected().empty()
+            mirror.create(
+                found.schema.model_dump_json(),
+                partition_spec(self.spec, found.schema).model_dump_json(),
+                mirror_properties(self.spec, str(found.changelog.table_uuid)),
+                {
+                    CHECKPOINT: Checkpoint(str(found.changelog.table_uuid)).encode(),
+                    TOMBSTONES: str(tombstones),
+                    REJECTED: str(rejected),
+                },
+            )
+            return self._prepare(look(self.lake, self.spec))
+        remembered = origins_property(self.spec, source, found.mirror.schema())
+        grown = found.drift.changes_mirror
+        if grown or not _same(remembered, origins_of(found.mirror)):
+            united = united_schema(found.drift).model_dump_json()
+            mirror.union_schema(united, remembered)
+        return self._prepare(look(self.lake, self.spec)) if grown else found
+
+    def _write_beside(self, found: Look, work: BatchWork, batch_id: str) -> dict[str, str]:
+        """Write tombstones and rejected rows; return what the mirror's commit says of them."""
+        state = found.state
+        if state is None:
+            raise AssertionError("the mirror was prepared")
+        now = datetime.now(timezone.utc)
+        tombstones, rejected = self._tombstones(found), self._rejected()
+        tombstones.open()
+        rejected.open()
+        buried = tombstones.go_to(state.tombstones_id)
+        refused = rejected.go_to(state.rejected_id)
+        work.look_up(self.spec.tombstones, buried, now)
+        if work.has_tombstones:
+            files = tombstones.write(work.tombstones(batch_id, now))
+            buried = tombstones.append(files, {BATCH_ID: batch_id})
+        failpoints.reach("merge.buried")
+        if work.counts.set_aside:
+            files = rejected.write(work.rejected(batch_id, now))
+            refused = rejected.append(files, {BATCH_ID: batch_id})
+        failpoints.reach("merge.rejected")
+        barrier = work.barrier_summary()
+        return {TOMBSTONES: str(buried), REJECTED: str(refused), **barrier}
+
+    def _commit(self, found: Look, work: BatchWork, summary: dict[str, str]) -> None:
+        """Change the mirror on a branch of its own, then move `main` there, if it has not moved."""
+        state = found.state
+        if state is None:
+            raise AssertionError("the mirror was prepared")
+        batch_id = summary[BATCH_ID]
+        branch = f"{BRANCH_PREFIX}{int(time.time())}-{batch_id[:12]}"
+        conf = {
+            f"spark.sql.iceberg.snapshot-property.{key}": value for key, value in summary.items()
+        }
+        mirror = JavaTable(self.lake, work.session, self.spec.mirror)
+        self._remove_stale_branches(found, mirror)
+        mirror.create_branch(branch, state.main_id)
+        for key, value in conf.items():
+            work.session.conf.set(key, value)
+        try:
+            MergeInto(self.lake, mirror, branch).apply(work, summary)
+            failpoints.reach("merge.applied")
+            mirror.publish_branch(branch, state.main_id, {})
+        except ConflictError:
+            mirror.remove_branches([branch])
+            raise
+        except UnknownOutcomeError:
+            # Nothing is cleaned up: the commit is there, or it is not.
+            if not self._is_published(batch_id):
+                raise
+
+    def _is_published(self, batch_id: str) -> bool:
+        from pyiceberg.table.snapshots import ancestors_of
+
+        metadata = look(self.lake, self.spec).mirror
+        if metadata is None:
+            return False
+        main = metadata.snapshot_by_name("main")
+        return any(
+            one.summary is not None and one.summary[BATCH_ID] == batch_id
+            for one in ancestors_of(main, metadata)
+        )
+
+    def _remove_stale_branches(self, found: Look, mirror: JavaTable) -> None:
+        """Forget what killed workers left; those at work may still need theirs."""
+        before = time.time() - STALE_BRANCH_SECONDS
+        refs = found.mirror.refs if found.mirror else {}
+        stale = [
+            name
+            for name in refs
+            if name.startswith(BRANCH_PREFIX) and int(name.split("-")[2]) < before
+        ]
+        if stale:
+            mirror.remove_branches(stale)
+
+    def _tombstones(self, found: Look) -> SideTable:
+        schema = tombstones_schema(self.spec, found.schema)
+        return SideTable(self.lake, self.spec.tombstones, schema)
+
+    def _rejected(self) -> SideTable:
+        return SideTable(self.lake, self.spec.rejected, REJECTED_SCHEMA)
+
+
+def _same(remembered: dict[str, str], origins: dict[int, int]) -> bool:
+    import json
+
+    (text,) = remembered.values()
+    return {int(key): value for key, value in json.loads(text).items()} == origins
+
+
+def _told(name: str, report: TableReport) -> str:
+    return (
+        f"{name}: batch {report.batches}, {report.rows_scanned} events: "
+        f"{report.rows_upserted} rows written, {report.rows_deleted} deleted"
+    )

@@ -1,0 +1,270 @@
+"""One batch at work: its events, what they amount to, and what they meet in the mirror."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from neve.lake.frames import added_rows
+from neve.lake.identifier import Identifier, quote_identifier
+from neve.lake.java_tables import JavaTable
+from neve.lake.profile import DEFAULT_CATALOG
+from neve.merge import names
+from neve.merge import transforms as tr
+from neve.merge.checkpoint import BARRIER, Checkpoint
+from neve.merge.pending import Batch, Slice, consumed_slices
+from neve.merge.report import Counts
+from neve.merge.side import AT, BATCH, DELETED, KIND, TRUNCATED
+from neve.merge.spec import TRUNCATE
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from neve.lake import Lake
+    from neve.merge.plan import Look
+    from neve.merge.spec import MergeSpec
+
+
+@dataclass
+class BatchWork:
+    """A batch between reading and commit. Everything in it is pinned to snapshots."""
+
+    lake: Lake
+    session: SparkSession
+    spec: MergeSpec
+    found: Look
+    batch: Batch
+    events: DataFrame
+    shape: tr.Shape
+    counts: Counts = field(default_factory=Counts)
+    # The newest TRUNCATE, of this batch or an earlier one, as text.
+    barrier: tuple[str, ...] | None = None
+    effective: DataFrame | None = None
+    _located: DataFrame | None = None
+
+    @classmethod
+    @contextmanager
+    def reading(
+        cls, lake: Lake, session: SparkSession, spec: MergeSpec, found: Look, batch: Batch
+    ) -> Iterator[BatchWork]:
+        """Read a batch's events and look at what they are."""
+        with ExitStack() as stack, lake.explaining():
+            changelog = JavaTable(lake, session, spec.changelog)
+            changes = _changes(stack, changelog, batch)
+            events = tr.classified(changes, spec, found.drift.unfit)
+            columns = session.table(table_name(spec.mirror)).schema
+            work = cls(lake, session, spec, found, batch, events, tr.shape_of(spec, columns))
+            work._count_events()
+            try:
+                yield work
+            finally:
+                if work._located is not None:
+                    work._located.unpersist()
+
+    def _count_events(self) -> None:
+        state = self.found.state
+        known = tr.barrier_column(state.barrier if state else None, self.shape)
+        newest = F.max(
+            F.when(
+                F.col(names.REASON).isNull() & (F.col(names.OPERATION) == TRUNCATE),
+                tr.sequence_of(self.shape),
+            )
+        )
+        barrier = newest if known is None else F.greatest(newest, known)
+        texts = [tr.as_text(barrier[name], self.shape, name) for name in self.shape.sequence]
+        row = self.events.agg(
+            F.count("*").alias("scanned"),
+            F.count(names.REASON).alias("set_aside"),
+            newest.isNotNull().alias("truncated"),
+            *(text.alias(f"part{number}") for number, text in enumerate(texts)),
+        ).collect()[0]
+        self.counts.scanned, self.counts.set_aside = row["scanned"], row["set_aside"]
+        self.counts.truncated = row["truncated"]
+        parts = tuple(row[f"part{number}"] for number in range(len(texts)))
+        self.barrier = None if None in parts else parts
+
+    @property
+    def barrier_column(self) -> Column | None:
+        return tr.barrier_column(self.barrier, self.shape)
+
+    def barrier_summary(self) -> dict[str, str]:
+        return {BARRIER: json.dumps(self.barrier)} if self.barrier else {}
+
+    def look_up(self, tombstones: Identifier, buried_id: int, now: datetime) -> None:
+        """Find what the events meet, and decide what becomes of each."""
+        rows = tr.as_rows(self.events, self.shape)
+        barrier = self.barrier_column
+        if self.shape.marked:
+            if barrier is not None:
+                rows = rows.where(~(tr.sequence_of(self.shape) < barrier))
+            reduced = tr.folded(rows, self.shape)
+        else:
+            reduced = tr.latest(rows, self.shape)
+        met = tr.located(
+            reduced, self._mirror_rows(), self._buried(tombstones, buried_id, now), self.shape
+        )
+        self._located = tr.disposed(met, self.shape, barrier).persist()
+        self._count_dispositions(self._located)
+        kept = self._located.where(F.col(names.DISPOSITION).isin(tr.UPSERT, tr.REMOVE))
+        self.effective = self._with_winning_ties(kept, self._located)
+
+    def _mirror_rows(self) -> DataFrame | None:
+        state = self.found.state
+        if state is None or self.found.mirror_is_empty:
+            return None
+        return self._at(self.spec.mirror, state.main_id)
+
+    def _buried(self, tombstones: Identifier, snapshot_id: int, now: datetime) -> DataFrame:
+        found = self._at(tombstones, snapshot_id).where(F.col(KIND) == DELETED)
+        retention = self.spec.tombstone_retention_seconds
+        if retention is not None:
+            found = found.where(F.col(AT) >= F.lit(now - timedelta(seconds=retention)))
+        return found
+
+    def _count_dispositions(self, events: DataFrame) -> None:
+        is_full = F.col(names.FULL) if self.shape.marked else F.lit(False)
+        counted = {
+            row[names.DISPOSITION]: row
+            for row in events.groupBy(names.DISPOSITION)
+            .agg(F.count("*").alias("events"), F.count_if(is_full).alias("full"))
+            .collect()
+        }
+        events_of = {key: row["events"] for key, row in counted.items()}
+        self.counts.reduced = sum(events_of.values())
+        self.counts.late = events_of.get(tr.LATE, 0)
+        self.counts.late_full = counted[tr.LATE]["full"] if tr.LATE in counted else 0
+        self.counts.upserted = events_of.get(tr.UPSERT, 0)
+        self.counts.deleted = events_of.get(tr.REMOVE, 0)
+        self.counts.repeated = events_of.get(tr.TIE, 0)
+        self._buries = bool(events_of.get(tr.REMOVE, 0) + events_of.get(tr.ABSENT, 0))
+
+    def _with_winning_ties(self, kept: DataFrame, events: DataFrame) -> DataFrame:
+        """Add events of a sequence the mirror has already, where they are the greater ones.
+
+        What the mirror's row came from is in the changelog alone: its operation is not in the
+        mirror. With an unchanged marker a row is made of several events, and the first stays.
+        """
+        if not self.counts.repeated or self.shape.marked:
+            return kept
+        ties = events.where(F.col(names.DISPOSITION) == tr.TIE)
+        bounds = ties.agg(
+            F.min(self.shape.sequence[0]).alias("least"),
+            F.max(self.shape.sequence[0]).alias("most"),
+        ).collect()[0]
+        first = F.col(tr.quoted(self.shape.sequence[0]))
+        with ExitStack() as stack:
+            history = self._history(stack).where(first.between(bounds["least"], bounds["most"]))
+            known = tr.as_rows(tr.classified(history, self.spec), self.shape)
+            winners = tr.winning_ties(ties, known, self.shape).localCheckpoint()
+        won = winners.count()
+        self.counts.repeated -= won
+        self.counts.upserted += won
+        return kept.unionByName(winners) if won else kept
+
+    def _history(self, stack: ExitStack) -> DataFrame:
+        """Return the events that are merged already, as far as the changelog still has them."""
+        checkpoint = self.found.state.checkpoint if self.found.state else None
+        changelog = JavaTable(self.lake, self.session, self.spec.changelog)
+        parts = []
+        metadata = self.found.changelog
+        merged = checkpoint.snapshot_id if checkpoint else None
+        if merged is not None and metadata.snapshot_by_id(merged) is not None:
+            parts.append(self._changes_at(merged))
+        begun = self._begun_slices(checkpoint, changelog)
+        if begun:
+            parts.append(_slices(stack, changelog, begun).drop(names.FILE, names.POSITION))
+        if not parts:
+            return self._changes_at(None).where(F.lit(False))
+        return reduce(lambda one, other: one.unionByName(other), parts)
+
+    def _begun_slices(
+        self, checkpoint: Checkpoint | None, changelog: JavaTable
+    ) -> tuple[Slice, ...]:
+        if checkpoint is None or checkpoint.scanning is None:
+            return ()
+        if self.found.changelog.snapshot_by_id(checkpoint.scanning) is None:
+            return ()
+        after = None if checkpoint.whole else checkpoint.snapshot_id
+        return consumed_slices(checkpoint, changelog.plan_files(checkpoint.scanning, after))
+
+    def _changes_at(self, snapshot_id: int | None) -> DataFrame:
+        """Return the changelog at a snapshot, with its present columns."""
+        name = table_name(self.spec.changelog)
+        if snapshot_id is None:
+            return self.session.table(name)
+        present = self.session.table(name)
+        then = self._at(self.spec.changelog, snapshot_id)
+        return present.where(F.lit(False)).unionByName(then, allowMissingColumns=True)
+
+    @property
+    def has_tombstones(self) -> bool:
+        return self._buries or self.counts.truncated
+
+    def tombstones(self, batch_id: str, now: datetime) -> DataFrame:
+        """Return the keys this batch deletes, and its TRUNCATE."""
+        if self._located is None:
+            raise AssertionError("look_up comes first")
+        buried = tr.tombstones_of(self._located, self.shape).withColumn(KIND, F.lit(DELETED))
+        barrier = self.barrier_column
+        if self.counts.truncated and barrier is not None:
+            fields = {field.name: field.dataType for field in self.shape.columns}
+            row = self.session.range(1).select(
+                *(
+                    barrier[name].alias(name)
+                    if name in self.shape.sequence
+                    else F.lit(None).cast(fields[name]).alias(name)
+                    for name in dict.fromkeys((*self.shape.keys, *self.shape.sequence))
+                ),
+                F.lit(TRUNCATED).alias(KIND),
+            )
+            buried = buried.unionByName(row)
+        return _stamped(buried, batch_id, now)
+
+    def rejected(self, batch_id: str, now: datetime) -> DataFrame:
+        """Return the events that could not be taken."""
+        return _stamped(tr.rejected(self.events), batch_id, now)
+
+    def _at(self, identifier: Identifier, snapshot_id: int) -> DataFrame:
+        return self.session.read.option("versionAsOf", snapshot_id).table(table_name(identifier))
+
+
+def table_name(identifier: Identifier) -> str:
+    return quote_identifier((DEFAULT_CATALOG, *identifier))
+
+
+def _changes(stack: ExitStack, changelog: JavaTable, batch: Batch) -> DataFrame:
+    if batch.until_id is not None:
+        rows = added_rows(changelog.session, changelog.identifier, batch.until_id, batch.after_id)
+        return rows.select("*", names.FILE, names.POSITION)
+    if not batch.slices:
+        nothing = changelog.session.table(table_name(changelog.identifier)).where(F.lit(False))
+        return nothing.select("*", names.FILE, names.POSITION)
+    return _slices(stack, changelog, batch.slices)
+
+
+def _slices(stack: ExitStack, changelog: JavaTable, slices: Sequence[Slice]) -> DataFrame:
+    rows = stack.enter_context(changelog.scan([one.task for one in slices]))
+    # At most two files are cut: the first and the last.
+    cut = [one for one in slices if not one.is_whole]
+    if not cut:
+        return rows
+    inside = [
+        (F.col(names.FILE) == one.task.path)
+        & (F.col(names.POSITION) >= one.start)
+        & (F.col(names.POSITION) < one.end)
+        for one in cut
+    ]
+    whole = ~F.col(names.FILE).isin([one.task.path for one in cut])
+    return rows.where(reduce(or_, inside, whole))
+
+
+def _stamped(rows: DataFrame, batch_id: str, now: datetime) -> DataFrame:
+    return rows.withColumn(BATCH, F.lit(batch_id)).withColumn(AT, F.lit(now))

@@ -1,0 +1,84 @@
+"""How far a mirror has come: written into the summary of the very commit that brought it there.
+
+A rollback of the mirror rolls the checkpoint back with the rows. Nothing here is a sequence of
+events: those arrive in any order.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import ancestors_of
+
+from neve.errors import CatalogError
+
+if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
+
+CHECKPOINT = "neve.merge.checkpoint"
+BATCH_ID = "neve.merge.batch-id"
+TOMBSTONES = "neve.merge.tombstones-snapshot-id"
+REJECTED = "neve.merge.rejected-snapshot-id"
+BARRIER = "neve.merge.truncated-at"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What of a changelog is in the mirror."""
+
+    table_uuid: str
+    # All of this snapshot, and of what came before it, is merged. None: nothing yet.
+    snapshot_id: int | None = None
+    # A snapshot that is being worked off file by file, in several commits.
+    scanning: int | None = None
+    # Of its files, in their order, so many are merged, and so many rows of the next one.
+    files: int = 0
+    offset: int = 0
+    # All files of that snapshot are meant, not only those it appended.
+    whole: bool = False
+
+    def encode(self) -> str:
+        return json.dumps({key: value for key, value in asdict(self).items() if value})
+
+
+@dataclass(frozen=True)
+class MirrorState:
+    """A mirror as its newest merge left it."""
+
+    main_id: int
+    # None: the commits that would say so are expired, so that nothing can be proven.
+    checkpoint: Checkpoint | None
+    tombstones_id: int | None
+    rejected_id: int | None
+    # The sequence of the newest TRUNCATE, each part as text.
+    barrier: tuple[str, ...] | None
+
+
+def mirror_state(metadata: TableMetadata) -> MirrorState:
+    """Find the newest merge among the ancestors of `main`; other writers' commits are passed over.
+
+    Raises:
+        CatalogError: the table has no snapshot at all, so it was not made by us.
+    """
+    main = metadata.snapshot_by_name(MAIN_BRANCH)
+    if main is None:
+        raise CatalogError("the mirror has no snapshot", hint="drop it; it is made again")
+    for snapshot in ancestors_of(main, metadata):
+        summary = snapshot.summary.additional_properties if snapshot.summary else {}
+        if CHECKPOINT in summary:
+            barrier = summary.get(BARRIER)
+            return MirrorState(
+                main.snapshot_id,
+                Checkpoint(**json.loads(summary[CHECKPOINT])),
+                _number(summary.get(TOMBSTONES)),
+                _number(summary.get(REJECTED)),
+                tuple(json.loads(barrier)) if barrier else None,
+            )
+    return MirrorState(main.snapshot_id, None, None, None, None)
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text else None

@@ -1,0 +1,135 @@
+"""The mirror as a table: made once, recognised afterwards, grown with its changelog."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import parse_transform
+from pyiceberg.types import NestedField
+
+from neve.errors import ConfigError
+from neve.merge.drift import COLUMNS, Drift, origin_ids, taken_fields
+from neve.merge.spec import MergeSpec
+
+if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
+
+KEYS = "neve.merge.keys"
+SEQUENCE = "neve.merge.sequence"
+SOURCE = "neve.merge.changelog"
+
+_FIRST_PARTITION_ID = 1000
+_PARTITION = re.compile(
+    r"(?P<transform>bucket|truncate|year|month|day|hour)s?\s*\(\s*((?P<number>\d+)\s*,\s*)?"
+    r"(?P<column>[^,()]+?)\s*\)|(?P<identity>[^,()\s]+)"
+)
+
+
+def mirror_schema(spec: MergeSpec, changelog: Schema) -> Schema:
+    """Return a new mirror's columns: the changelog's that belong there, all of them nullable."""
+    fields = [
+        NestedField(field.field_id, field.name, field.field_type, required=False, doc=field.doc)
+        for field in taken_fields(spec, changelog)
+    ]
+    return Schema(*fields)
+
+
+def mirror_properties(spec: MergeSpec, uuid: str) -> dict[str, str]:
+    """Return what a new mirror is created with.
+
+    Merge-on-read, since a merge touches few rows of many files; metadata files are deleted with
+    the commits that no longer need them, since there is a commit every minute.
+    """
+    return {
+        "format-version": "3",
+        "write.merge.mode": "merge-on-read",
+        "write.delete.mode": "merge-on-read",
+        "write.update.mode": "merge-on-read",
+        "write.metadata.delete-after-commit.enabled": "true",
+        "write.metadata.previous-versions-max": "20",
+        SOURCE: json.dumps({"table": spec.changelog_name, "uuid": uuid}),
+        KEYS: json.dumps(spec.keys),
+        SEQUENCE: json.dumps(spec.sequence),
+    }
+
+
+def partition_spec(spec: MergeSpec, schema: Schema) -> PartitionSpec:
+    """Read `partition_by`.
+
+    Raises:
+        ConfigError: a transform or column that does not exist.
+    """
+    fields = []
+    for number, text in enumerate(spec.partition_by):
+        found = _PARTITION.fullmatch(text.strip())
+        column = (found["identity"] or found["column"]) if found else ""
+        source = next((field for field in schema.fields if field.name == column), None)
+        if found is None or source is None:
+            raise ConfigError(
+                f"merge.tables: {spec.name}: partition_by {text} cannot be used",
+                hint="write column, bucket(16, column), truncate(8, column), or year, month, day "
+                "or hour(column)",
+            )
+        kind = found["transform"] or "identity"
+        transform = parse_transform(f"{kind}[{found['number']}]" if found["number"] else kind)
+        if not transform.can_transform(source.field_type):
+            raise ConfigError(
+                f"merge.tables: {spec.name}: partition_by {text}: {column} is "
+                f"{source.field_type}, which {kind} does not take",
+                hint="choose another column or transform",
+            )
+        name = column if kind == "identity" else f"{column}_{kind}"
+        fields.append(
+            PartitionField(source.field_id, _FIRST_PARTITION_ID + number, transform, name)
+        )
+    return PartitionSpec(*fields, spec_id=0)
+
+
+def require_ours(spec: MergeSpec, metadata: TableMetadata) -> None:
+    """Refuse a table that is not the mirror of these keys.
+
+    Raises:
+        ConfigError: it was not made by Neve, or has other keys or another sequence.
+    """
+    properties = metadata.properties
+    if KEYS not in properties or SOURCE not in properties:
+        raise ConfigError(
+            f"merge.tables: table {spec.name} exists and was not made by Neve",
+            hint="choose another mirror_table, or rename that table",
+        )
+    for key, wanted, what in (
+        (KEYS, spec.keys, "primary_keys"),
+        (SEQUENCE, spec.sequence, "sequence_column"),
+    ):
+        has = tuple(json.loads(properties.get(key, "[]")))
+        if has != wanted:
+            raise ConfigError(
+                f"merge.tables: mirror {spec.name} was made with {what} {', '.join(has)}, and the "
+                f"configuration says {', '.join(wanted)}",
+                hint=f"set {what} back, or choose another mirror_table",
+            )
+
+
+def origins_of(metadata: TableMetadata) -> dict[int, int]:
+    """Return which column of the changelog each column of the mirror came from, by field ids."""
+    found = json.loads(metadata.properties.get(COLUMNS, "{}"))
+    return {int(source): target for source, target in found.items()}
+
+
+def origins_property(spec: MergeSpec, changelog: Schema, mirror: Schema) -> dict[str, str]:
+    """Return the property that remembers `origins_of`."""
+    return {COLUMNS: json.dumps(origin_ids(spec, changelog, mirror))}
+
+
+def united_schema(drift: Drift) -> Schema:
+    """Return the columns to be united with the mirror's, nullable."""
+    return Schema(
+        *(
+            NestedField(field.field_id, field.name, field.field_type, required=False)
+            for field in drift.united
+        )
+    )

@@ -1,0 +1,19 @@
+"""Columns that exist while a batch is merged, and in no table of anybody's."""
+
+OPERATION = "_neve_operation"
+REASON = "_neve_reason"
+# What decides between two events of the same sequence, before their content does.
+RANK = "_neve_rank"
+# Another event of the same key and sequence says something else.
+CONTESTED = "_neve_contested"
+SEQUENCE = "_neve_sequence"
+# The sequence of the mirror's row, and of the key's tombstone; NULL where there is none.
+CURRENT = "_neve_current"
+BURIED = "_neve_buried"
+DISPOSITION = "_neve_disposition"
+# With an unchanged marker: the newest delete of the key in the batch, and for each column that may
+# carry the marker a struct of its newest known value and that value's sequence.
+RESET = "_neve_reset"
+KNOWN = "_neve_known_"
+FULL = "_neve_full"
+FILE, POSITION = "_file", "_pos"

@@ -1,0 +1,206 @@
+"""What of a changelog is not merged yet, and how much of it fits into one commit. No writes.
+
+Only appends are read. A compaction (replace) changes no rows and is passed over; an overwrite or
+delete changes what the changelog says of the past, and Iceberg's incremental scan would skip it
+silently, so it is refused by name.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
+
+from neve.errors import CatalogError
+from neve.lake.java_tables import Task
+from neve.merge.checkpoint import Checkpoint
+
+if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
+
+REBUILD = "rebuild it from the whole changelog: neve merge {table} --rebuild"
+
+
+@dataclass(frozen=True)
+class Pending:
+    """Snapshots to be merged, the oldest first, or one snapshot of which all files are."""
+
+    checkpoint: Checkpoint
+    snapshots: tuple[Snapshot, ...] = ()
+    # Read every file of this snapshot: a first load, or the checkpoint's snapshot is gone.
+    whole: Snapshot | None = None
+    note: str | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.snapshots and self.whole is None
+
+    @property
+    def lag_snapshots(self) -> int:
+        return len(self.snapshots) or int(self.whole is not None)
+
+    @property
+    def lag_seconds(self) -> float:
+        """The age of the oldest change that is not merged."""
+        oldest = self.snapshots[0] if self.snapshots else self.whole
+        return max(0.0, time.time() - oldest.timestamp_ms / 1000) if oldest else 0.0
+
+
+def pending(
+    name: str, mirror: str, metadata: TableMetadata, checkpoint: Checkpoint | None
+) -> Pending:
+    """Compare a changelog with a checkpoint.
+
+    Raises:
+        CatalogError: it is another table now, was rolled back, or was overwritten.
+    """
+    uuid = str(metadata.table_uuid)
+    main = metadata.snapshot_by_name(MAIN_BRANCH)
+    if checkpoint is not None and checkpoint.table_uuid != uuid:
+        raise CatalogError(
+            f"{name} is another table than the one {mirror} was made of",
+            hint=REBUILD.format(table=mirror),
+        )
+    if main is None:
+        return Pending(checkpoint or Checkpoint(uuid))
+    if checkpoint is None:
+        note = f"{mirror}: how far it has come cannot be proven; all of {name} is merged over it"
+        return Pending(Checkpoint(uuid), whole=main, note=note)
+    if checkpoint.scanning is not None and checkpoint.whole:
+        scanned = metadata.snapshot_by_id(checkpoint.scanning)
+        if scanned is None:
+            return _without_start(name, mirror, main, checkpoint, complete=False)
+        return Pending(checkpoint, whole=scanned)
+    if checkpoint.snapshot_id is None:
+        return Pending(checkpoint, whole=main)
+    newer, complete = _after(metadata, checkpoint.snapshot_id)
+    if newer is None:
+        return _without_start(name, mirror, main, checkpoint, complete=complete)
+    _refuse_overwrites(name, mirror, newer)
+    return Pending(checkpoint, tuple(newer))
+
+
+def _after(metadata: TableMetadata, start: int | None) -> tuple[list[Snapshot] | None, bool]:
+    """Return the ancestors of `main` after `start`, the oldest first, and whether all are there."""
+    found: list[Snapshot] = []
+    for snapshot in ancestors_of(metadata.snapshot_by_name(MAIN_BRANCH), metadata):
+        if snapshot.snapshot_id == start:
+            return found[::-1], True
+        found.append(snapshot)
+    return None, bool(found) and found[-1].parent_snapshot_id is None
+
+
+def _without_start(
+    name: str, mirror: str, main: Snapshot, checkpoint: Checkpoint, *, complete: bool
+) -> Pending:
+    if complete:
+        raise CatalogError(
+            f"{name} was rolled back behind snapshot {checkpoint.snapshot_id}, which {mirror} has "
+            "merged already",
+            hint=REBUILD.format(table=mirror),
+        )
+    gone = checkpoint.scanning or checkpoint.snapshot_id
+    note = (
+        f"{mirror}: snapshot {gone} of {name} is expired; what remains of it is "
+        "merged over the mirror, which changes nothing that was merged before"
+    )
+    return Pending(Checkpoint(checkpoint.table_uuid), whole=main, note=note)
+
+
+def _refuse_overwrites(name: str, mirror: str, snapshots: Sequence[Snapshot]) -> None:
+    for snapshot in snapshots:
+        if _operation(snapshot) not in (Operation.APPEND, Operation.REPLACE):
+            raise CatalogError(
+                f"{name}: snapshot {snapshot.snapshot_id} is an {_operation(snapshot).value}, and "
+                "a changelog may only be appended to and compacted",
+                hint=REBUILD.format(table=mirror),
+            )
+
+
+def _operation(snapshot: Snapshot) -> Operation:
+    return snapshot.summary.operation if snapshot.summary else Operation.APPEND
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Rows `[start, end)` of one file."""
+
+    task: Task
+    start: int
+    end: int
+
+    @property
+    def is_whole(self) -> bool:
+        return self.start == 0 and self.end == self.task.records
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one commit takes in: whole snapshots, or slices of one."""
+
+    # The checkpoint that its commit carries.
+    reaches: Checkpoint
+    after_id: int | None = None
+    until_id: int | None = None
+    slices: tuple[Slice, ...] = ()
+
+
+def whole_snapshots(found: Pending, batch_size: int) -> Batch | None:
+    """Take as many snapshots as fit; None when not even the first does, or its size is unknown."""
+    total, last = 0, None
+    for snapshot in found.snapshots:
+        total += _added_records(snapshot, batch_size + 1)
+        if total > batch_size:
+            break
+        last = snapshot
+    if last is None or found.checkpoint.scanning is not None:
+        return None
+    reaches = Checkpoint(found.checkpoint.table_uuid, last.snapshot_id)
+    return Batch(reaches, found.checkpoint.snapshot_id, last.snapshot_id)
+
+
+def _added_records(snapshot: Snapshot, unknown: int) -> int:
+    if _operation(snapshot) is Operation.REPLACE:
+        return 0
+    text = snapshot.summary["added-records"] if snapshot.summary else None
+    if text is None:
+        # An append without rows says nothing of them.
+        files = snapshot.summary["added-data-files"] if snapshot.summary else None
+        return unknown if files is None or int(files) else 0
+    return int(text)
+
+
+def file_slices(
+    checkpoint: Checkpoint, snapshot_id: int, tasks: Sequence[Task], batch_size: int, *, whole: bool
+) -> Batch:
+    """Take files of one snapshot, from where the checkpoint stands, until a commit is full."""
+    ordered = sorted(tasks, key=lambda task: (task.sequence_number, task.path))
+    resumed = checkpoint.scanning == snapshot_id and checkpoint.whole == whole
+    number, offset = (checkpoint.files, checkpoint.offset) if resumed else (0, 0)
+    slices: list[Slice] = []
+    room = batch_size
+    while room > 0 and number < len(ordered):
+        task = ordered[number]
+        end = min(task.records, offset + room)
+        if end > offset:
+            slices.append(Slice(task, offset, end))
+        room -= end - offset
+        number, offset = (number + 1, 0) if end == task.records else (number, end)
+    uuid = checkpoint.table_uuid
+    if number == len(ordered):
+        return Batch(Checkpoint(uuid, snapshot_id), slices=tuple(slices))
+    reaches = Checkpoint(uuid, checkpoint.snapshot_id, snapshot_id, number, offset, whole)
+    return Batch(reaches, slices=tuple(slices))
+
+
+def consumed_slices(checkpoint: Checkpoint, tasks: Sequence[Task]) -> tuple[Slice, ...]:
+    """Return what of a half merged snapshot is merged."""
+    ordered = sorted(tasks, key=lambda task: (task.sequence_number, task.path))
+    done = [Slice(task, 0, task.records) for task in ordered[: checkpoint.files]]
+    if checkpoint.offset and checkpoint.files < len(ordered):
+        done.append(Slice(ordered[checkpoint.files], 0, checkpoint.offset))
+    return tuple(done)

@@ -1,0 +1,61 @@
+"""What a merge did, for people and metrics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Counts:
+    """What one batch holds and changes."""
+
+    scanned: int = 0
+    set_aside: int = 0
+    reduced: int = 0
+    upserted: int = 0
+    deleted: int = 0
+    late: int = 0
+    # Events that a newer partial one has overtaken: what they would have filled in stays unknown.
+    late_full: int = 0
+    # The same event merged before, or another one of the same sequence that loses.
+    repeated: int = 0
+    truncated: bool = False
+
+
+@dataclass
+class TableReport:
+    """How a cycle ended for one mirror."""
+
+    table: str
+    outcome: str = "idle"
+    batches: int = 0
+    rows_scanned: int = 0
+    rows_deduplicated: int = 0
+    rows_upserted: int = 0
+    rows_deleted: int = 0
+    late_dropped: int = 0
+    late_full: int = 0
+    set_aside: int = 0
+    conflicts: int = 0
+    merge_seconds: list[float] = field(default_factory=list)
+    duration_seconds: float = 0.0
+    lag_seconds: float = 0.0
+    lag_snapshots: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, counts: Counts, seconds: float) -> None:
+        """Count a batch that was committed."""
+        self.outcome = "merged"
+        self.batches += 1
+        self.rows_scanned += counts.scanned
+        self.rows_deduplicated += counts.scanned - counts.set_aside - counts.reduced
+        self.rows_upserted += counts.upserted
+        self.rows_deleted += counts.deleted
+        self.late_dropped += counts.late
+        self.late_full += counts.late_full
+        self.set_aside += counts.set_aside
+        self.merge_seconds.append(seconds)
+
+    def note(self, text: str | None) -> None:
+        if text and text not in self.notes:
+            self.notes.append(text)

@@ -1,0 +1,153 @@
+"""The tables beside a mirror: what was deleted, and what could not be taken.
+
+They are written first, and the mirror's commit names their snapshots. What a crash left there
+without a commit of the mirror is undone by going back to what the mirror names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.schema import Schema
+
+from neve.errors import ConflictError
+from neve.lake.create import TableSpec, ensure_table, load_if_exists
+from neve.lake.faults import explained
+from neve.lake.frames import write_frame
+from neve.lake.staging import Change, StagingTable
+from neve.merge.drift import Fit, fit_of
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from pyiceberg.manifest import DataFile
+    from pyspark.sql import DataFrame
+
+    from neve.lake import Lake
+    from neve.lake.identifier import Identifier
+    from neve.merge.spec import MergeSpec
+
+KIND, BATCH, AT = "neve_kind", "neve_batch_id", "neve_merged_at"
+DELETED, TRUNCATED = "delete", "truncate"
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+_PROPERTIES = {
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+}
+
+REJECTED_SCHEMA = pa.schema(
+    [
+        pa.field("reason", pa.string()),
+        pa.field("event", pa.string()),
+        pa.field("changelog_file", pa.string()),
+        pa.field("changelog_position", pa.int64()),
+        pa.field(BATCH, pa.string()),
+        pa.field(AT, TIMESTAMP),
+    ]
+)
+
+
+def tombstones_schema(spec: MergeSpec, mirror: Schema) -> pa.Schema:
+    """Return keys and sequence as the mirror has them, and what kind of tombstone it is."""
+    columns = schema_to_pyarrow(mirror, include_field_ids=False)
+    wanted = dict.fromkeys((*spec.keys, *spec.sequence))
+    return pa.schema(
+        [
+            *(pa.field(name, columns.field(name).type) for name in wanted),
+            pa.field(KIND, pa.string()),
+            pa.field(BATCH, pa.string()),
+            pa.field(AT, TIMESTAMP),
+        ]
+    )
+
+
+class SideTable:
+    """A table that follows the mirror: its `main` is what the mirror's newest commit names."""
+
+    def __init__(self, lake: Lake, identifier: Identifier, schema: pa.Schema) -> None:
+        self.lake = lake
+        self.identifier = identifier
+        self.schema = schema
+        self._staging: StagingTable | None = None
+
+    def open(self) -> int:
+        """Make the table if it is missing, and widen what became wider; return its snapshot."""
+        spec = TableSpec(self.identifier, self.schema, properties=_PROPERTIES)
+        profile, catalog = self.lake.profile, self.lake.catalog()
+        self._widen(load_if_exists(profile, catalog, self.identifier))
+        self._staging = StagingTable(profile, ensure_table(profile, catalog, spec))
+        main = self._staging.main_id
+        return self._staging.apply(Change(base_main=None)) if main is None else main
+
+    def empty(self) -> int:
+        """Return a snapshot without rows: a new mirror begins without what an older one left."""
+        main = self.open()
+        if self.staging.table.scan(limit=1).to_arrow().num_rows == 0:
+            return main
+        with explained(self.lake.profile):
+            self.staging.table.delete(AlwaysTrue())
+        self.staging.refresh()
+        return self._main()
+
+    def go_to(self, named: int | None) -> int:
+        """Put `main` back to what the mirror names; return where it is.
+
+        A snapshot that is expired cannot be gone back to: then all rows count, which can only be
+        more than the mirror has seen.
+        """
+        self.staging.refresh()
+        main = self._main()
+        if named is None or named == main or not self.staging.exists(named):
+            return main
+        return self.staging.apply(Change(base_main=main, to_main=named))
+
+    def write(self, rows: DataFrame) -> list[DataFile]:
+        """Write rows as files; nothing is committed."""
+        with self.lake.explaining():
+            return write_frame(rows, self.staging.table)
+
+    def append(self, files: list[DataFile], summary: Mapping[str, str]) -> int:
+        """Add files to `main` in one commit; return its snapshot."""
+        return self.staging.append(files, summary)
+
+    def forget(self, before: datetime) -> int:
+        """Remove rows merged before a time; return the snapshot after it."""
+        with explained(self.lake.profile):
+            self.staging.table.delete(f"{AT} < '{before.isoformat()}'")
+        self.staging.refresh()
+        return self._main()
+
+    @property
+    def staging(self) -> StagingTable:
+        if self._staging is None:
+            raise RuntimeError("the side table was not opened")
+        return self._staging
+
+    def _main(self) -> int:
+        main = self.staging.main_id
+        if main is None:
+            raise ConflictError(
+                f"{self.staging.name} has lost its main branch", hint="it is tried again"
+            )
+        return main
+
+    def _widen(self, table: object) -> None:
+        from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
+        from pyiceberg.table import Table
+
+        if not isinstance(table, Table):
+            return
+        present = {field.name: field.field_type for field in table.schema().fields}
+        wider = {
+            field.name: field.field_type
+            for field in _pyarrow_to_schema_without_ids(self.schema).fields
+            if field.name in present and fit_of(present[field.name], field.field_type) is Fit.WIDENS
+        }
+        if wider:
+            with explained(self.lake.profile), table.update_schema() as update:
+                for name, kind in wider.items():
+                    update.update_column(name, kind)

@@ -1,0 +1,345 @@
+"""Events → what changes in the mirror. Pure DataFrame functions: no session, no action, no I/O.
+
+The total order of a key's events: sequence, then rank (a row of a snapshot, any other upsert, a
+delete), then content (columns from left to right, NULL lowest). It depends on the events alone and
+never on when they arrive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import chain
+from operator import or_
+
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from neve.merge import names
+from neve.merge.drift import Unfit
+from neve.merge.spec import DELETE, SNAPSHOT, TRUNCATE, MergeSpec
+
+SNAPSHOT_RANK, UPSERT_RANK, DELETE_RANK = 0, 1, 2
+
+# What becomes of a key's newest event.
+LATE, TIE, UPSERT, REMOVE, ABSENT = "late", "tie", "upsert", "remove", "absent"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The mirror's columns and which of them decide."""
+
+    keys: tuple[str, ...]
+    sequence: tuple[str, ...]
+    # All columns of the mirror with their types, in order.
+    columns: T.StructType
+    # Columns in which the unchanged marker may stand, if there is one.
+    marked: tuple[str, ...] = ()
+    marker: str | None = None
+
+    @property
+    def others(self) -> list[str]:
+        decided = {*self.keys, *self.sequence}
+        return [name for name in self.columns.names if name not in decided]
+
+
+def shape_of(spec: MergeSpec, columns: T.StructType) -> Shape:
+    decided = {*spec.keys, *spec.sequence}
+    marked: tuple[str, ...] = ()
+    if spec.unchanged_marker is not None:
+        marked = tuple(
+            field.name
+            for field in columns
+            if isinstance(field.dataType, (T.StringType, T.BinaryType))
+            and field.name not in decided
+        )
+    return Shape(spec.keys, spec.sequence, columns, marked, spec.unchanged_marker)
+
+
+def classified(changes: DataFrame, spec: MergeSpec, unfit: Sequence[Unfit] = ()) -> DataFrame:
+    """Add what each event does, and why it cannot be taken, if it cannot."""
+    known = F.create_map(*(F.lit(word) for word in chain(*spec.operations.items())))
+    operation = known[F.lower(F.trim(F.col(quoted(spec.operation_column)).cast("string")))]
+    return changes.withColumn(names.OPERATION, operation).withColumn(
+        names.REASON, _reason(spec, unfit)
+    )
+
+
+def _reason(spec: MergeSpec, unfit: Sequence[Unfit]) -> Column:
+    is_row = F.col(names.OPERATION) != TRUNCATE
+    reasons = [
+        F.when(F.col(names.OPERATION).isNull(), F.lit("the operation is not known")),
+        *(
+            F.when(is_row & F.col(quoted(key)).isNull(), F.lit(f"the key column {key} is NULL"))
+            for key in spec.keys
+        ),
+        *(
+            F.when(F.col(quoted(one)).isNull(), F.lit(f"the sequence column {one} is NULL"))
+            for one in spec.sequence
+        ),
+        *(F.when(is_row & F.col(quoted(one.column)).isNotNull(), F.lit(one.why)) for one in unfit),
+    ]
+    return F.coalesce(*reasons)
+
+
+def rejected(events: DataFrame) -> DataFrame:
+    """Return events that cannot be taken: why, the row as JSON, and where it stands."""
+    own = {names.OPERATION, names.REASON, names.FILE, names.POSITION}
+    row = F.to_json(F.struct(*(F.col(quoted(c)) for c in events.columns if c not in own)))
+    return events.where(F.col(names.REASON).isNotNull()).select(
+        F.col(names.REASON).alias("reason"),
+        row.alias("event"),
+        F.col(names.FILE).alias("changelog_file"),
+        F.col(names.POSITION).alias("changelog_position"),
+    )
+
+
+def barrier_column(barrier: Sequence[str] | None, shape: Shape) -> Column | None:
+    """Write a barrier's parts, which are text, as a value to compare sequences with."""
+    if barrier is None:
+        return None
+    parts = []
+    for text, name in zip(barrier, shape.sequence, strict=True):
+        kind = shape.columns[name].dataType
+        part = F.unhex(F.lit(text)) if is_binary(kind) else F.lit(text).cast(kind)
+        parts.append(part.alias(name))
+    return F.struct(*parts)
+
+
+def as_text(part: Column, shape: Shape, name: str) -> Column:
+    """Write a part of a sequence as the text that `barrier_column` reads."""
+    return F.hex(part) if is_binary(shape.columns[name].dataType) else part.cast("string")
+
+
+def is_binary(kind: T.DataType) -> bool:
+    return isinstance(kind, T.BinaryType)
+
+
+def sequence_of(shape: Shape) -> Column:
+    """Return an event's sequence as one value, with the mirror's types."""
+    return F.struct(
+        *(
+            F.col(quoted(name)).cast(shape.columns[name].dataType).alias(name)
+            for name in shape.sequence
+        )
+    )
+
+
+def as_rows(events: DataFrame, shape: Shape) -> DataFrame:
+    """Give events that can be taken the mirror's columns and types, and their rank."""
+    present = {field.name: field.dataType for field in events.schema}
+    is_snapshot, is_delete = (F.col(names.OPERATION) == one for one in (SNAPSHOT, DELETE))
+    rank = F.when(is_delete, DELETE_RANK).when(is_snapshot, SNAPSHOT_RANK).otherwise(UPSERT_RANK)
+    taken = F.col(names.REASON).isNull() & (F.col(names.OPERATION) != TRUNCATE)
+    return events.where(taken).select(
+        *(
+            aligned(F.col(quoted(field.name)), present[field.name], field.dataType).alias(
+                field.name
+            )
+            if field.name in present
+            else F.lit(None).cast(field.dataType).alias(field.name)
+            for field in shape.columns
+        ),
+        rank.alias(names.RANK),
+    )
+
+
+def latest(rows: DataFrame, shape: Shape) -> DataFrame:
+    """Keep each key's greatest event, and say whether another one has the same sequence."""
+    content = F.xxhash64(names.RANK, *(_orderable(field) for field in shape.columns))
+    # Peers: all events of the key that have the sequence of this one.
+    peers = _newest_first(shape, tie_break=False).rangeBetween(0, 0)
+    return (
+        rows.withColumn(names.CONTESTED, F.min(content).over(peers) != F.max(content).over(peers))
+        .withColumn("_neve_number", F.row_number().over(_newest_first(shape)))
+        .where(F.col("_neve_number") == 1)
+        .drop("_neve_number")
+    )
+
+
+def folded(rows: DataFrame, shape: Shape) -> DataFrame:
+    """Keep each key's greatest event with, for each column, the newest value that was sent.
+
+    The result has, beside the columns, what `filled` needs to look at the mirror's row: the
+    sequence of the newest delete, and of each value.
+    """
+    order = _newest_first(shape)
+    every = order.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    is_delete = F.col(names.RANK) == DELETE_RANK
+    number = "_neve_number"
+    newest_delete = F.min(F.when(is_delete, F.col(number))).over(
+        Window.partitionBy(*(quoted(key) for key in shape.keys))
+    )
+    known = {
+        name: F.first(
+            F.when(
+                F.col("_neve_since_delete") & ~_is_marked(name, shape),
+                F.struct(F.col(quoted(name)).alias("value"), sequence_of(shape).alias("at")),
+            ),
+            ignorenulls=True,
+        ).over(every)
+        for name in shape.marked
+    }
+    reset = F.first(F.when(is_delete, sequence_of(shape)), ignorenulls=True).over(every)
+    full = ~reduce(or_, (_is_marked(name, shape) for name in shape.marked))
+    return (
+        rows.withColumn(number, F.row_number().over(order))
+        .withColumn("_neve_newest_delete", newest_delete)
+        .withColumn(
+            "_neve_since_delete",
+            F.col("_neve_newest_delete").isNull() | (F.col(number) < F.col("_neve_newest_delete")),
+        )
+        .withColumns({names.KNOWN + name: column for name, column in known.items()})
+        .withColumn(names.RESET, reset)
+        .withColumn(names.FULL, full)
+        .where(F.col(number) == 1)
+        .drop(number, "_neve_newest_delete", "_neve_since_delete")
+        .withColumn(names.CONTESTED, F.lit(False))
+    )
+
+
+def _is_marked(name: str, shape: Shape) -> Column:
+    marker = F.lit(shape.marker).cast(shape.columns[name].dataType)
+    return F.col(quoted(name)).eqNullSafe(marker)
+
+
+def _newest_first(shape: Shape, *, tie_break: bool = True) -> WindowSpec:
+    order = [F.col(quoted(name)).desc() for name in shape.sequence]
+    if tie_break:
+        order.append(F.col(names.RANK).desc())
+        fields = {field.name: field for field in shape.columns}
+        order += [_orderable(fields[name]).desc_nulls_last() for name in shape.others]
+    return Window.partitionBy(*(quoted(key) for key in shape.keys)).orderBy(*order)
+
+
+def located(
+    reduced: DataFrame, mirror: DataFrame | None, tombstones: DataFrame, shape: Shape
+) -> DataFrame:
+    """Add the sequence of each key's row in the mirror, and of its tombstone."""
+    keys = [F.col(quoted(key)) for key in shape.keys]
+    sequence = sequence_of(shape)
+    buried = tombstones.groupBy(*keys).agg(F.max(sequence).alias(names.BURIED))
+    met = reduced.join(buried, on=list(shape.keys), how="left")
+    if mirror is None:
+        return met.withColumn(names.CURRENT, F.when(F.lit(False), sequence))
+    current = mirror.select(*keys, sequence.alias(names.CURRENT))
+    return met.join(current, on=list(shape.keys), how="left")
+
+
+def disposed(events: DataFrame, shape: Shape, barrier: Column | None) -> DataFrame:
+    """Say what becomes of each key's newest event."""
+    sequence = sequence_of(shape)
+    if barrier is not None:
+        # A row from before the barrier goes with it, and says nothing any more.
+        is_kept = ~(F.col(names.CURRENT) < barrier)
+        events = events.withColumn(names.CURRENT, F.when(is_kept, F.col(names.CURRENT)))
+    current, buried = F.col(names.CURRENT), F.col(names.BURIED)
+    # A delete wins over an upsert of the same sequence, and over itself it changes nothing.
+    is_late = F.coalesce(sequence < current, F.lit(False)) | F.coalesce(
+        sequence <= buried, F.lit(False)
+    )
+    if barrier is not None:
+        is_late = is_late | (sequence < barrier)
+    is_delete = F.col(names.RANK) == DELETE_RANK
+    return events.withColumn(
+        names.DISPOSITION,
+        F.when(is_late, LATE)
+        .when(is_delete & current.isNotNull(), REMOVE)
+        .when(is_delete, ABSENT)
+        .when(sequence == current, TIE)
+        .otherwise(UPSERT),
+    )
+
+
+def winning_ties(ties: DataFrame, history: DataFrame, shape: Shape) -> DataFrame:
+    """Keep those events that are greater than all merged ones of the same key and sequence.
+
+    Args:
+        history: rows of the changelog that are merged already, with their rank.
+    """
+    on = [*shape.keys, *shape.sequence]
+    theirs = history.join(ties.select(*map(quoted, on)), on=on, how="left_semi")
+    ours, number = "_neve_ours", "_neve_number"
+    both = ties.withColumn(ours, F.lit(1)).unionByName(
+        theirs.withColumn(ours, F.lit(0)), allowMissingColumns=True
+    )
+    # Of two equal events the merged one wins: then nothing has to be done.
+    fields = {field.name: field for field in shape.columns}
+    order = Window.partitionBy(*map(quoted, on)).orderBy(
+        F.col(names.RANK).desc(),
+        *(_orderable(fields[name]).desc_nulls_last() for name in shape.others),
+        F.col(ours).asc(),
+    )
+    rivals = F.count("*").over(Window.partitionBy(*map(quoted, on)))
+    return (
+        both.withColumn(number, F.row_number().over(order))
+        .withColumn("_neve_rivals", rivals)
+        .where(F.col(number) == 1)
+        .where(F.col(ours) == 1)
+        .where((F.col("_neve_rivals") > 1) | F.col(names.CONTESTED))
+        .drop(ours, number, "_neve_rivals")
+    )
+
+
+def keeps_value(name: str) -> Column:
+    """Tell whether a column keeps the mirror's value: the source sent none that is newer."""
+    known, at = F.col(quoted(names.KNOWN + name)), F.col(names.CURRENT)
+    not_newer = known.isNull() | F.coalesce(known["at"] < at, F.lit(False))
+    not_deleted = F.col(names.RESET).isNull() | F.coalesce(F.col(names.RESET) < at, F.lit(False))
+    return at.isNotNull() & not_newer & not_deleted
+
+
+def sent_value(name: str, shape: Shape) -> Column:
+    """Return the newest value that the source sent for a column; NULL if it sent none."""
+    if name not in shape.marked:
+        return F.col(quoted(name))
+    return F.col(quoted(names.KNOWN + name))["value"]
+
+
+def tombstones_of(events: DataFrame, shape: Shape) -> DataFrame:
+    """Return the keys that a batch deletes, with the deletes' sequences."""
+    is_deleted = F.col(names.DISPOSITION).isin(REMOVE, ABSENT)
+    return events.where(is_deleted).select(*map(quoted, (*shape.keys, *shape.sequence)))
+
+
+def aligned(column: Column, present: T.DataType, wanted: T.DataType) -> Column:
+    """Cast a column, and structs inside it field by field, by name."""
+    if present == wanted:
+        return column
+    if isinstance(present, T.StructType) and isinstance(wanted, T.StructType):
+        have = {field.name: field.dataType for field in present}
+        fields = [
+            aligned(column[field.name], have[field.name], field.dataType).alias(field.name)
+            if field.name in have
+            else F.lit(None).cast(field.dataType).alias(field.name)
+            for field in wanted
+        ]
+        return F.when(column.isNotNull(), F.struct(*fields))
+    if isinstance(present, T.ArrayType) and isinstance(wanted, T.ArrayType):
+        inner, outer = present.elementType, wanted.elementType
+        return F.transform(column, lambda item: aligned(item, inner, outer))
+    if isinstance(present, T.MapType) and isinstance(wanted, T.MapType):
+        old, new = present.valueType, wanted.valueType
+        return F.transform_values(column, lambda _, item: aligned(item, old, new))
+    return column.cast(wanted)
+
+
+def quoted(name: str) -> str:
+    """Write a column's name so that Spark takes it whole."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _orderable(field: T.StructField) -> Column:
+    # Maps and variants have no order of their own; their JSON has.
+    column = F.col(quoted(field.name))
+    return column if _has_order(field.dataType) else F.to_json(F.struct(column))
+
+
+def _has_order(kind: T.DataType) -> bool:
+    if isinstance(kind, T.StructType):
+        return all(_has_order(field.dataType) for field in kind)
+    if isinstance(kind, T.ArrayType):
+        return _has_order(kind.elementType)
+    return not isinstance(kind, (T.MapType, T.VariantType))
