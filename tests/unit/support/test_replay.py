@@ -88,7 +88,7 @@ def test_exact_duplicates_change_nothing():
 
 def test_a_truncate_removes_what_is_older_also_when_it_comes_later():
     events = [
-        event(INSERT, 1, name="old"),
+        event(INSERT, 3, name="old"),
         event(INSERT, 4, key=2, name="kept"),
         event(INSERT, 6, key=3, name="new"),
         truncate(2),
