@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,8 +22,8 @@ from neve.errors import NeveError, SetupError
 from neve.lake.java import find_java
 
 _JAVA = Path(__file__).parent / "java"
-_POM = _JAVA / "pom.xml"
-_LAUNCHER = _JAVA / "IcebergRest.java"
+_ICEBERG_REST = (_JAVA / "iceberg-rest.xml", _JAVA / "IcebergRest.java")
+_DEBEZIUM = (_JAVA / "debezium.xml", _JAVA / "Changes.java")
 _COLLECTOR = Path(__file__).parent / "collector" / "builder.yaml"
 
 POSTGRES_BIN = Path("/usr/lib/postgresql/15/bin")  # Debian keeps the server's commands off PATH
@@ -110,21 +111,40 @@ def _build_collector(directory: Path) -> None:
     shutil.rmtree(built)
 
 
-def _build_iceberg_rest(directory: Path) -> None:
-    libraries, classes = directory / "lib", directory / "classes"
-    goal = f"org.apache.maven.plugins:maven-dependency-plugin:{MAVEN_DEPENDENCY_PLUGIN}"
-    output = f"-DoutputDirectory={libraries}"
-    _run([MAVEN.path(), "-B", "-q", "-f", _POM, f"{goal}:copy-dependencies", output])
-    jars = os.pathsep.join(str(jar) for jar in sorted(libraries.glob("*.jar")))
-    compiler = "org.eclipse.jdt.internal.compiler.batch.Main"
-    _run([find_java(), "-cp", jars, compiler, "-17", "-cp", jars, "-d", classes, _LAUNCHER])
+# Maven 3 does not expect a second one to fill its local repository at the same time.
+_MAVEN_REPOSITORY = threading.Lock()
+
+
+def _java_launcher(pom: Path, launcher: Path) -> Callable[[Path], None]:
+    """Build `lib`, what the pom names, and `classes`, our launcher on top of it."""
+
+    def build(directory: Path) -> None:
+        libraries, classes = directory / "lib", directory / "classes"
+        goal = f"org.apache.maven.plugins:maven-dependency-plugin:{MAVEN_DEPENDENCY_PLUGIN}"
+        options = ("-DincludeScope=runtime", f"-DoutputDirectory={libraries}")
+        with _MAVEN_REPOSITORY:
+            _run([MAVEN.path(), "-B", "-q", "-f", pom, f"{goal}:copy-dependencies", *options])
+        jars = os.pathsep.join(str(jar) for jar in sorted(libraries.glob("*.jar")))
+        compiler = "org.eclipse.jdt.internal.compiler.batch.Main"
+        _run([find_java(), "-cp", jars, compiler, "-17", "-cp", jars, "-d", classes, launcher])
+
+    return build
 
 
 def _digest(*files: Path) -> str:
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()[:12]
 
 
-ICEBERG_REST = Part("iceberg-rest", _digest(_POM, _LAUNCHER), (MAVEN,), _build_iceberg_rest)
+def _java_part(name: str, files: tuple[Path, Path]) -> Part:
+    return Part(name, _digest(*files), (MAVEN,), _java_launcher(*files))
+
+
+def classpath(part: Part) -> str:
+    return f"{part.directory / 'classes'}:{part.directory / 'lib'}/*"
+
+
+ICEBERG_REST = _java_part("iceberg-rest", _ICEBERG_REST)
+DEBEZIUM = _java_part("debezium", _DEBEZIUM)
 S3 = Part(
     "versitygw",
     VERSITYGW,
@@ -142,7 +162,7 @@ TELEMETRYGEN = Part(
 )
 COLLECTOR = Part("otelcol", _digest(_COLLECTOR), (GO,), _build_collector)
 
-PARTS = (ICEBERG_REST, S3, TELEMETRYGEN, COLLECTOR)
+PARTS = (ICEBERG_REST, DEBEZIUM, S3, TELEMETRYGEN, COLLECTOR)
 TOOLS = (POSTGRES, CURL)
 
 

@@ -41,15 +41,21 @@ class Process:
         *,
         environment: Mapping[str, str] | None = None,
         user: str | None = None,
+        output: Path | None = None,
     ) -> None:
+        """Start it.
+
+        Args:
+            output: a file of its own for what it prints; without one the log has that too.
+        """
         self.name = name
         self.log = log
-        with log.open("ab") as output:
+        with log.open("ab") as log_file, (output or log).open("ab") as output_file:
             self._child = subprocess.Popen(
                 [str(word) for word in command],
                 stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
+                stdout=output_file,
+                stderr=log_file,
                 env={**os.environ, **(environment or {})},
                 cwd="/",  # a server run as another user may not enter ours
                 user=user,

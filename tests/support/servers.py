@@ -18,7 +18,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from neve.lake.java import find_java
-from tests.support.install import ICEBERG_REST, POSTGRES, S3
+from tests.support.install import ICEBERG_REST, POSTGRES, S3, classpath
 from tests.support.process import Process, accepts_connections, free_port
 
 REGION = "eu-central-1"
@@ -136,10 +136,9 @@ def running_rest_catalog(directory: Path, storage: S3Server) -> Iterator[RestCat
         "s3.endpoint": storage.endpoint,
         "s3.path-style-access": "true",
     }
-    classpath = f"{ICEBERG_REST.directory / 'classes'}:{ICEBERG_REST.directory / 'lib'}/*"
     process = Process(
         "iceberg-rest",
-        [find_java(), "-Xmx256m", "-cp", classpath]
+        [find_java(), "-Xmx256m", "-cp", classpath(ICEBERG_REST)]
         + ["org.apache.iceberg.rest.IcebergRest", str(port)]
         + [f"{key}={value}" for key, value in properties.items()],
         directory / "rest.log",
