@@ -50,7 +50,10 @@ def create_table(
 ) -> None:
     """Create a table whose first snapshot is empty and has a summary of ours. Atomic."""
     iceberg = _jvm(session).org.apache.iceberg
-    catalog = iceberg.spark.Spark3Util.loadIcebergCatalog(session._jsparkSession, DEFAULT_CATALOG)
+    with _active(session):
+        catalog = iceberg.spark.Spark3Util.loadIcebergCatalog(
+            session._jsparkSession, DEFAULT_CATALOG
+        )
     namespace = _array(session, identifier[:-1])
     name = iceberg.catalog.TableIdentifier.of(
         iceberg.catalog.Namespace.of(namespace), identifier[-1]
@@ -188,9 +191,26 @@ def staged_scan(
 
 def load(session: SparkSession, identifier: Identifier) -> Any:
     """Load a table as the catalog has it now: the session's catalogs do not cache."""
-    return _jvm(session).org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
-        session._jsparkSession, quote_identifier((DEFAULT_CATALOG, *identifier))
-    )
+    name = quote_identifier((DEFAULT_CATALOG, *identifier))
+    with _active(session):
+        return _jvm(session).org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
+            session._jsparkSession, name
+        )
+
+
+@contextmanager
+def _active(session: SparkSession) -> Iterator[None]:
+    """Make it the session whose settings say which catalogs there are."""
+    sessions = _jvm(session).org.apache.spark.sql.classic.SparkSession
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(session._jsparkSession)
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
 
 
 def _table_cache(session: SparkSession) -> Any:

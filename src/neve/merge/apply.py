@@ -29,13 +29,13 @@ from neve.merge.checkpoint import (
 )
 from neve.merge.mirror import (
     mirror_properties,
-    origins_of,
     origins_property,
     partition_spec,
+    source_property,
     united_schema,
 )
-from neve.merge.plan import Look, look, next_batch
-from neve.merge.report import Counts, TableReport
+from neve.merge.plan import Look, look, look_anew, next_batch
+from neve.merge.report import Counts, Preview, TableReport
 from neve.merge.side import REJECTED_SCHEMA, SideTable, tombstones_schema
 from neve.merge.strategy import MergeInto
 from neve.publish.apply import Retry
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from neve.merge.spec import MergeSpec
 
 logger = logging.getLogger(__name__)
+
+Observe = Callable[["Lake", "MergeSpec"], Look]
 
 BRANCH_PREFIX = "neve-merge-"
 STALE_BRANCH_SECONDS = 3600
@@ -74,6 +76,34 @@ class Merger:
     def name(self) -> str:
         return self.spec.name
 
+    def rebuild(self) -> TableReport:
+        """Make the mirror anew of the whole changelog, in one commit that replaces all its rows.
+
+        Raises:
+            CatalogError: the changelog's history is not complete.
+        """
+        started = time.monotonic()
+        report = TableReport(self.name)
+        done = self._insist(report, look_anew)
+        if done is not None:
+            report.add(done.counts, done.seconds)
+        report.duration_seconds = time.monotonic() - started
+        return report
+
+    def preview(self) -> Preview:
+        """Say what the next commit would change. Writes nothing."""
+        found = look(self.lake, self.spec)
+        if found.pending.is_empty:
+            return Preview(self.name, notes=_notes(self.name, found))
+        session = isolated(self.lake, {})
+        batch = next_batch(found, self.spec, JavaTable(self.lake, session, self.spec.changelog))
+        with BatchWork.reading(self.lake, session, self.spec, found, batch) as work:
+            buried = found.state.tombstones_id if found.state else None
+            work.look_up(self.spec.tombstones, buried, datetime.now(timezone.utc))
+        return Preview(
+            self.name, found.pending.lag_snapshots, work.counts, notes=_notes(self.name, found)
+        )
+
     def merge(self, stop: threading.Event | None = None) -> TableReport:
         """Merge all that is waiting, a commit for each batch; stop between commits when asked.
 
@@ -95,11 +125,11 @@ class Merger:
             report.duration_seconds = time.monotonic() - started
         return report
 
-    def _insist(self, report: TableReport) -> Committed | None:
+    def _insist(self, report: TableReport, observe: Observe = look) -> Committed | None:
         """Merge one batch, on fresh metadata each time, until it is done or refused for good."""
         for number in range(self.retry.attempts):
             try:
-                return self._merge_batch(report)
+                return self._merge_batch(report, observe)
             except NeveError as error:
                 if not error.retryable or number + 1 == self.retry.attempts:
                     raise
@@ -108,16 +138,15 @@ class Merger:
                 self.retry.wait(number)
         return None
 
-    def _merge_batch(self, report: TableReport) -> Committed | None:
+    def _merge_batch(self, report: TableReport, observe: Observe) -> Committed | None:
         started = time.monotonic()
-        found = look(self.lake, self.spec)
+        found = observe(self.lake, self.spec)
         report.lag_seconds = found.pending.lag_seconds
         report.lag_snapshots = found.pending.lag_snapshots
-        report.note(found.pending.note)
+        for note in _notes(self.name, found):
+            report.note(note)
         if found.pending.is_empty:
             return None
-        for one in found.drift.unfit:
-            report.note(f"{self.name}: {one.why}; such rows are set aside ({one.remedy})")
         batch_id = uuid.uuid4().hex
         found = self._prepare(found)
         failpoints.reach("merge.prepared")
@@ -136,6 +165,7 @@ class Merger:
 
     def _prepare(self, found: Look) -> Look:
         """Make the mirror, or give it the columns it lacks. Idempotent."""
+        anew = look_anew if found.rebuild else look
         mirror = JavaTable(self.lake, self.lake.spark, self.spec.mirror)
         source = found.changelog.schema()
         if found.mirror is None or found.state is None:
@@ -151,13 +181,15 @@ class Merger:
                     REJECTED: str(rejected),
                 },
             )
-            return self._prepare(look(self.lake, self.spec))
-        remembered = origins_property(self.spec, source, found.mirror.schema())
+            return self._prepare(anew(self.lake, self.spec))
+        remembered = {
+            **origins_property(self.spec, source, found.mirror.schema()),
+            **source_property(self.spec, str(found.changelog.table_uuid)),
+        }
         grown = found.drift.changes_mirror
-        if grown or not _same(remembered, origins_of(found.mirror)):
-            united = united_schema(found.drift).model_dump_json()
-            mirror.union_schema(united, remembered)
-        return self._prepare(look(self.lake, self.spec)) if grown else found
+        if grown or not remembered.items() <= found.mirror.properties.items():
+            mirror.union_schema(united_schema(found.drift).model_dump_json(), remembered)
+        return self._prepare(anew(self.lake, self.spec)) if grown else found
 
     def _write_beside(self, found: Look, work: BatchWork, batch_id: str) -> dict[str, str]:
         """Write tombstones and rejected rows; return what the mirror's commit says of them."""
@@ -168,7 +200,7 @@ class Merger:
         tombstones, rejected = self._tombstones(found), self._rejected()
         tombstones.open()
         rejected.open()
-        buried = tombstones.go_to(state.tombstones_id)
+        buried = tombstones.empty() if found.rebuild else tombstones.go_to(state.tombstones_id)
         refused = rejected.go_to(state.rejected_id)
         work.look_up(self.spec.tombstones, buried, now)
         if work.has_tombstones:
@@ -241,11 +273,15 @@ class Merger:
         return SideTable(self.lake, self.spec.rejected, REJECTED_SCHEMA)
 
 
-def _same(remembered: dict[str, str], origins: dict[int, int]) -> bool:
-    import json
-
-    (text,) = remembered.values()
-    return {int(key): value for key, value in json.loads(text).items()} == origins
+def _notes(name: str, found: Look) -> list[str]:
+    notes = [found.pending.note] if found.pending.note else []
+    drift = found.drift
+    for what, columns in (("added", drift.added), ("widened", drift.widened)):
+        if columns and found.mirror is not None:
+            notes.append(f"{name}: columns {what}: {', '.join(columns)}")
+    for one in drift.unfit:
+        notes.append(f"{name}: {one.why}; such rows are set aside ({one.remedy})")
+    return notes
 
 
 def _told(name: str, report: TableReport) -> str:

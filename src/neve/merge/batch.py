@@ -12,6 +12,7 @@ from operator import or_
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from neve.lake.frames import added_rows
 from neve.lake.identifier import Identifier, quote_identifier
@@ -60,8 +61,8 @@ class BatchWork:
             changelog = JavaTable(lake, session, spec.changelog)
             changes = _changes(stack, changelog, batch)
             events = tr.classified(changes, spec, found.drift.unfit)
-            columns = session.table(table_name(spec.mirror)).schema
-            work = cls(lake, session, spec, found, batch, events, tr.shape_of(spec, columns))
+            shape = tr.shape_of(spec, _columns(session, spec, found, changes.schema))
+            work = cls(lake, session, spec, found, batch, events, shape)
             work._count_events()
             try:
                 yield work
@@ -98,7 +99,7 @@ class BatchWork:
     def barrier_summary(self) -> dict[str, str]:
         return {BARRIER: json.dumps(self.barrier)} if self.barrier else {}
 
-    def look_up(self, tombstones: Identifier, buried_id: int, now: datetime) -> None:
+    def look_up(self, tombstones: Identifier, buried_id: int | None, now: datetime) -> None:
         """Find what the events meet, and decide what becomes of each."""
         rows = tr.as_rows(self.events, self.shape)
         barrier = self.barrier_column
@@ -122,7 +123,11 @@ class BatchWork:
             return None
         return self._at(self.spec.mirror, state.main_id)
 
-    def _buried(self, tombstones: Identifier, snapshot_id: int, now: datetime) -> DataFrame:
+    def _buried(
+        self, tombstones: Identifier, snapshot_id: int | None, now: datetime
+    ) -> DataFrame | None:
+        if snapshot_id is None:
+            return None
         found = self._at(tombstones, snapshot_id).where(F.col(KIND) == DELETED)
         retention = self.spec.tombstone_retention_seconds
         if retention is not None:
@@ -234,6 +239,18 @@ class BatchWork:
 
     def _at(self, identifier: Identifier, snapshot_id: int) -> DataFrame:
         return self.session.read.option("versionAsOf", snapshot_id).table(table_name(identifier))
+
+
+def _columns(
+    session: SparkSession, spec: MergeSpec, found: Look, changes: T.StructType
+) -> T.StructType:
+    """Return the mirror's columns as they are once it has followed the changelog."""
+    if found.mirror is None:
+        return T.StructType([field for field in changes if field.name in found.drift.taken])
+    present = session.table(table_name(spec.mirror)).schema
+    wider = {*found.drift.widened}
+    fields = [changes[field.name] if field.name in wider else field for field in present]
+    return T.StructType([*fields, *(changes[name] for name in found.drift.added)])
 
 
 def table_name(identifier: Identifier) -> str:

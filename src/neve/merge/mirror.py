@@ -51,10 +51,14 @@ def mirror_properties(spec: MergeSpec, uuid: str) -> dict[str, str]:
         "write.update.mode": "merge-on-read",
         "write.metadata.delete-after-commit.enabled": "true",
         "write.metadata.previous-versions-max": "20",
-        SOURCE: json.dumps({"table": spec.changelog_name, "uuid": uuid}),
+        **source_property(spec, uuid),
         KEYS: json.dumps(spec.keys),
         SEQUENCE: json.dumps(spec.sequence),
     }
+
+
+def source_property(spec: MergeSpec, uuid: str) -> dict[str, str]:
+    return {SOURCE: json.dumps({"table": spec.changelog_name, "uuid": uuid})}
 
 
 def partition_spec(spec: MergeSpec, schema: Schema) -> PartitionSpec:
@@ -112,6 +116,12 @@ def require_ours(spec: MergeSpec, metadata: TableMetadata) -> None:
                 f"configuration says {', '.join(wanted)}",
                 hint=f"set {what} back, or choose another mirror_table",
             )
+
+
+def source_uuid(metadata: TableMetadata) -> str | None:
+    """Return which changelog a mirror is of."""
+    found: dict[str, str] = json.loads(metadata.properties.get(SOURCE, "{}"))
+    return found.get("uuid")
 
 
 def origins_of(metadata: TableMetadata) -> dict[int, int]:

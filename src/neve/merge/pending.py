@@ -84,6 +84,26 @@ def pending(
     return Pending(checkpoint, tuple(newer))
 
 
+def require_complete(name: str, metadata: TableMetadata) -> None:
+    """Refuse a changelog that does not hold every event since its beginning.
+
+    Raises:
+        CatalogError: snapshots are expired, or one was no append.
+    """
+    _, complete = _after(metadata, None)
+    changed = [
+        one
+        for one in ancestors_of(metadata.snapshot_by_name(MAIN_BRANCH), metadata)
+        if _operation(one) not in (Operation.APPEND, Operation.REPLACE)
+    ]
+    if metadata.snapshot_by_name(MAIN_BRANCH) is not None and (not complete or changed):
+        what = f"snapshot {changed[0].snapshot_id} is no append" if changed else "some are expired"
+        raise CatalogError(
+            f"{name}: its snapshots do not tell all it ever held: {what}",
+            hint="a rebuild could lose rows; drop the mirror to make it of what the changelog has",
+        )
+
+
 def _after(metadata: TableMetadata, start: int | None) -> tuple[list[Snapshot] | None, bool]:
     """Return the ancestors of `main` after `start`, the oldest first, and whether all are there."""
     found: list[Snapshot] = []

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyiceberg.schema import Schema
+from pyiceberg.table.refs import MAIN_BRANCH
 
 from neve.errors import CatalogError, ConfigError
 from neve.lake.catalog import load_table
 from neve.lake.create import load_if_exists
 from neve.lake.java_tables import JavaTable
 from neve.merge.check import check_columns
-from neve.merge.checkpoint import MirrorState, mirror_state
+from neve.merge.checkpoint import Checkpoint, MirrorState, mirror_state
 from neve.merge.drift import Drift, find_drift
-from neve.merge.mirror import mirror_schema, origins_of, require_ours
-from neve.merge.pending import Batch, Pending, file_slices, pending, whole_snapshots
+from neve.merge.mirror import mirror_schema, origins_of, require_ours, source_uuid
+from neve.merge.pending import (
+    Batch,
+    Pending,
+    file_slices,
+    pending,
+    require_complete,
+    whole_snapshots,
+)
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
@@ -34,12 +42,15 @@ class Look:
     state: MirrorState | None
     pending: Pending
     drift: Drift
-    # The mirror's columns, as they are or will be.
+    # The mirror's columns, as they are; of one still to be made, as they will be.
     schema: Schema
+    # Everything the mirror has is replaced.
+    rebuild: bool = False
 
     @property
     def mirror_is_empty(self) -> bool:
-        if self.mirror is None or self.state is None:
+        """Tell whether there is nothing that events could meet."""
+        if self.mirror is None or self.state is None or self.rebuild:
             return True
         main = self.mirror.snapshot_by_id(self.state.main_id)
         total = main.summary["total-records"] if main and main.summary else None
@@ -67,9 +78,38 @@ def look(lake: Lake, spec: MergeSpec) -> Look:
     require_ours(spec, mirror)
     state = mirror_state(mirror)
     waiting = pending(spec.changelog_name, spec.name, changelog, state.checkpoint)
-    drift = find_drift(spec, changelog.schema(), mirror.schema(), origins_of(mirror))
+    return Look(changelog, mirror, state, waiting, _drift(spec, changelog, mirror), mirror.schema())
+
+
+def look_anew(lake: Lake, spec: MergeSpec) -> Look:
+    """Read both tables' metadata as for a rebuild: all of the changelog, nothing of the mirror.
+
+    Raises:
+        CatalogError: the changelog's history is not complete, so that rows would be lost.
+    """
+    catalog = lake.catalog()
+    changelog = load_table(lake.profile, catalog, spec.changelog).metadata
+    found = load_if_exists(lake.profile, catalog, spec.mirror)
+    if found is None:
+        return look(lake, spec)
+    mirror = found.metadata
+    check_columns(spec, changelog.schema())
+    require_ours(spec, mirror)
+    require_complete(spec.changelog_name, changelog)
+    main = changelog.snapshot_by_name(MAIN_BRANCH)
+    start = Checkpoint(str(changelog.table_uuid))
+    state = replace(mirror_state(mirror), checkpoint=start, barrier=None)
+    drift = _drift(spec, changelog, mirror)
+    waiting = Pending(start, whole=main)
+    return Look(changelog, mirror, state, waiting, drift, mirror.schema(), rebuild=True)
+
+
+def _drift(spec: MergeSpec, changelog: TableMetadata, mirror: TableMetadata) -> Drift:
+    same_table = source_uuid(mirror) == str(changelog.table_uuid)
+    origins = origins_of(mirror) if same_table else {}
+    drift = find_drift(spec, changelog.schema(), mirror.schema(), origins)
     _refuse_unfit_keys(spec, drift)
-    return Look(changelog, mirror, state, waiting, drift, mirror.schema())
+    return drift
 
 
 def _first(waiting: Pending) -> Pending:
@@ -91,7 +131,9 @@ def next_batch(found: Look, spec: MergeSpec, changelog: JavaTable) -> Batch:
     if waiting.whole is not None:
         snapshot = waiting.whole.snapshot_id
         tasks = changelog.plan_files(snapshot)
-        return file_slices(waiting.checkpoint, snapshot, tasks, spec.batch_size, whole=True)
+        # A rebuild is one commit: readers see the old rows, then the new ones.
+        most = sum(task.records for task in tasks) if found.rebuild else spec.batch_size
+        return file_slices(waiting.checkpoint, snapshot, tasks, most, whole=True)
     batch = whole_snapshots(waiting, spec.batch_size)
     if batch is not None:
         return batch

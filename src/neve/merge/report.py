@@ -22,6 +22,19 @@ class Counts:
     truncated: bool = False
 
 
+@dataclass(frozen=True)
+class Preview:
+    """What the next commit to a mirror would change."""
+
+    table: str
+    # Snapshots of the changelog that are waiting; the commit may take fewer.
+    snapshots: int = 0
+    counts: Counts = field(default_factory=Counts)
+    strategy: str = "merge"
+    why: str = ""
+    notes: list[str] = field(default_factory=list)
+
+
 @dataclass
 class TableReport:
     """How a cycle ended for one mirror."""

@@ -44,12 +44,17 @@ class MergeInto:
             (DEFAULT_CATALOG, *self.mirror.identifier, f"branch_{self.branch}")
         )
         counts = work.counts
-        if not (counts.upserted or counts.deleted or counts.truncated):
+        changed = counts.upserted or counts.deleted or counts.truncated
+        if not changed and not work.found.rebuild:
             self.mirror.append_nothing(self.branch, summary)
             return
         with sorted_faults(self.lake, self.mirror.name, "the merge"):
             if work.found.mirror_is_empty:
-                _rows(changes, work).writeTo(target).append()
+                rows = _rows(changes, work).writeTo(target)
+                if work.found.rebuild:
+                    rows.overwrite(F.lit(True))
+                else:
+                    rows.append()
                 return
             _source(changes, work).createOrReplaceTempView(_SOURCE)
             work.session.sql(merge_statement(target, work.shape, work.barrier))

@@ -215,15 +215,19 @@ def _newest_first(shape: Shape, *, tie_break: bool = True) -> WindowSpec:
 
 
 def located(
-    reduced: DataFrame, mirror: DataFrame | None, tombstones: DataFrame, shape: Shape
+    reduced: DataFrame, mirror: DataFrame | None, tombstones: DataFrame | None, shape: Shape
 ) -> DataFrame:
     """Add the sequence of each key's row in the mirror, and of its tombstone."""
     keys = [F.col(quoted(key)) for key in shape.keys]
     sequence = sequence_of(shape)
-    buried = tombstones.groupBy(*keys).agg(F.max(sequence).alias(names.BURIED))
-    met = reduced.join(buried, on=list(shape.keys), how="left")
+    nothing = F.when(F.lit(False), sequence)
+    if tombstones is None:
+        met = reduced.withColumn(names.BURIED, nothing)
+    else:
+        buried = tombstones.groupBy(*keys).agg(F.max(sequence).alias(names.BURIED))
+        met = reduced.join(buried, on=list(shape.keys), how="left")
     if mirror is None:
-        return met.withColumn(names.CURRENT, F.when(F.lit(False), sequence))
+        return met.withColumn(names.CURRENT, nothing)
     current = mirror.select(*keys, sequence.alias(names.CURRENT))
     return met.join(current, on=list(shape.keys), how="left")
 

@@ -1,0 +1,138 @@
+"""`neve merge`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from neve.errors import EXIT_INCOMPLETE, ConfigError, NeveError, UsageError
+
+if TYPE_CHECKING:
+    from neve.cli.app import Call
+    from neve.cli.output import Output
+    from neve.merge.apply import Merger
+    from neve.merge.report import Preview, TableReport
+
+_COLUMNS = (
+    "table",
+    "outcome",
+    "commits",
+    "events",
+    "upserted",
+    "deleted",
+    "late",
+    "set_aside",
+    "seconds",
+    "error",
+)
+_PREVIEW_COLUMNS = (
+    "table",
+    "snapshots",
+    "events",
+    "upserts",
+    "deletes",
+    "late",
+    "repeated",
+    "set_aside",
+    "truncates",
+)
+
+
+def merge(
+    context: typer.Context,
+    tables: Annotated[
+        Optional[list[str]],  # noqa: UP045 - typer reads it on Python 3.10 too
+        typer.Argument(metavar="[TABLE]...", help="Mirrors, as namespace.table; all without it."),
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Merge what is there now, and end.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what the next commit would change.")
+    ] = False,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="Make the mirrors anew of their whole changelogs.")
+    ] = False,
+) -> None:
+    """Keep mirrors of changelogs: the newest event of each key, exactly once."""
+    if rebuild and not tables:
+        raise UsageError("--rebuild needs the mirrors' names", hint="neve merge TABLE --rebuild")
+    call: Call = context.obj
+    if not (once or dry_run or rebuild):
+        _keep_merging(call, tuple(tables or ()))
+        return
+    with call.open() as lake, call.output.working("merging"):
+        mergers = configured_mergers(lake, tuple(tables or ()), call.output)
+        if dry_run:
+            call.output.rows(_PREVIEW_COLUMNS, [_preview(one, call.output) for one in mergers])
+            return
+        rows = [_merge_one(one, call.output, rebuild=rebuild) for one in mergers]
+    call.output.rows(_COLUMNS, rows)
+    if any(row["error"] for row in rows):
+        raise typer.Exit(EXIT_INCOMPLETE)
+
+
+def configured_mergers(lake: Any, names: tuple[str, ...], output: Output) -> list[Merger]:
+    """Return what keeps each configured mirror, or each of the named ones.
+
+    Raises:
+        ConfigError: none is configured.
+    """
+    from neve.merge.apply import Merger
+    from neve.merge.spec import merge_specs
+
+    lake.profile.require_catalog("merging")
+    specs = merge_specs(lake.settings, names)
+    if not specs:
+        raise ConfigError(
+            "merge.tables names no mirror", hint="see docs/mirroring-a-database.md for an example"
+        )
+    return [Merger(lake, spec, progress=output.progress) for spec in specs]
+
+
+def _merge_one(merger: Merger, output: Output, *, rebuild: bool) -> dict[str, Any]:
+    """Merge one table; a failure is its own, and the others go on."""
+    try:
+        report = merger.rebuild() if rebuild else merger.merge()
+    except NeveError as error:
+        output.error(error)
+        return {"table": merger.name, "outcome": "failed", "error": error.message}
+    for note in report.notes:
+        output.progress(note)
+    return _row(report)
+
+
+def _row(report: TableReport) -> dict[str, Any]:
+    return {
+        "table": report.table,
+        "outcome": report.outcome,
+        "commits": report.batches,
+        "events": report.rows_scanned,
+        "upserted": report.rows_upserted,
+        "deleted": report.rows_deleted,
+        "late": report.late_dropped,
+        "set_aside": report.set_aside,
+        "seconds": round(report.duration_seconds, 2),
+        "error": None,
+    }
+
+
+def _preview(merger: Merger, output: Output) -> dict[str, Any]:
+    found: Preview = merger.preview()
+    for note in found.notes:
+        output.progress(note)
+    counts = found.counts
+    return {
+        "table": found.table,
+        "snapshots": found.snapshots,
+        "events": counts.scanned,
+        "upserts": counts.upserted,
+        "deletes": counts.deleted,
+        "late": counts.late,
+        "repeated": counts.repeated,
+        "set_aside": counts.set_aside,
+        "truncates": counts.truncated,
+    }
+
+
+def _keep_merging(call: Call, names: tuple[str, ...]) -> None:
+    raise NotImplementedError

@@ -1,0 +1,330 @@
+"""What merging means, event by event; each test holds the mirror against a plain replay."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from neve import failpoints
+from neve.errors import CatalogError, ConfigError
+from neve.lake.identifier import quote_identifier
+from tests.support.merging import Mirrored, event
+
+
+@pytest.fixture
+def mirrored(embedded_lake):
+    return Mirrored(embedded_lake)
+
+
+def test_the_highest_sequence_wins_in_a_batch_and_across(mirrored):
+    mirrored.append(
+        event("I", 1, 1, "a"), event("U", 5, 1, "c"), event("U", 3, 1, "b"), event("I", 2, 2, "x")
+    )
+    report = mirrored.merge()
+    mirrored.check()
+    assert (report.rows_scanned, report.rows_deduplicated, report.rows_upserted) == (4, 2, 2)
+    mirrored.append(
+        event("U", 4, 1, "late"),
+        event("U", 6, 2, "y"),
+        event("D", 7, 2),
+        event("U", 3, 2, "late"),
+        event("I", 9, 3, "new"),
+        event("D", 8, 4),
+    )
+    report = mirrored.merge()
+    mirrored.check()
+    assert (report.late_dropped, report.rows_deleted, report.rows_upserted) == (1, 1, 1)
+    # Deleted keys stay deleted for older events, whether they had a row or not, and come back.
+    mirrored.append(event("I", 5, 4, "old"), event("I", 6, 2, "old"), event("I", 10, 2, "again"))
+    mirrored.merge()
+    mirrored.check()
+    assert mirrored.found().keys() == {(1,), (2,), (3,)}
+    assert mirrored.merge().outcome == "idle"
+
+
+def test_what_cannot_be_taken_is_set_aside_and_blocks_nothing(mirrored):
+    mirrored.append(
+        event("I", 1, 1, "a"),
+        event("I", 2, None, "no key"),
+        event("I", None, 2, "no sequence"),
+        event("X", 3, 3, "what"),
+        event("T", None, None),
+        {"op": None, "lsn": 4, "id": 4},
+    )
+    report = mirrored.merge()
+    mirrored.check()
+    assert report.set_aside == 5
+    rows = mirrored.table("rows_rejected").scan().to_arrow().to_pylist()
+    assert sorted(row["reason"] for row in rows) == [
+        "the key column id is NULL",
+        "the operation is not known",
+        "the operation is not known",
+        "the sequence column lsn is NULL",
+        "the sequence column lsn is NULL",
+    ]
+    assert {json.loads(row["event"]).get("name") for row in rows} >= {"no key", "what"}
+    assert all(row["changelog_file"] and row["neve_batch_id"] for row in rows)
+
+
+def test_truncate_removes_what_is_older_also_what_comes_later(mirrored):
+    mirrored.append(event("I", 1, 1, "a"), event("I", 5, 2, "b"), event("I", 9, 3, "c"))
+    mirrored.merge()
+    mirrored.append(event("T", 5, None), event("I", 4, 4, "old"), event("I", 6, 5, "new"))
+    mirrored.merge()
+    mirrored.check()
+    assert mirrored.found().keys() == {(2,), (3,), (5,)}
+    mirrored.append(event("I", 3, 6, "old"), event("D", 4, 3), event("T", 2, None))
+    mirrored.merge()
+    mirrored.check()
+    mirrored.append(event("T", 20, None))
+    assert mirrored.merge().outcome == "merged"
+    assert mirrored.found() == {}
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (1, 3, 0, 2)])
+def test_equal_sequences_end_the_same_whatever_comes_first(embedded_lake, order):
+    # Key by key: a snapshot row against an insert, two contents, a delete against an insert.
+    waves = [
+        [event("r", 1, 1, "zz"), event("U", 1, 2, "b"), event("D", 1, 3)],
+        [event("I", 1, 1, "a"), event("U", 1, 2, "a", 7), event("I", 1, 3, "x")],
+        [event("r", 1, 1, "zzz"), event("U", 1, 2, "b"), event("I", 1, 3, "y")],
+        [event("I", 1, 1, "a"), event("U", 1, 2, "a"), event("I", 2, 4, None)],
+    ]
+    mirrored = Mirrored(embedded_lake)
+    for number in order:
+        mirrored.append(*waves[number])
+        mirrored.merge()
+        mirrored.check()
+    assert mirrored.found()[(1,)]["name"] == "a"
+    assert mirrored.found()[(2,)]["name"] == "b"
+    assert (3,) not in mirrored.found()
+
+
+def test_a_backlog_is_worked_off_in_commits_that_each_can_be_resumed(embedded_lake):
+    mirrored = Mirrored(embedded_lake, batch_size=7)
+    for start in (0, 20):
+        mirrored.append(*(event("I", n, n % 9, f"v{n}") for n in range(start, start + 20)))
+    with pytest.raises(failpoints.PowerCut), failpoints.armed("merge.published", 2):
+        mirrored.merge()
+    report = mirrored.merge()
+    assert report.batches == 4
+    assert report.rows_scanned == 40 - 14
+    mirrored.check()
+    # Small snapshots share a commit.
+    for n in range(100, 104):
+        mirrored.append(event("I", n, n, "small"), event("D", n, n + 50))
+    report = mirrored.merge()
+    assert (report.batches, report.rows_scanned) == (2, 8)
+    mirrored.check()
+    assert len(mirrored.table("rows_tombstones").scan().to_arrow()) == 4
+
+
+@pytest.mark.parametrize("point", sorted(p for p in failpoints.POINTS if p.startswith("merge.")))
+def test_a_crash_anywhere_loses_and_doubles_nothing(mirrored, point):
+    mirrored.append(event("I", 1, 1, "a"), event("I", 1, 2, "b"), event("I", 1, None))
+    with pytest.raises(failpoints.PowerCut), failpoints.armed(point):
+        mirrored.merge()
+    mirrored.append(event("D", 2, 1), event("U", 2, 2, "c"), event("X", 1, 1), event("D", 3, 9))
+    mirrored.merge()
+    mirrored.check()
+    mirrored.append(event("I", 3, 1, "z"), event("D", 5, 2), event("Y", 1, 1))
+    with pytest.raises(failpoints.PowerCut), failpoints.armed(point):
+        mirrored.merge()
+    mirrored.append(event("I", 4, 2, "late"))
+    mirrored.merge()
+    mirrored.check()
+    # Each once, also what is beside the mirror.
+    assert len(mirrored.table("rows_rejected").scan().to_arrow()) == 3
+    tombstones = mirrored.table("rows_tombstones").scan().to_arrow().to_pylist()
+    assert sorted((row["id"], row["lsn"]) for row in tombstones) == [(1, 2), (2, 5), (9, 3)]
+
+
+def test_a_rolled_back_mirror_catches_up_by_itself(mirrored):
+    mirrored.append(event("I", 1, 1, "a"), event("I", 1, 2, "b"))
+    mirrored.merge()
+    then = mirrored.table().metadata.current_snapshot_id
+    mirrored.append(event("D", 2, 1), event("U", 2, 2, "c"))
+    mirrored.merge()
+    mirrored.lake.sql(f"CALL system.rollback_to_snapshot('{mirrored.mirror}', {then})").collect()
+    assert mirrored.found().keys() == {(1,), (2,)}
+    mirrored.append(event("I", 1, 3, "d"), event("I", 1, 1, "late"))
+    assert mirrored.merge().batches == 1
+    mirrored.check()
+    assert len(mirrored.table("rows_tombstones").scan().to_arrow()) == 1
+
+
+def test_compaction_and_expiry_of_both_tables_change_nothing(mirrored):
+    for n in range(3):
+        mirrored.append(event("I", n, n, "a"), event("U", n + 1, 0, f"v{n}"))
+        mirrored.merge()
+    for table in (mirrored.changelog, mirrored.mirror):
+        mirrored.lake.sql(
+            f"CALL system.rewrite_data_files(table => '{table}', "
+            "options => map('rewrite-all', 'true'))"
+        ).collect()
+    mirrored.append(event("U", 9, 2, "after"), event("D", 9, 1))
+    mirrored.merge()
+    mirrored.check()
+    # The checkpoint's snapshot goes: what remains is merged over the mirror, and it says so.
+    mirrored.append(event("U", 12, 2, "newer"))
+    mirrored.append(event("U", 13, 2, "newest"))
+    for table in (mirrored.changelog, mirrored.mirror):
+        _expire(mirrored, table)
+    report = mirrored.merge()
+    assert "is expired" in report.notes[0]
+    mirrored.check()
+
+
+def test_an_overwrite_in_the_changelog_is_refused_by_name(mirrored):
+    mirrored.append(event("I", 1, 1, "a"), event("I", 1, 2, "b"))
+    mirrored.merge()
+    mirrored.table("changes").delete("id = 2")
+    snapshot = mirrored.table("changes").metadata.current_snapshot_id
+    with pytest.raises(CatalogError, match=str(snapshot)):
+        mirrored.merge()
+    with pytest.raises(CatalogError, match="no append"):
+        mirrored.merger().rebuild()
+
+
+def test_a_rebuild_replaces_everything_in_one_commit(mirrored):
+    mirrored.append(event("I", 1, 1, "a"), event("D", 2, 2), event("I", 1, 3, "c"))
+    mirrored.merge()
+    name = quote_identifier(("lake", mirrored.namespace, "rows"))
+    mirrored.lake.sql(f"UPDATE {name} SET name = 'damaged', lsn = 99")
+    before = len(mirrored.table().metadata.snapshots)
+    report = mirrored.merger().rebuild()
+    assert report.rows_upserted == 2
+    mirrored.check()
+    # The branch on which it was made is gone, and main has one commit more.
+    assert len(mirrored.table().metadata.snapshots) == before + 1
+    mirrored.append(event("I", 1, 2, "late"), event("U", 4, 3, "d"))
+    mirrored.merge()
+    mirrored.check()
+
+
+def test_partial_events_are_folded_over_the_row_before_them(embedded_lake):
+    mirrored = Mirrored(embedded_lake, unchanged_marker="?")
+    mirrored.append(
+        event("I", 1, 1, "long text", 1),
+        event("U", 2, 1, "?", 2),
+        event("U", 3, 1, "?", 3),
+        event("I", 1, 2, "two"),
+        event("D", 2, 2),
+        event("I", 3, 2, "?"),
+        event("I", 1, 3, "three"),
+    )
+    mirrored.merge()
+    mirrored.check()
+    assert mirrored.found()[(1,)] == {"id": 1, "name": "long text", "amount": 3, "lsn": 3}
+    assert mirrored.found()[(2,)]["name"] is None
+    mirrored.append(event("U", 4, 1, "?", 4), event("D", 4, 3), event("U", 5, 2, "known", 1))
+    mirrored.merge()
+    mirrored.append(event("I", 6, 3, "?"), event("U", 6, 2, "?", 2), event("U", 6, 1, None, 5))
+    mirrored.merge()
+    mirrored.check()
+    assert mirrored.found()[(1,)]["name"] is None
+    # The documented exception: a full event behind a newer partial one is late, and counted.
+    mirrored.append(event("U", 5, 3, "too late"))
+    report = mirrored.merge()
+    assert (report.late_dropped, report.late_full) == (1, 1)
+    assert mirrored.found()[(3,)]["name"] is None
+
+
+def test_composite_keys_and_several_sequences_of_many_types(embedded_lake):
+    import decimal
+    from datetime import date, datetime, timezone
+
+    import pyarrow as pa
+
+    schema = pa.schema(
+        [
+            ("a", pa.int32()),
+            ("b", pa.string()),
+            ("c", pa.date32()),
+            ("d", pa.decimal128(10, 2)),
+            ("e", pa.binary()),
+            ("f", pa.bool_()),
+            ("g", pa.timestamp("us", tz="UTC")),
+            ("h", pa.float64()),
+            ("note", pa.map_(pa.string(), pa.string())),
+            ("kind", pa.string()),
+            ("commit", pa.string()),
+            ("at", pa.timestamp("us", tz="UTC")),
+        ]
+    )
+    key = {
+        "a": 1,
+        "b": "x.y",
+        "c": date(2026, 1, 2),
+        "d": decimal.Decimal("1.50"),
+        "e": b"\x00\xff",
+        "f": True,
+        "g": datetime(2026, 1, 1, tzinfo=timezone.utc),
+        "h": 0.5,
+    }
+    mirrored = Mirrored(
+        embedded_lake,
+        schema,
+        primary_keys=tuple(key),
+        sequence_column=("commit", "at"),
+        operation_column="kind",
+        operations={"upsert": "update", "gone": "delete"},
+        partition_by=("bucket(4, b)", "day(g)"),
+    )
+
+    def row(kind, commit, second, note=None, **changed):
+        at = datetime(2026, 1, 1, 0, 0, second, tzinfo=timezone.utc)
+        return {**key, **changed, "kind": kind, "commit": commit, "at": at, "note": note}
+
+    mirrored.append(
+        row("upsert", "0a", 1, [("k", "1")]),
+        row("UPSERT", "0a", 3, [("k", "3")]),
+        row("upsert", "09", 9, [("k", "9")]),
+        row("upsert", "0a", 1, [("k", "2")], e=b"\x00"),
+        row("upsert", "0a", 1, f=False),
+    )
+    mirrored.merge()
+    mirrored.append(row("gone", "0a", 2, e=b"\x00"), row("upsert", "0a", 2, [("k", "2")]))
+    report = mirrored.merge()
+    assert (report.rows_deleted, report.late_dropped) == (1, 1)
+    found = {
+        (key[4], key[5]): (dict(row["note"]) if row["note"] else None, row["at"].second)
+        for key, row in mirrored.found().items()
+    }
+    assert found == {(b"\x00\xff", True): ({"k": "3"}, 3), (b"\x00\xff", False): (None, 1)}
+    assert [f.name for f in mirrored.table().spec().fields] == ["b_bucket", "g_day"]
+
+
+def test_a_mirror_of_others_or_with_other_keys_is_refused(mirrored):
+    mirrored.append(event("I", 1, 1, "a"))
+    mirrored.lake.catalog().create_table(mirrored.mirror, mirrored.schema)
+    with pytest.raises(ConfigError, match="not made by Neve"):
+        mirrored.merge()
+    mirrored.lake.catalog().drop_table(mirrored.mirror)
+    mirrored.merge()
+    mirrored.settings = mirrored.settings.model_copy(update={"primary_keys": ("id", "name")})
+    with pytest.raises(ConfigError, match="made with primary_keys id"):
+        mirrored.merge()
+
+
+def test_a_dry_run_counts_and_writes_nothing(mirrored):
+    mirrored.append(event("I", 1, 1, "a"), event("U", 2, 1, "b"), event("X", 1, 1))
+    preview = mirrored.merger().preview()
+    assert (preview.counts.upserted, preview.counts.set_aside) == (1, 1)
+    assert [name[-1] for name in mirrored.lake.catalog().list_tables(mirrored.namespace)] == [
+        "changes"
+    ]
+    mirrored.merge()
+    before = mirrored.table().metadata
+    mirrored.append(event("D", 3, 1), event("I", 1, 2), event("I", 0, 1, "late"))
+    preview = mirrored.merger().preview()
+    assert (preview.counts.deleted, preview.counts.upserted, preview.snapshots) == (1, 1, 1)
+    assert mirrored.table().metadata == before
+
+
+def _expire(mirrored, table):
+    mirrored.lake.sql(
+        f"CALL system.expire_snapshots(table => '{table}', "
+        "older_than => TIMESTAMP '2100-01-01 00:00:00', retain_last => 1)"
+    ).collect()

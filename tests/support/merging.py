@@ -1,0 +1,131 @@
+"""A changelog, its mirror, and the plain replay that the mirror must equal."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import Any
+
+import pyarrow as pa
+
+from neve.config.merging import MergeTableSettings
+from neve.lake import Lake
+from neve.merge.apply import Merger
+from neve.merge.report import TableReport
+from neve.merge.spec import MergeSpec, merge_spec
+from neve.publish.apply import Retry
+from tests.support.replay import Event, changelog_event, replay
+
+OPERATIONS = {
+    "r": "snapshot-read",
+    "I": "insert",
+    "U": "update",
+    "D": "delete",
+    "T": "truncate",
+    "c": "insert",
+    "u": "update",
+    "d": "delete",
+    "t": "truncate",
+}
+SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("name", pa.string()),
+        ("amount", pa.int64()),
+        ("op", pa.string()),
+        ("lsn", pa.int64()),
+    ]
+)
+_namespaces = itertools.count()
+
+
+class Mirrored:
+    """One changelog in a namespace of its own, merged by hand."""
+
+    def __init__(
+        self, lake: Lake, schema: pa.Schema = SCHEMA, batch_size: int = 1_000_000, **settings: Any
+    ) -> None:
+        self.lake = lake
+        self.namespace = f"merge_{next(_namespaces)}_{random.randrange(10**9)}"
+        self.schema = schema
+        keys = {"primary_keys": "id", "sequence_column": "lsn", **settings}
+        self.settings = MergeTableSettings(
+            namespace=self.namespace, changelog_table="changes", mirror_table="rows", **keys
+        )
+        lake.catalog().create_namespace(self.namespace)
+        lake.catalog().create_table(self.changelog, schema)
+        self.batch_size = batch_size
+        self.rows: list[dict[str, Any]] = []
+
+    @property
+    def changelog(self) -> str:
+        return f"{self.namespace}.changes"
+
+    @property
+    def mirror(self) -> str:
+        return f"{self.namespace}.rows"
+
+    @property
+    def spec(self) -> MergeSpec:
+        return merge_spec(self.settings, self.batch_size)
+
+    def append(self, *rows: dict[str, Any], schema: pa.Schema | None = None) -> None:
+        """Append events as one snapshot; a column that is left out is NULL."""
+        table = self.lake.catalog().load_table(self.changelog)
+        table.append(pa.Table.from_pylist(list(rows), schema or self.schema))
+        self.rows += rows
+
+    def merger(self, **options: Any) -> Merger:
+        retry = Retry(attempts=options.pop("attempts", 4), first_seconds=0.001, most_seconds=0.01)
+        return Merger(self.lake, self.spec, retry, **options)
+
+    def merge(self, **options: Any) -> TableReport:
+        return self.merger(**options).merge()
+
+    def table(self, name: str = "rows") -> Any:
+        return self.lake.catalog().load_table(f"{self.namespace}.{name}")
+
+    def found(self) -> dict[tuple[Any, ...], dict[str, Any]]:
+        """Read the mirror without Spark; two rows of one key are a failure."""
+        rows = self.table().scan().to_arrow().to_pylist()
+        by_key = {tuple(row[key] for key in self.spec.keys): row for row in rows}
+        assert len(by_key) == len(rows), "a key is in the mirror twice"
+        return by_key
+
+    def events(self) -> list[Event]:
+        filled = [{name: row.get(name) for name in self.schema.names} for row in self.rows]
+        sequence = self.spec.sequence[0] if len(self.spec.sequence) == 1 else self.spec.sequence
+        return [
+            changelog_event(
+                row,
+                keys=self.spec.keys,
+                sequence=sequence,
+                op=self.spec.operation_column,
+                operations=OPERATIONS,
+            )
+            for row in filled
+        ]
+
+    def wanted(self) -> dict[tuple[Any, ...], dict[str, Any]]:
+        """Replay what was appended."""
+        others = [
+            name
+            for name in self.schema.names
+            if name not in (*self.spec.keys, *self.spec.sequence, self.spec.operation_column)
+        ]
+
+        def content(row: dict[str, Any]) -> tuple[Any, ...]:
+            # Columns from left to right, NULL lowest.
+            return tuple((row[name] is not None, row[name]) for name in others)
+
+        marker = self.spec.unchanged_marker
+        return replay(self.events(), unchanged=marker, content=content).mirror
+
+    def check(self) -> None:
+        assert self.found() == self.wanted()
+
+
+def event(
+    op: str, lsn: int | None, id: int | None, name: str | None = None, amount: int = 0
+) -> dict:
+    return {"op": op, "lsn": lsn, "id": id, "name": name, "amount": amount}
