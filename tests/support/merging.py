@@ -126,6 +126,6 @@ class Mirrored:
 
 
 def event(
-    op: str, lsn: int | None, id: int | None, name: str | None = None, amount: int = 0
-) -> dict:
-    return {"op": op, "lsn": lsn, "id": id, "name": name, "amount": amount}
+    op: str | None, lsn: int | None, key: int | None, name: str | None = None, amount: int = 0
+) -> dict[str, Any]:
+    return {"op": op, "lsn": lsn, "id": key, "name": name, "amount": amount}
