@@ -97,10 +97,9 @@ def write_run(
     io: FileIO, location: str, entries: Entries, generation: int, bits: int | None = None
 ) -> ShardRef:
     """Write entries, in any order, as a shard. Shards of one generation must share no key."""
-    merged = merge_entries([entries])
-    bits = bits_for(len(merged)) if bits is None else bits
+    bits = bits_for(len(entries)) if bits is None else bits
     path = new_path(location, "shard")
-    return write_shard(io, path, split_buckets(merged, bits), bits, generation)
+    return write_shard(io, path, split_buckets(entries, bits), bits, generation)
 
 
 def compact(io: FileIO, root: Root, plan: Compaction, location: str) -> Root:

@@ -196,10 +196,9 @@ def find_rows(
 
 
 def _sorted_order(entries: Entries) -> Integers:
-    """Return a stable order by both hashes."""
-    order = np.argsort(entries.first, kind="stable")
-    if entries.second is None:
-        return order
+    """Return an order by both hashes; equal keys stay in the order they have."""
+    # Several times as fast as a stable sort; ties are few, and put in order afterwards.
+    order = np.argsort(entries.first)
     first = entries.first[order]
     same = first[1:] == first[:-1]
     if not same.any():
@@ -207,7 +206,9 @@ def _sorted_order(entries: Entries) -> Integers:
     tied = np.zeros(len(order), np.bool_)
     tied[1:] |= same
     tied[:-1] |= same
-    # Ties are few, unless a key is there several times.
     places = order[tied]
-    order[tied] = places[np.lexsort((entries.second[places], entries.first[places]))]
+    keys = [places, entries.first[places]]
+    if entries.second is not None:
+        keys.insert(1, entries.second[places])
+    order[tied] = places[np.lexsort(keys)]
     return order

@@ -26,7 +26,7 @@ from neve.index.bucket import (
     Span,
     encode_bucket,
 )
-from neve.index.entries import Entries
+from neve.index.entries import Entries, merge_entries
 from neve.lake.puffin import PuffinWriter
 
 BUCKET_BLOB = "neve-index-bucket-v1"
@@ -81,14 +81,18 @@ def bucket_bounds(bucket: int, bits: int) -> tuple[int, int]:
 
 
 def split_buckets(entries: Entries, bits: int) -> Iterator[tuple[int, Entries]]:
-    """Cut sorted entries into buckets; empty ones are left out."""
-    if not len(entries):
-        return
-    buckets = bucket_of(entries.first, bits)
-    present, starts = np.unique(buckets, return_index=True)
-    stops = [*starts[1:].tolist(), len(entries)]
-    for bucket, start, stop in zip(present.tolist(), starts.tolist(), stops, strict=True):
-        yield bucket, entries.slice(start, stop)
+    """Sort entries into buckets and in those, the last of a key only; empty ones are left out.
+
+    A bucket at a time fits into the processor's cache, which all of them would not.
+    """
+    buckets = bucket_of(entries.first, bits).astype(np.uint16)
+    order = np.argsort(buckets, kind="stable")  # of 16 bits: a radix sort
+    stops = np.cumsum(np.bincount(buckets, minlength=1 << bits))
+    start = 0
+    for bucket, stop in enumerate(stops.tolist()):
+        if stop > start:
+            yield bucket, merge_entries([entries.take(order[start:stop])])
+        start = stop
 
 
 def write_shard(
