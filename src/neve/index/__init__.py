@@ -1,0 +1,9 @@
+"""The Puffin index: from a key's hash to the file, position and sequence of its row.
+
+An accelerator, never the truth: whatever happens to it, it can be made anew from the table.
+"""
+
+from neve.index.hashing import PkHash, compute_pk_hash, splitmix64
+from neve.index.memory import PuffinIndex
+
+__all__ = ["PkHash", "PuffinIndex", "compute_pk_hash", "splitmix64"]

@@ -1,0 +1,214 @@
+"""Entries of an index: which file and position a key's row is at, and the sequence it has.
+
+Plain arrays, and pure functions from arrays to arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from neve.errors import UsageError
+from neve.index.hashing import Hashes
+
+TOMBSTONE = -1
+"""The file of a key that was deleted: its sequence is kept, so that late events are dropped."""
+GONE = -2
+"""The file of a key that is as if it had never been; it hides older entries."""
+
+Integers: TypeAlias = npt.NDArray[np.int64]
+Sequences: TypeAlias = Any
+"""A pa.Array of int64, or of binary whose byte order is the order of the sequences."""
+
+
+class SequenceType(str, Enum):
+    """How sequences are kept."""
+
+    INTEGER = "integer"
+    BINARY = "binary"
+
+    @property
+    def arrow(self) -> pa.DataType:
+        return pa.int64() if self is SequenceType.INTEGER else pa.large_binary()
+
+
+@dataclass(frozen=True)
+class Entries:
+    """Index entries as columns. `second` is None for keys whose first hash is a bijection."""
+
+    first: Hashes
+    second: Hashes | None
+    file: npt.NDArray[np.int32]
+    position: Integers
+    sequence: Sequences
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    @property
+    def sequence_type(self) -> SequenceType:
+        is_integer = pa.types.is_integer(self.sequence.type)
+        return SequenceType.INTEGER if is_integer else SequenceType.BINARY
+
+    def take(self, at: Any) -> Entries:
+        """Return the entries at these places, or under this mask."""
+        places = np.flatnonzero(at) if at.dtype == np.bool_ else at
+        return Entries(
+            self.first[places],
+            None if self.second is None else self.second[places],
+            self.file[places],
+            self.position[places],
+            self.sequence.take(pa.array(places)),
+        )
+
+    def slice(self, start: int, stop: int) -> Entries:
+        """Return the entries from `start` to `stop`, without a copy."""
+        return Entries(
+            self.first[start:stop],
+            None if self.second is None else self.second[start:stop],
+            self.file[start:stop],
+            self.position[start:stop],
+            self.sequence.slice(start, stop - start),
+        )
+
+
+def make_entries(first: Any, second: Any, file: Any, position: Any, sequence: Any) -> Entries:
+    """Check and shape columns; `file` and `position` may be one number for all.
+
+    Raises:
+        UsageError: lengths differ, or a sequence is NULL or of a type without a place here.
+    """
+    count = len(first)
+    entries = Entries(
+        np.asarray(first, np.uint64),
+        None if second is None else np.asarray(second, np.uint64),
+        np.broadcast_to(np.asarray(file, np.int32), count),
+        np.broadcast_to(np.asarray(position, np.int64), count),
+        as_sequences(sequence),
+    )
+    if len(entries.sequence) != count or (second is not None and len(second) != count):
+        raise UsageError("the columns of index entries have different lengths")
+    return entries
+
+
+def as_sequences(values: Any) -> Sequences:
+    """Return sequences in one of the two types they are kept in.
+
+    Raises:
+        UsageError: one is NULL, or they are neither integers, times nor bytes.
+    """
+    found = pa.array(values) if isinstance(values, (np.ndarray, list)) else values
+    if isinstance(found, pa.ChunkedArray):
+        found = found.combine_chunks()
+    if found.null_count:
+        raise UsageError("a sequence is NULL")
+    kind = found.type
+    if pa.types.is_timestamp(kind) or pa.types.is_integer(kind):
+        return found.cast(pa.int64())
+    if pa.types.is_binary(kind) or pa.types.is_string(kind) or kind == pa.large_string():
+        return found.cast(pa.large_binary())
+    if kind == pa.large_binary():
+        return found
+    raise UsageError(f"a sequence cannot be of type {kind}")
+
+
+def no_entries(sequence_type: SequenceType, *, checked: bool) -> Entries:
+    """Return no entries; `checked` ones would have second hashes."""
+    return Entries(
+        np.empty(0, np.uint64),
+        np.empty(0, np.uint64) if checked else None,
+        np.empty(0, np.int32),
+        np.empty(0, np.int64),
+        pa.array([], sequence_type.arrow),
+    )
+
+
+def concat_entries(runs: Sequence[Entries]) -> Entries:
+    """Put runs one after the other.
+
+    Raises:
+        UsageError: some have second hashes and some have none, or their sequences differ in type.
+    """
+    if len(runs) == 1:
+        return runs[0]
+    seconds = [run.second for run in runs if run.second is not None]
+    if len(seconds) not in (0, len(runs)) or len({run.sequence.type for run in runs}) > 1:
+        raise UsageError("index entries of different kinds cannot be put together")
+    return Entries(
+        np.concatenate([run.first for run in runs]),
+        np.concatenate(seconds) if seconds else None,
+        np.concatenate([run.file for run in runs]),
+        np.concatenate([run.position for run in runs]),
+        pa.concat_arrays([run.sequence for run in runs]),
+    )
+
+
+def merge_entries(runs: Sequence[Entries], *, drop_gone: bool = False) -> Entries:
+    """Merge runs, the oldest first, into one that is sorted and has each key once, the newest.
+
+    Keys are equal when both hashes are. With `drop_gone` nothing older lies underneath, so that
+    entries which only hide something go.
+    """
+    together = concat_entries(runs)
+    order = _sorted_order(together)
+    first = together.first[order]
+    is_last = np.ones(len(order), np.bool_)
+    is_last[:-1] = first[1:] != first[:-1]
+    if together.second is not None:
+        second = together.second[order]
+        is_last[:-1] |= second[1:] != second[:-1]
+    if drop_gone:
+        is_last &= together.file[order] != GONE
+    return together.take(order[is_last])
+
+
+def find_rows(
+    hashes: Hashes, seconds: Hashes | None, first: Hashes, second: Hashes | None
+) -> Integers:
+    """Return the place of each key among sorted ones, -1 where it is not there.
+
+    Keys of one first hash lie next to each other: from the first of them it is walked on to the one
+    whose second hash agrees, too.
+    """
+    if not len(hashes):
+        return np.full(len(first), -1, np.int64)
+    at = np.searchsorted(hashes, first)
+    rows = np.full(len(first), -1, np.int64)
+    pending = np.flatnonzero(hashes[np.minimum(at, len(hashes) - 1)] == first)
+    pending = pending[at[pending] < len(hashes)]
+    if seconds is None or second is None:
+        rows[pending] = at[pending]
+        return rows
+    while len(pending):
+        agrees = seconds[at[pending]] == second[pending]
+        rows[pending[agrees]] = at[pending[agrees]]
+        pending = pending[~agrees]
+        at[pending] += 1
+        pending = pending[at[pending] < len(hashes)]
+        pending = pending[hashes[at[pending]] == first[pending]]
+    return rows
+
+
+def _sorted_order(entries: Entries) -> Integers:
+    """Return an order by both hashes; equal keys stay in the order they have."""
+    # Several times as fast as a stable sort; ties are few, and put in order afterwards.
+    order = np.argsort(entries.first)
+    first = entries.first[order]
+    same = first[1:] == first[:-1]
+    if not same.any():
+        return order
+    tied = np.zeros(len(order), np.bool_)
+    tied[1:] |= same
+    tied[:-1] |= same
+    places = order[tied]
+    keys = [places, entries.first[places]]
+    if entries.second is not None:
+        keys.insert(1, entries.second[places])
+    order[tied] = places[np.lexsort(keys)]
+    return order

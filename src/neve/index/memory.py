@@ -1,0 +1,164 @@
+"""An index in memory: what a merge builds up, what a test looks into, what fits into one file."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.io import FileIO
+
+from neve.errors import CorruptionError
+from neve.index.bucket import BucketView
+from neve.index.entries import (
+    GONE,
+    TOMBSTONE,
+    Entries,
+    SequenceType,
+    concat_entries,
+    find_rows,
+    make_entries,
+    merge_entries,
+    no_entries,
+)
+from neve.index.hashing import PkHash
+from neve.index.search import Found, in_order
+from neve.index.shard import ShardRef, bits_for, decode_directory, split_buckets, write_buckets
+from neve.index.stored import opened
+from neve.lake.puffin import PuffinWriter, read_blob, read_footer, read_range
+
+CONTENTS_BLOB = "neve-index-contents-v1"
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where a key's row is; a deleted key has no file."""
+
+    file: str | None
+    position: int
+    sequence: Any
+
+
+class PuffinIndex:
+    """Key hashes to (file, position, sequence). The last entry for a key is the one that counts.
+
+    Entries are sorted when they are next searched, so many inserts cost one sort.
+    """
+
+    def __init__(
+        self, sequence_type: SequenceType = SequenceType.INTEGER, *, checked: bool = False
+    ) -> None:
+        self.files: list[str] = []
+        self._ordinals: dict[str, int] = {}
+        self._runs: list[Entries] = [no_entries(sequence_type, checked=checked)]
+
+    def __len__(self) -> int:
+        return len(self.entries())
+
+    def insert(self, keys: PkHash, file: str, positions: Any, sequences: Any) -> None:
+        """Say where the rows of these keys are in a data file."""
+        ordinal = self._ordinals.setdefault(file, len(self.files))
+        if ordinal == len(self.files):
+            self.files.append(file)
+        self._runs.append(make_entries(*keys, ordinal, positions, sequences))
+
+    def delete(self, keys: PkHash, sequences: Any) -> None:
+        """Say that these keys were deleted, and with which sequence."""
+        self._runs.append(make_entries(*keys, TOMBSTONE, -1, sequences))
+
+    def forget(self, keys: PkHash) -> None:
+        """Make these keys as if they had never been."""
+        kind = self._runs[0].sequence_type
+        nothing: Any = 0 if kind is SequenceType.INTEGER else b""
+        sequences = pa.array([nothing], kind.arrow).take(pa.array(np.zeros(len(keys.first), int)))
+        self._runs.append(make_entries(*keys, GONE, -1, sequences))
+
+    def get(self, first: int, second: int | None = None) -> Location | None:
+        """Return where one key's row is."""
+        found = self.search_values(
+            np.array([first], np.uint64), None if second is None else np.array([second], np.uint64)
+        )
+        if not found.found[0]:
+            return None
+        ordinal = int(found.file[0])
+        file = None if ordinal == TOMBSTONE else self.files[ordinal]
+        return Location(file, int(found.position[0]), found.sequence[0].as_py())
+
+    def search_values(self, first: Any, second: Any = None) -> Found:
+        """Find each key's newest entry; files are ordinals of `files`."""
+        entries = self.entries()
+        rows = find_rows(entries.first, entries.second, first, second)
+        hit = np.flatnonzero(rows >= 0)
+        hits = [entries.take(rows[hit])]
+        return in_order(len(first), [hit], hits, frozenset(), entries.sequence_type)
+
+    def entries(self) -> Entries:
+        """Return each key's newest entry, sorted by hash; forgotten keys are not there."""
+        if len(self._runs) > 1:
+            self._runs = [merge_entries(self._runs, drop_gone=True)]
+        return self._runs[0]
+
+    def to_bytes(self) -> bytes:
+        """Return the index as one Puffin file."""
+        sink = pa.BufferOutputStream()
+        self._write(sink)
+        return bytes(sink.getvalue())
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> PuffinIndex:
+        """Read what `to_bytes` returned. Raises CorruptionError."""
+        return cls._read(pa.BufferReader(data), len(data), "(bytes)")
+
+    def save(self, io: FileIO, path: str) -> None:
+        """Write the index as a new file. Not atomic."""
+        with io.new_output(path).create(overwrite=False) as stream:
+            self._write(stream)
+
+    @classmethod
+    def load(cls, io: FileIO, path: str) -> PuffinIndex:
+        """Read what `save` wrote. Raises CorruptionError."""
+        with opened(io, path) as (stream, size):
+            return cls._read(stream, size, path)
+
+    def _write(self, stream: Any) -> None:
+        entries = self.entries()
+        writer = PuffinWriter(stream)
+        bits = bits_for(len(entries))
+        shard = write_buckets(writer, "", split_buckets(entries, bits), bits, 1)
+        contents = {
+            "files": self.files,
+            "sequence_type": entries.sequence_type.value,
+            "checked": entries.second is not None,
+            "shard": asdict(shard),
+        }
+        payload = json.dumps(contents).encode()
+        checksum = {"crc32": str(zlib.crc32(payload))}
+        writer.add(CONTENTS_BLOB, payload, properties=checksum, compress=True)
+        writer.finish()
+
+    @classmethod
+    def _read(cls, stream: Any, size: int, name: str) -> PuffinIndex:
+        blobs = {blob.type: blob for blob in read_footer(stream, size, name).blobs}
+        if CONTENTS_BLOB not in blobs:
+            raise CorruptionError(f"{name} is no index")
+        payload = read_blob(stream, blobs[CONTENTS_BLOB], name)
+        if blobs[CONTENTS_BLOB].properties.get("crc32") != str(zlib.crc32(payload)):
+            raise CorruptionError(f"index {name} is corrupt: its contents lack their checksum")
+        contents = json.loads(payload)
+        shard = ShardRef(**{**contents["shard"], "path": name})
+        directory = decode_directory(
+            read_range(stream, shard.directory_offset, shard.directory_length, name), shard
+        )
+        index = cls(SequenceType(contents["sequence_type"]), checked=contents["checked"])
+        index.files = contents["files"]
+        index._ordinals = {file: number for number, file in enumerate(index.files)}
+        runs = [
+            BucketView(read_range(stream, ref.offset, ref.length, name), ref.layout, name)
+            for _, ref in sorted(directory.items())
+        ]
+        if runs:
+            index._runs = [concat_entries([run.read_all() for run in runs])]
+        return index

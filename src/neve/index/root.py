@@ -1,0 +1,197 @@
+"""The root: a small file that says what an index covers and which shards it is made of.
+
+Immutable, as all files of an index: a change writes a new root, and whoever commits decides which
+one counts.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from pyiceberg.io import FileIO
+
+from neve.errors import CorruptionError, UnsupportedError
+from neve.index.entries import SequenceType
+from neve.index.shard import ShardRef
+from neve.index.stored import opened
+from neve.lake.puffin import Footer, PuffinWriter, read_blob, read_footer
+
+ROOT_BLOB = "neve-index-root-v1"
+FILES_BLOB = "neve-index-files-v1"
+_CHECKSUM = "crc32"
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class KeyColumn:
+    """A column of the key. The id stays when the column is renamed."""
+
+    name: str
+    field_id: int
+
+
+@dataclass(frozen=True)
+class Root:
+    """What an index covers, and its shards, the oldest first."""
+
+    table_uuid: str
+    snapshot_id: int
+    key_columns: tuple[KeyColumn, ...]
+    sequence_columns: tuple[str, ...]
+    sequence_type: SequenceType
+    checked: bool
+    """Whether keys have a second hash."""
+    bits: int
+    """Top bits of the hash by which work is cut into buckets."""
+    seed: int = 0
+    files: tuple[str, ...] = ()
+    """Data files by ordinal; only ever appended to, until all entries are written anew."""
+    dead: frozenset[int] = frozenset()
+    """Ordinals of files that are no longer in the table; entries there are as if gone."""
+    shards: tuple[ShardRef, ...] = ()
+
+    @property
+    def next_generation(self) -> int:
+        return max((shard.generation for shard in self.shards), default=0) + 1
+
+    @property
+    def rows(self) -> int:
+        """Entries in all shards, hidden ones counted, too."""
+        return sum(shard.rows for shard in self.shards)
+
+    @property
+    def size(self) -> int:
+        return sum(shard.size for shard in self.shards)
+
+    def generations(self) -> list[list[ShardRef]]:
+        """Return shards that are disjoint runs of one generation together, the oldest first."""
+        found: dict[int, list[ShardRef]] = {}
+        for shard in sorted(self.shards, key=lambda one: one.generation):
+            found.setdefault(shard.generation, []).append(shard)
+        return list(found.values())
+
+    def with_files(self, paths: Iterable[str]) -> tuple[Root, dict[str, int]]:
+        """Return a root that knows these data files, too, and the ordinal of each of them."""
+        known = {path: number for number, path in enumerate(self.files) if number not in self.dead}
+        added = [path for path in dict.fromkeys(paths) if path not in known]
+        known.update((path, len(self.files) + number) for number, path in enumerate(added))
+        return replace(self, files=(*self.files, *added)), known
+
+    def without_files(self, paths: Iterable[str]) -> Root:
+        """Return a root for which these data files have left the table."""
+        leaving = set(paths)
+        gone = (number for number, path in enumerate(self.files) if path in leaving)
+        return replace(self, dead=self.dead | frozenset(gone))
+
+    def with_shards(self, shards: Sequence[ShardRef], snapshot_id: int | None = None) -> Root:
+        """Return a root with further shards, indexing another snapshot if one is given."""
+        return replace(
+            self,
+            shards=(*self.shards, *shards),
+            snapshot_id=self.snapshot_id if snapshot_id is None else snapshot_id,
+        )
+
+    def to_json(self, *, with_paths: bool = False) -> str:
+        """Return the root as JSON; lookups in tasks need no paths of data files."""
+        found = asdict(self)
+        found["version"] = _VERSION
+        found["dead"] = sorted(self.dead)
+        found["sequence_type"] = self.sequence_type.value
+        if not with_paths:
+            found["files"] = []
+        return json.dumps(found)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Root:
+        """Read what `to_json` wrote. Raises CorruptionError."""
+        try:
+            found: dict[str, Any] = json.loads(text)
+            if found.pop("version") != _VERSION:
+                raise CorruptionError("an index root is of another version of Neve")
+            return cls(
+                **{
+                    **found,
+                    "key_columns": tuple(KeyColumn(**one) for one in found["key_columns"]),
+                    "sequence_columns": tuple(found["sequence_columns"]),
+                    "sequence_type": SequenceType(found["sequence_type"]),
+                    "files": tuple(found["files"]),
+                    "dead": frozenset(found["dead"]),
+                    "shards": tuple(ShardRef(**one) for one in found["shards"]),
+                }
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptionError(f"an index root cannot be read: {error}") from error
+
+
+def index_location(table_location: str, table_uuid: str) -> str:
+    """Return where a table's index lies: beside the table, where its orphan removal never looks."""
+    return f"{table_location.rstrip('/')}__index/{table_uuid}"
+
+
+def new_path(location: str, kind: str) -> str:
+    """Return a path that no other file of an index has; `kind` is "root" or "shard"."""
+    return f"{location}/{kind}-{uuid.uuid4()}.puffin"
+
+
+@dataclass(frozen=True)
+class StoredRoot:
+    """A root as a file, with what a statistics file of Iceberg records."""
+
+    path: str
+    size: int
+    footer: Footer
+
+
+def write_root(io: FileIO, path: str, root: Root) -> StoredRoot:
+    """Write a root as a new file."""
+    body = root.to_json().encode()
+    files = "\n".join(root.files).encode()
+    with io.new_output(path).create(overwrite=False) as stream:
+        writer = PuffinWriter(stream)
+        for kind, payload in ((ROOT_BLOB, body), (FILES_BLOB, files)):
+            writer.add(
+                kind,
+                payload,
+                fields=[column.field_id for column in root.key_columns],
+                snapshot_id=root.snapshot_id,
+                properties={_CHECKSUM: str(zlib.crc32(payload))},
+                compress=True,
+            )
+        footer = writer.finish()
+    return StoredRoot(path, writer.size, footer)
+
+
+def read_root(io: FileIO, path: str) -> Root:
+    """Read a root.
+
+    Raises:
+        CorruptionError: it is missing, or not what was written.
+    """
+    try:
+        found = _read_blobs(io, path)
+    except (OSError, UnsupportedError) as error:
+        # Not of a kind that this module writes.
+        raise CorruptionError(f"index root {path} cannot be read: {error}") from error
+    if len(found) != 2:
+        raise CorruptionError(f"{path} is no index root")
+    names = found[FILES_BLOB].decode()
+    return replace(
+        Root.from_json(found[ROOT_BLOB]), files=tuple(names.split("\n") if names else ())
+    )
+
+
+def _read_blobs(io: FileIO, path: str) -> dict[str, bytes]:
+    found = {}
+    with opened(io, path) as (stream, size):
+        for blob in read_footer(stream, size, path).blobs:
+            if blob.type in (ROOT_BLOB, FILES_BLOB):
+                payload = read_blob(stream, blob, path)
+                if str(zlib.crc32(payload)) != blob.properties.get(_CHECKSUM):
+                    raise CorruptionError(f"index root {path} does not have its checksum")
+                found[blob.type] = payload
+    return found

@@ -1,0 +1,243 @@
+"""Find keys in an index: the shards of a root, the newest first, bucket by bucket.
+
+What runs in tasks takes a root's JSON, properties of the store and arrays: `lookup`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyiceberg.io import FileIO, load_file_io
+
+from neve.errors import CorruptionError, UsageError
+from neve.index.bucket import BucketView
+from neve.index.cache import BucketCache, process_cache
+from neve.index.entries import (
+    GONE,
+    Entries,
+    Integers,
+    Sequences,
+    SequenceType,
+    concat_entries,
+    merge_entries,
+    no_entries,
+)
+from neve.index.hashing import Hashes
+from neve.index.root import Root
+from neve.index.shard import BucketRef, ShardRef, bucket_bounds, bucket_of, decode_directory
+from neve.index.stored import local_path, map_local, opened
+from neve.lake.puffin import read_range
+
+# A shard of no more than this is read in one piece: one request instead of one for each bucket.
+_WHOLE_SHARD_BYTES = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Found:
+    """What an index knows of keys, in the order in which they were asked for."""
+
+    file: npt.NDArray[np.int32]
+    """Ordinal of the data file; TOMBSTONE for a deleted key, GONE for one the index lacks."""
+    position: Integers
+    sequence: Sequences
+    """NULL where a key is not found."""
+    found: npt.NDArray[np.bool_]
+    """Whether the index has an entry for the key, a live one or a tombstone."""
+
+    def to_batch(self) -> pa.RecordBatch:
+        return pa.RecordBatch.from_pydict(
+            {
+                "file": self.file,
+                "position": self.position,
+                "sequence": self.sequence,
+                "found": self.found,
+            }
+        )
+
+
+def lookup(
+    root_json: str,
+    io_properties: Mapping[str, str],
+    first: Hashes,
+    second: Hashes | None = None,
+    cache: BucketCache = process_cache,
+) -> Found:
+    """Find keys, in a task: everything it needs can be pickled.
+
+    Best called with the keys of whole buckets (`bucket_of(first, root.bits)`), so that tasks read
+    different parts of the index; it needs the memory of one bucket beside the cache.
+
+    Raises:
+        CorruptionError: a shard is missing, truncated or not what was written; it is named.
+    """
+    root = Root.from_json(root_json)
+    where = root.shards[0].path if root.shards else None
+    return IndexReader(root, load_file_io(dict(io_properties), where), cache).search_values(
+        first, second
+    )
+
+
+class IndexReader:
+    """Reads an index as one root describes it."""
+
+    def __init__(self, root: Root, io: FileIO, cache: BucketCache = process_cache) -> None:
+        self.root = root
+        self._io = io
+        self._cache = cache
+
+    def search_values(self, first: Hashes, second: Hashes | None = None) -> Found:
+        """Find each key's newest entry.
+
+        Raises:
+            CorruptionError: a shard is missing, truncated or not what was written; it is named.
+        """
+        if self.root.checked != (second is not None):
+            raise UsageError("these hashes are not of the kind that the index has")
+        # In the order of the hashes, so that memory is walked through once.
+        open_places = np.argsort(first)
+        places: list[Integers] = []
+        hits: list[Entries] = []
+        for generation in reversed(self.root.generations()):
+            for shard in generation:
+                if not len(open_places):
+                    break
+                for at, entries in self._search_shard(shard, first, second, open_places):
+                    places.append(at)
+                    hits.append(entries)
+                    # A row is asked for once: what is newer has been found.
+            if places:
+                done = np.zeros(len(first), np.bool_)
+                done[np.concatenate(places)] = True
+                open_places = open_places[~done[open_places]]
+        return in_order(len(first), places, hits, self.root.dead, self.root.sequence_type)
+
+    def read_bucket(self, bucket: int, bits: int | None = None) -> Entries:
+        """Return every key's newest entry in a bucket, tombstones among them, sorted."""
+        bits = self.root.bits if bits is None else bits
+        runs = [
+            concat_entries([self.read_range(shard, bucket, bits) for shard in generation])
+            for generation in self.root.generations()
+        ]
+        empty = no_entries(self.root.sequence_type, checked=self.root.checked)
+        merged = merge_entries(runs or [empty], drop_gone=True)
+        return merged.take(~np.isin(merged.file, list(self.root.dead)))
+
+    def read_range(self, shard: ShardRef, bucket: int, bits: int) -> Entries:
+        """Return one shard's entries of a bucket, which the shard may have cut otherwise."""
+        lowest, highest = bucket_bounds(bucket, bits)
+        directory = self._directory(shard)
+        parts = []
+        for number in range(_bucket(lowest, shard.bits), _bucket(highest, shard.bits) + 1):
+            if number in directory:
+                entries = self._view(shard, directory[number]).read_all()
+                start = int(np.searchsorted(entries.first, np.uint64(lowest)))
+                stop = int(np.searchsorted(entries.first, np.uint64(highest), side="right"))
+                parts.append(entries.slice(start, stop))
+        empty = no_entries(self.root.sequence_type, checked=self.root.checked)
+        return concat_entries(parts) if parts else empty
+
+    def _search_shard(
+        self, shard: ShardRef, first: Hashes, second: Hashes | None, places: Integers
+    ) -> Iterator[tuple[Integers, Entries]]:
+        directory = self._directory(shard)
+        buckets = bucket_of(first[places], shard.bits)
+        starts = np.flatnonzero(np.diff(buckets, prepend=-1))
+        stops = [*starts[1:].tolist(), len(places)]
+        for start, stop in zip(starts.tolist(), stops, strict=True):
+            bucket = int(buckets[start])
+            if bucket not in directory:
+                continue
+            view = self._view(shard, directory[bucket])
+            wanted = places[start:stop]
+            rows = view.search(first[wanted], None if second is None else second[wanted])
+            hit = rows >= 0
+            if hit.any():
+                yield wanted[hit], view.read(rows[hit])
+
+    def _directory(self, shard: ShardRef) -> dict[int, BucketRef]:
+        def load() -> tuple[dict[int, BucketRef], int]:
+            data = self._read(shard, shard.directory_offset, shard.directory_length)
+            return decode_directory(bytes(data), shard), len(data)
+
+        directory: dict[int, BucketRef] = self._cache.get(("directory", shard.path), load)
+        return directory
+
+    def _view(self, shard: ShardRef, ref: BucketRef) -> BucketView:
+        def load() -> tuple[BucketView, int]:
+            payload = self._read(shard, ref.offset, ref.length)
+            # Mapped bytes are the system's.
+            size = 0 if local_path(shard.path) else len(payload)
+            decoded = 0 if not ref.layout.is_variable else 4 * ref.length
+            return BucketView(payload, ref.layout, shard.path), size + decoded
+
+        view: BucketView = self._cache.get(("bucket", shard.path, ref.bucket), load)
+        return view
+
+    def _read(self, shard: ShardRef, offset: int, length: int) -> Any:
+        whole = self._whole(shard)
+        if whole is not None:
+            return memoryview(whole)[offset : offset + length]
+        with opened(self._io, shard.path) as (stream, size):
+            _check_size(shard, size)
+            return read_range(stream, offset, length, shard.path)
+
+    def _whole(self, shard: ShardRef) -> Any | None:
+        """Return all bytes of a shard that is local or small."""
+        local = local_path(shard.path)
+        if local is None and shard.size > _WHOLE_SHARD_BYTES:
+            return None
+
+        def load() -> tuple[Any, int]:
+            if local is not None:
+                mapped = map_local(local, shard.path)
+                _check_size(shard, len(mapped))
+                return mapped, 0
+            with opened(self._io, shard.path) as (stream, size):
+                _check_size(shard, size)
+                return read_range(stream, 0, shard.size, shard.path), shard.size
+
+        return self._cache.get(("shard", shard.path), load)
+
+
+def in_order(
+    count: int,
+    places: list[Integers],
+    hits: list[Entries],
+    dead: frozenset[int],
+    sequence_type: SequenceType,
+) -> Found:
+    """Put what was found into the order of the question; what is gone counts as not found."""
+    file = np.full(count, GONE, np.int32)
+    position = np.full(count, -1, np.int64)
+    if not places:
+        nothing = pa.nulls(count, sequence_type.arrow)
+        return Found(file, position, nothing, np.zeros(count, np.bool_))
+    at, entries = np.concatenate(places), concat_entries(hits)
+    alive = entries.file != GONE
+    if dead:
+        alive &= ~np.isin(entries.file, list(dead))
+    at, entries = at[alive], entries.take(alive)
+    file[at] = entries.file
+    position[at] = entries.position
+    source = np.full(count, -1, np.int64)
+    source[at] = np.arange(len(at))
+    found = source >= 0
+    sequence = entries.sequence.take(pa.array(source, mask=~found))
+    return Found(file, position, sequence, found)
+
+
+def _bucket(first: int, bits: int) -> int:
+    return first >> (64 - bits) if bits else 0
+
+
+def _check_size(shard: ShardRef, size: int) -> None:
+    if size != shard.size:
+        raise CorruptionError(
+            f"index shard {shard.path} is corrupt: it has {size} bytes instead of {shard.size}",
+            hint="the index is rebuilt from the table",
+        )

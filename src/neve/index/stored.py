@@ -1,0 +1,62 @@
+"""Files of an index as they are stored: opened, mapped where they are local, missing ones named."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+from pyiceberg.io import FileIO
+
+from neve.errors import CorruptionError, StorageError
+
+
+@contextmanager
+def opened(io: FileIO, path: str) -> Iterator[tuple[Any, int]]:
+    """Open a file of an index for reading and say its size.
+
+    Raises:
+        CorruptionError: it is missing.
+        StorageError: the store does not let it be read now.
+    """
+    try:
+        source = io.new_input(path)
+        size = len(source)
+        stream = source.open(seekable=True)
+    except FileNotFoundError as error:
+        raise missing(path) from error
+    except OSError as error:
+        raise StorageError(f"{path} cannot be read: {error}", retryable=True) from error
+    with stream:
+        yield stream, size
+
+
+def missing(path: str) -> CorruptionError:
+    return CorruptionError(
+        f"index file {path} is missing", hint="the index is rebuilt from the table"
+    )
+
+
+def local_path(path: str) -> Path | None:
+    """Return a path of this machine's file system, None for any other."""
+    parts = urlparse(path)
+    if parts.scheme == "":
+        return Path(path)
+    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
+        return Path(parts.path)
+    return None
+
+
+def map_local(path: Path, name: str) -> mmap.mmap:
+    """Map a local file. Raises CorruptionError where there is none."""
+    try:
+        with path.open("rb") as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except FileNotFoundError as error:
+        raise missing(name) from error
+    except (OSError, ValueError) as error:
+        # A file of no bytes cannot be mapped.
+        raise CorruptionError(f"index file {name} cannot be read: {error}") from error

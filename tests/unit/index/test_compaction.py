@@ -1,0 +1,153 @@
+"""Runs are merged before they are many, at little cost, and nothing changes by it."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from neve.index.compaction import (
+    MOST_DELTAS,
+    add_delta,
+    compact,
+    compact_buckets,
+    plan_compaction,
+    with_compacted,
+)
+from neve.index.entries import GONE, TOMBSTONE
+from neve.index.removal import unreferenced
+from neve.index.shard import ShardRef
+
+
+def run(rows, generation):
+    return ShardRef(f"s{generation}", rows * 22, generation, 0, rows, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("base", "delta"), [(10_000_000, 100_000), (40_000_000, 1_000), (40_000_000, 10_000), (0, 500)]
+)
+def test_200_merges_leave_few_runs_and_rewrite_little(workshop, base, delta):
+    root = workshop.root.with_shards([run(base, 1)] if base else [])
+    rewritten = 0
+    for _ in range(200):
+        root = root.with_shards([run(delta, root.next_generation)])
+        while plan := plan_compaction(root):
+            merged = sum(
+                shard.rows for shard in root.shards if shard.generation in plan.generations
+            )
+            rewritten += merged
+            root = with_compacted(root, plan, [run(merged, plan.generations[-1])])
+        assert len(root.shards) <= 1 + MOST_DELTAS
+    assert rewritten / (200 * delta) < 12
+    assert root.rows == base + 200 * delta
+
+
+def test_a_single_run_is_left_alone(workshop):
+    assert plan_compaction(workshop.root) is None
+    assert plan_compaction(workshop.root, force=True) is None
+    assert plan_compaction(workshop.root.with_shards([run(5, 1)])) is None
+
+
+def history(workshop, steps, seed=2):
+    """Grow an index by random steps; return it with what it should know."""
+    rng = np.random.default_rng(seed)
+    root, truth = workshop.root, {}
+    for step in range(steps):
+        keys = rng.choice(3000, 400, replace=False).astype(np.uint64) << np.uint64(52)
+        files = rng.choice([TOMBSTONE, GONE, 0, 1, 2, 3, 4], 400)
+        entries = workshop.entries(keys, files, np.arange(400) + 1000 * step, np.full(400, step))
+        root = add_delta(workshop.io, root, workshop.location, entries, step)
+        for number, (key, file) in enumerate(zip(keys.tolist(), files.tolist(), strict=True)):
+            truth[key] = (file, number + 1000 * step)
+    return root, {key: value for key, value in truth.items() if value[0] != GONE}
+
+
+def known(workshop, root):
+    entries = workshop.reader(root).read_bucket(0, 0)
+    names = [root.files[file] if file >= 0 else file for file in entries.file.tolist()]
+    return {
+        key: (name, position)
+        for key, name, position in zip(
+            entries.first.tolist(), names, entries.position.tolist(), strict=True
+        )
+    }
+
+
+def named(workshop, truth, dead=()):
+    return {
+        key: (workshop.root.files[file] if file >= 0 else file, position)
+        for key, (file, position) in truth.items()
+        if file not in dead
+    }
+
+
+def test_nothing_changes_by_compaction(workshop_of_any_kind):
+    workshop = workshop_of_any_kind
+    root, truth = history(workshop, 6)
+    assert known(workshop, root) == named(workshop, truth)
+    plan = plan_compaction(root)
+    assert plan is not None
+    assert known(workshop, compact(workshop.io, root, plan, workshop.location)) == named(
+        workshop, truth
+    )
+
+
+def test_a_full_compaction_drops_dead_files_and_what_only_hides(workshop_of_any_kind):
+    workshop = workshop_of_any_kind
+    root, truth = history(workshop, 5)
+    root = root.without_files(["f1", "f3"])
+    expected = named(workshop, truth, dead=(1, 3))
+    assert known(workshop, root) == expected
+    plan = plan_compaction(root, force=True)
+    whole = compact(workshop.io, root, plan, workshop.location)
+    assert (len(whole.shards), whole.dead) == (1, frozenset())
+    assert whole.files == tuple(
+        path for number, path in enumerate(root.files) if number not in (1, 3)
+    )
+    assert whole.rows == len(expected)
+    assert known(workshop, whole) == expected
+
+
+def test_a_partial_compaction_keeps_hiding_what_lies_underneath(workshop):
+    keys = np.arange(100_000, dtype=np.uint64) << np.uint64(40)
+    root = add_delta(
+        workshop.io, workshop.root, workshop.location, workshop.entries(keys, 0, 1, keys), 1
+    )
+    for number in range(4):
+        gone = workshop.entries(keys[number : number + 1], GONE, -1, [0])
+        root = add_delta(workshop.io, root, workshop.location, gone, 2)
+    plan = plan_compaction(root)
+    assert (plan.generations, plan.is_full) == ((2, 3, 4, 5), False)
+    merged = compact(workshop.io, root, plan, workshop.location)
+    assert len(merged.shards) == 2
+    assert workshop.search(merged, keys[:6]).found.tolist() == [False] * 4 + [True] * 2
+
+
+def test_tasks_share_a_compaction(workshop):
+    root, truth = history(workshop, 5)
+    plan = plan_compaction(root, force=True)
+    plan = type(plan)(plan.generations, 2, plan.is_full)
+    shards = [
+        compact_buckets(root.to_json(), {}, plan, workshop.location, buckets)
+        for buckets in ((0, 2), (1, 3))
+    ]
+    whole = with_compacted(root, plan, shards)
+    assert len(whole.generations()) == 1
+    assert whole.bits == 2
+    assert known(workshop, whole) == named(workshop, truth)
+    newer = workshop.entries(np.array([0]), TOMBSTONE, -1, [9])
+    whole = add_delta(workshop.io, whole, workshop.location, newer, 9)
+    assert workshop.search(whole, [0]).file.tolist() == [TOMBSTONE]
+
+
+def test_what_nobody_names_is_found(workshop):
+    root, _ = history(workshop, 5)
+    merged = compact(workshop.io, root, plan_compaction(root, force=True), workshop.location)
+    files = {str(path): 5 for path in Path(workshop.location).iterdir()} | {
+        "root-1": 5,
+        "root-2": 5,
+    }
+    retained = {"root-2": merged}
+    stale = {shard.path for shard in root.shards} | {"root-1"}
+    assert set(unreferenced(files, retained, 6)) == stale
+    assert unreferenced(files, retained, 5) == []
+    assert unreferenced(files, {"root-1": root, "root-2": merged}, 6) == []
