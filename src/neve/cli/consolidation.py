@@ -39,7 +39,7 @@ def consolidate(
         return
     with call.open() as lake, call.output.working("consolidating"):
         worker = Consolidator(lake, consolidate_spec(lake.settings), SparkRunner(lake))
-        report = worker.run_once()
+        report = worker.run_once(wait=True)
     call.output.rows(_RESULT_COLUMNS, [as_record(one) for one in report.results])
     _tell(call.output, report)
     if report.failed:

@@ -23,6 +23,7 @@ from neve.consolidate.duplicates import Identity, find_duplicates
 from neve.consolidate.plan import Batch, plan_batch, plan_tasks
 from neve.consolidate.spec import ConsolidateSpec
 from neve.consolidate.task import Job, Target
+from neve.consolidate.turn import NoLease, Turn
 from neve.consolidate.upkeep import Upkeep
 from neve.errors import ConfigError, NeveError
 from neve.lake.create import TableSpec, ensure_table
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NANOS = 1_000_000_000
+# How often a worker that waits for its turn looks whether it has come.
+WAIT_SECONDS = 0.2
 TABLE_PROPERTIES: Mapping[str, str] = {
     "write.parquet.compression-codec": "zstd",
     # A table that is committed to every few seconds stays small.
@@ -82,6 +85,8 @@ class Report:
     duplicate_requests: int = 0
     unfit_values: int = 0
     retired_segments: int = 0
+    # Signals that another worker was at.
+    left_to_others: list[str] = field(default_factory=list)
     expired_snapshots: int = 0
     commits: Counters = field(default_factory=Counters)
 
@@ -118,29 +123,54 @@ class Consolidator:
         if isinstance(self.runner, SparkRunner):
             self.runner.prepare()
 
-    def run_once(self, report: Report | None = None, stop: threading.Event | None = None) -> Report:
+    def run_once(
+        self,
+        report: Report | None = None,
+        stop: threading.Event | None = None,
+        *,
+        wait: bool = False,
+    ) -> Report:
         """Consume everything that is sealed now. Safe to kill anywhere, and to run again.
 
         Args:
             report: what to add to, so that what was done before a failure is known too.
             stop: once it is set, no further batch is begun.
+            wait: where another worker is at it, wait until that one is done, or known as dead;
+                without it, leave the signal to that worker.
         """
         report = Report() if report is None else report
         stop = stop or threading.Event()
         self.reader.close_abandoned()
         for signal in Signal:
-            if self.reader.streams(signal.value):
-                self._consolidate(signal, report, stop)
+            while self.reader.streams(signal.value):
+                if self._take_turn(signal, report, stop, wait=wait) or not wait:
+                    break
         write_ledger(self.lake, report.ledger)
         if not stop.is_set():
             report.expired_snapshots += self.upkeep.run_when_due()
         return report
 
-    def _consolidate(self, signal: Signal, report: Report, stop: threading.Event) -> None:
+    def _take_turn(
+        self, signal: Signal, report: Report, stop: threading.Event, *, wait: bool
+    ) -> bool:
+        """Consolidate a signal if no other worker is at it; False when our turn was lost."""
+        seconds = self.spec.lease_seconds
+        lease = self.store.lease(signal.value, seconds) if seconds > 0 else NoLease()
+        with Turn(signal.value, lease, seconds) as turn:
+            while not turn.begin():
+                if not wait or stop.wait(WAIT_SECONDS):
+                    report.left_to_others.append(signal.value)
+                    return True
+            self._consolidate(signal, report, stop, turn)
+            return not turn.is_lost
+
+    def _consolidate(
+        self, signal: Signal, report: Report, stop: threading.Event, turn: Turn
+    ) -> None:
         publishers = {name: self._publisher(signal, name, report) for name in TABLES_OF[signal]}
         for name, publisher in publishers.items():
             self._finish_staged(name, publisher, report)
-        while not stop.is_set():
+        while not stop.is_set() and not turn.is_lost:
             marks = {name: publisher.marks() for name, publisher in publishers.items()}
             waiting = {
                 one.stream: self.reader.segments(one.stream)
