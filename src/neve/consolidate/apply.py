@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from neve import failpoints
@@ -88,6 +89,8 @@ class Report:
     # Signals that another worker was at.
     left_to_others: list[str] = field(default_factory=list)
     expired_snapshots: int = 0
+    # Staged batches that nobody published, and nobody can any more.
+    abandoned: int = 0
     commits: Counters = field(default_factory=Counters)
 
     @property
@@ -114,7 +117,7 @@ class Consolidator:
         self.runner = runner
         self.store = open_store(spec.buffer)
         self.reader = BufferReader(self.store, dedup_seconds=spec.buffer.dedup_seconds)
-        self.upkeep = Upkeep(lake, spec)
+        self.upkeep = Upkeep(lake, spec, self._streams)
         lake.profile.require_catalog("consolidation")
         _require_shared_buffer(lake, spec)
 
@@ -147,8 +150,14 @@ class Consolidator:
                     break
         write_ledger(self.lake, report.ledger)
         if not stop.is_set():
-            report.expired_snapshots += self.upkeep.run_when_due()
+            self.look_after_tables(report)
         return report
+
+    def look_after_tables(self, report: Report) -> None:
+        """Expire and clean up, when it is time again; also to be called while nothing comes in."""
+        done = self.upkeep.run_when_due()
+        report.expired_snapshots += done.expired
+        report.abandoned += done.abandoned
 
     def _take_turn(
         self, signal: Signal, report: Report, stop: threading.Event, *, wait: bool
@@ -200,12 +209,13 @@ class Consolidator:
                 properties={**TABLE_PROPERTIES, **bloom},
             ),
         )
-
-        def streams() -> list[str]:
-            return [one.stream for one in self.reader.streams(signal.value)]
-
         staging = StagingTable(self.lake.profile, table)
+        streams = partial(self._streams, signal)
         return Publisher(staging, streams, counters=report.commits)
+
+    def _streams(self, signal: Signal | None = None) -> list[str]:
+        found = self.reader.streams(signal.value if signal else None)
+        return [one.stream for one in found]
 
     def _finish_staged(self, name: str, publisher: Publisher, report: Report) -> None:
         """Publish what a worker before us staged and did not live to publish."""
