@@ -27,7 +27,7 @@ from neve.consolidate.task import Job, Target
 from neve.consolidate.turn import NoLease, Turn
 from neve.consolidate.upkeep import Upkeep
 from neve.errors import ConfigError, NeveError
-from neve.lake.create import TableSpec, ensure_table
+from neve.lake.create import FEW_METADATA_FILES, TableSpec, ensure_table
 from neve.lake.staging import StagedSnapshot, StagingTable
 from neve.publish.apply import Counters, Outcome, Publisher
 from neve.publish.gate import Gate
@@ -49,10 +49,8 @@ NANOS = 1_000_000_000
 # How often a worker that waits for its turn looks whether it has come.
 WAIT_SECONDS = 0.2
 TABLE_PROPERTIES: Mapping[str, str] = {
+    **FEW_METADATA_FILES,
     "write.parquet.compression-codec": "zstd",
-    # A table that is committed to every few seconds stays small.
-    "write.metadata.delete-after-commit.enabled": "true",
-    "write.metadata.previous-versions-max": "20",
     "commit.manifest-merge.enabled": "true",
 }
 BLOOM_PROPERTY = "write.parquet.bloom-filter-enabled.column.trace_id"
