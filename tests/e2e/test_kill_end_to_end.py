@@ -13,7 +13,7 @@ import neve
 from neve import failpoints
 from neve.config import load
 from neve.signals import Signal
-from tests.e2e.test_consolidate_kill import POINTS
+from tests.e2e.test_consolidate_kill import CATALOGS, POINTS
 from tests.support.buffered import buffered_rows
 from tests.support.collector import running_collector
 from tests.support.command import NEVE, neve_serve
@@ -30,9 +30,9 @@ RETRY = {"initial_interval": "50ms", "max_interval": "200ms", "max_elapsed_time"
 REQUESTS = 10
 
 
-@pytest.fixture(params=["sqlite", "rest"])
+@pytest.fixture(params=CATALOGS)
 def configuration(request, tmp_path):
-    """What neve.yaml says, on the embedded catalog and on REST with S3."""
+    """What neve.yaml says: the embedded catalog, or PostgreSQL or REST with S3."""
     document = {
         "spark": SPARK,
         "buffer": {"location": str(tmp_path / "buffer"), "seal_seconds": 0.05},
@@ -41,7 +41,7 @@ def configuration(request, tmp_path):
     if request.param == "sqlite":
         uri, warehouse = f"sqlite:///{tmp_path}/catalog.db", str(tmp_path / "warehouse")
         return {**document, "catalog": {"uri": uri, "warehouse": warehouse}}
-    catalog, store = (request.getfixturevalue(name) for name in ("rest_catalog", "s3"))
+    store = request.getfixturevalue("s3")
     storage = {
         "endpoint": store.endpoint,
         "region": REGION,
@@ -49,7 +49,13 @@ def configuration(request, tmp_path):
         "secret_access_key": store.secret_key,
         "path_style": True,
     }
-    return {**document, "catalog": {"type": "rest", "uri": catalog.uri}, "storage": storage}
+    if request.param == "rest":
+        catalog = {"type": "rest", "uri": request.getfixturevalue("rest_catalog").uri}
+    else:
+        uri = request.getfixturevalue("postgres").uri()
+        warehouse = f"s3://{store.bucket}/end_to_end"
+        catalog = {"type": "postgres", "uri": uri, "warehouse": warehouse}
+    return {**document, "catalog": catalog, "storage": storage}
 
 
 def send_through_collector(directory, configuration) -> Counter:

@@ -14,6 +14,7 @@ from tests.support.buffer_stores import payloads
 from tests.support.process import Process, accepts_connections, free_port
 from tests.support.requests import buffered
 from tests.support.servers import REGION
+from tests.support.wait import until
 
 CONTENTS = [b"request %d" % n for n in range(6)]
 
@@ -39,6 +40,18 @@ def test_requests_come_back_and_are_known_after_they_were_retired(spec):
     assert reader.segments(stream.stream) == []
     with open_buffer(spec, ["logs"]) as buffer:
         assert buffer.append("logs", buffered(CONTENTS[0])).duplicate
+
+
+def test_a_lease_goes_by_the_times_of_the_server(spec):
+    first, second = (open_store(spec).lease("logs", 3.0) for _ in range(2))
+    assert first.hold()
+    assert not second.hold()
+    assert first.hold()
+    assert not second.hold()
+    until(second.hold)
+    assert not first.hold()
+    second.release()
+    assert open_store(spec).files("") == []
 
 
 def test_a_server_that_ignores_the_condition_is_refused(tmp_path):

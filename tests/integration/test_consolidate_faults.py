@@ -178,14 +178,16 @@ def test_a_compaction_in_between(bench, direct_lake, faults, number):
     check(bench, ROWS + Counter(["one", "two"]))
 
 
-def test_two_workers_at_once(bench, faults):
+@pytest.mark.parametrize("lease_seconds", [0, 15])
+def test_two_workers_at_once(bench, faults, lease_seconds):
+    bench.spec = replace(bench.spec, lease_seconds=lease_seconds)
     for name in "cdef":
         bench.send(Signal.LOGS, name)
     start = threading.Barrier(2)
 
     def work(worker):
         start.wait()
-        return worker.run_once()
+        return worker.run_once(wait=True)
 
     with ThreadPoolExecutor(2) as pool:
         reports = list(pool.map(work, [bench.worker(), bench.worker()]))

@@ -8,6 +8,7 @@ import neve
 from neve.buffer.apply import open_buffer
 from neve.config import Settings
 from neve.errors import ConfigError
+from neve.lake.create import FEW_METADATA_FILES
 from neve.publish.held import discard, list_staged, release
 from neve.signals import Signal
 from tests.support.consolidation import Bench
@@ -97,6 +98,14 @@ def test_all_checks_count_in_one_pass_over_the_staged_rows_only(bench):
     assert not report.failed
 
 
+def test_a_function_of_the_users_alone_knows_the_number_of_rows_too(bench):
+    own = bench(audit("function", "warn", function=NAMED))
+    own.send(Signal.LOGS, "x", records=3)
+    own.send(Signal.LOGS, "y", records=2)
+    ((_, result),) = own.run().audits
+    assert (result.passed, result.failing, result.total) == (True, 0, 5)
+
+
 def test_a_blocked_batch_is_held_readers_see_nothing_and_the_next_goes_on(bench):
     held = bench(audit("accepted_values", column="body", values=["good 0", "good 1"]))
     held.send(Signal.LOGS, "bad")
@@ -133,6 +142,8 @@ def test_failing_rows_are_set_aside_once_and_the_rest_is_published(bench):
     rejected = aside.lake.catalog().load_table("otel.logs_rejected").scan().to_arrow()
     assert rejected["body"].to_pylist() == ["x 1"]
     assert rejected["rejected_by"].to_pylist() == [["a_expression"]]
+    for table in ("otel.logs", "otel.logs_rejected", "neve.batches"):
+        assert FEW_METADATA_FILES.items() <= aside.lake.describe(table).properties.items()
 
 
 def test_promoted_columns_are_audited_and_set_aside_with_their_rows(bench):

@@ -6,12 +6,14 @@ from collections import Counter
 import pytest
 
 import neve
+from neve import failpoints
+from neve.config import Settings
 from neve.consolidate.upkeep import LOOK_SECONDS
 from neve.lake.catalog import load_table
 from neve.lake.expiry import count_expirable
 from neve.lake.frames import added_rows
 from neve.lake.staging import StagingTable
-from neve.publish.apply import HELD_PREFIX, Outcome, Publisher
+from neve.publish.apply import HELD_PREFIX, STAGED_PREFIX, Outcome, Publisher
 from neve.publish.ranges import Range, read_marks
 from neve.signals import Signal
 from tests.support.consolidation import Bench
@@ -43,7 +45,7 @@ def expire(bench):
     before = metadata(bench)
     counted = count_expirable(before, older_than_ms, 2)
     worker.upkeep.clock = lambda: time.time() + 1
-    expired = worker.upkeep.run_when_due()
+    expired = worker.upkeep.run_when_due().expired
     assert len(before.snapshots) - len(metadata(bench).snapshots) == counted
     assert expired >= counted > 0
 
@@ -78,6 +80,29 @@ def test_marks_staged_and_held_batches_survive(bench):
     assert bench.names("logs") == expected + Counter({"d 0": 2, "d 1": 2})
 
 
+def test_a_staged_batch_is_audited_although_its_parent_was_expired(bench, tmp_path):
+    bench.send(Signal.LOGS, "a")
+    bench.run()
+    bench.send(Signal.LOGS, "b")
+    with pytest.raises(failpoints.PowerCut), failpoints.armed("publish.staged"):
+        bench.run()
+    (staged,) = publisher(bench).table.staged(STAGED_PREFIX)
+    for _ in range(3):
+        table = load_table(bench.lake.profile, bench.lake.catalog(), LOGS)
+        table.append(table.schema().as_arrow().empty_table())
+    expire(bench)
+    assert metadata(bench).snapshot_by_id(staged.parent_id) is None
+
+    strict = {"name": "strict", "check": "row_count", "max": 2}
+    audited = sqlite_settings(tmp_path).model_dump(include={"catalog", "spark"})
+    settings = Settings.model_validate({**audited, "audits": {"otel.logs": [strict]}})
+    with neve.open(settings) as lake:
+        report = Bench(lake, bench.directory).run()
+    ((_, result),) = report.audits
+    assert (result.passed, result.total) == (True, 2)
+    assert bench.names("logs") == Counter(f"{name} {n}" for name in "ab" for n in range(2))
+
+
 def test_young_snapshots_and_few_of_them_are_left_alone(bench):
     for name in "abc":
         bench.send(Signal.LOGS, name)
@@ -85,7 +110,7 @@ def test_young_snapshots_and_few_of_them_are_left_alone(bench):
     count = len(metadata(bench).snapshots)
     for spec in ({**EVERYTHING, "retain_snapshots_seconds": 3600}, {"expire_at_once": 100}):
         worker = Bench(bench.lake, bench.directory, **spec).worker()
-        assert worker.upkeep.run_when_due() == 0
+        assert worker.upkeep.run_when_due().expired == 0
     assert len(metadata(bench).snapshots) == count
 
 

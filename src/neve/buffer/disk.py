@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import os
 import shutil
@@ -11,10 +10,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neve import failpoints
+from neve.buffer.disk_lease import DiskLease
 from neve.buffer.disk_log import LOCK_NAME, DiskLog, close_stream
-from neve.buffer.files import make_directory, put_new_file, sync_directory
+from neve.buffer.files import (
+    make_directory,
+    put_new_file,
+    storage_errors,
+    sync_directory,
+    try_lock,
+)
 from neve.buffer.frame import EMPTY_SEGMENT_BYTES, is_closing, whole_bytes
-from neve.buffer.layout import Kind, Part, StoredFile, new_stream, parse_part, part_path
+from neve.buffer.layout import (
+    Kind,
+    Part,
+    StoredFile,
+    lease_path,
+    new_stream,
+    parse_part,
+    part_path,
+)
 from neve.errors import CorruptionError, NotFoundError, StorageError
 
 if TYPE_CHECKING:
@@ -34,11 +48,11 @@ class DiskStore:
         directory = self._root / stream
         # Under a hidden name until it is locked: nobody can take it for abandoned in between.
         hidden = directory.with_name(f".{directory.name}")
-        errors = _storage_errors("cannot begin a buffer stream", self._root)
+        errors = storage_errors("cannot begin a buffer stream", self._root)
         with errors, contextlib.ExitStack() as undo:
             make_directory(directory.parent)
             hidden.mkdir()
-            lock = _try_lock(hidden / LOCK_NAME, os.O_CREAT)
+            lock = try_lock(hidden / LOCK_NAME, os.O_CREAT)
             if lock is None:
                 raise StorageError(f"{hidden} is locked by another process", retryable=True)
             undo.callback(os.close, lock)
@@ -50,7 +64,7 @@ class DiskStore:
         return DiskLog(self._root, stream, lock)
 
     def files(self, prefix: str) -> list[StoredFile]:
-        with _storage_errors("cannot list the buffer", self._root):
+        with storage_errors("cannot list the buffer", self._root):
             return sorted(self._walk(self._root / prefix), key=lambda file: file.path)
 
     def _walk(self, directory: Path) -> Iterator[StoredFile]:
@@ -72,30 +86,33 @@ class DiskStore:
 
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
         with (
-            _storage_errors("cannot read the buffer", path),
+            storage_errors("cannot read the buffer", path),
             (self._root / path).open("rb") as file,
         ):
             file.seek(start)
             return file.read() if length is None else file.read(length)
 
     def put_new(self, path: str, data: bytes) -> bool:
-        with _storage_errors("cannot write to the buffer", path):
+        with storage_errors("cannot write to the buffer", path):
             make_directory((self._root / path).parent)
             return put_new_file(self._root / path, data)
 
     def delete(self, paths: Sequence[str]) -> None:
-        with _storage_errors("cannot remove from the buffer", self._root):
+        with storage_errors("cannot remove from the buffer", self._root):
             for path in paths:
                 (self._root / path).unlink(missing_ok=True)
 
     def remove_stream(self, stream: str) -> None:
-        with _storage_errors("cannot remove a buffer stream", stream):
+        with storage_errors("cannot remove a buffer stream", stream):
             shutil.rmtree(self._root / stream, ignore_errors=True)
 
     def free_bytes(self) -> int | None:
-        with _storage_errors("cannot measure the buffer's disk", self._root):
+        with storage_errors("cannot measure the buffer's disk", self._root):
             make_directory(self._root)
             return shutil.disk_usage(self._root).free
+
+    def lease(self, name: str, seconds: float) -> DiskLease:
+        return DiskLease(self._root / lease_path(name), seconds)
 
     def close_abandoned(self) -> list[str]:
         closed = []
@@ -107,11 +124,12 @@ class DiskStore:
             except (OSError, StorageError, NotFoundError) as error:
                 # One stream that cannot be read must not keep a receiver from starting; it stays
                 # as it is, for the next to try.
-                logger.error("buffer stream %s cannot be closed: %s", stream, error)  # noqa: TRY400
+                text = "buffer stream %s cannot be closed: %s"
+                logger.error(text, stream, error)  # noqa: TRY400 - survived, so without a trace
         return closed
 
     def _close_abandoned(self, lock_path: Path, stream: str) -> bool:
-        lock = _try_lock(lock_path)
+        lock = try_lock(lock_path)
         if lock is None:
             return False
         try:
@@ -153,7 +171,8 @@ class DiskStore:
             end = whole_bytes(data)
         except CorruptionError as error:
             # Not for us to cut: reading the segment will say so again, to who can decide.
-            logger.error("buffer segment %s is damaged: %s", part.file.path, error.message)  # noqa: TRY400
+            text = "buffer segment %s is damaged: %s"
+            logger.error(text, part.file.path, error.message)  # noqa: TRY400 - survived as well
             end = len(data)
         if end == 0:
             path.unlink()
@@ -170,30 +189,3 @@ class DiskStore:
             os.fsync(file.fileno())
         failpoints.reach("buffer.recovered")
         path.rename(self._root / part_path(part.stream, part.number, Kind.SEGMENT, end))
-
-
-def _try_lock(path: Path, flags: int = 0) -> int | None:
-    """Return a descriptor that holds the lock, or None when it is held, or gone."""
-    try:
-        fd = os.open(path, os.O_RDWR | flags, 0o666)
-    except FileNotFoundError:
-        return None
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # The file may have been removed by the one who held the lock before us.
-        if os.fstat(fd).st_nlink:
-            return fd
-    except BlockingIOError:
-        pass
-    os.close(fd)
-    return None
-
-
-@contextlib.contextmanager
-def _storage_errors(what: str, path: object) -> Iterator[None]:
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise NotFoundError(f"{what}: {error.filename or path} does not exist") from error
-    except OSError as error:
-        raise StorageError(f"{what}: {path}: {error}", retryable=True) from error

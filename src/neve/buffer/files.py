@@ -6,12 +6,15 @@ A new or renamed file survives a power cut only once its directory was synced to
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import secrets
 from typing import TYPE_CHECKING
 
+from neve.errors import NotFoundError, StorageError
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 # Linux takes at most 1024 parts in one writev (IOV_MAX).
@@ -67,3 +70,30 @@ def put_new_file(path: Path, data: bytes) -> bool:
             temporary.unlink()
     sync_directory(path.parent)
     return True
+
+
+def try_lock(path: Path, flags: int = 0) -> int | None:
+    """Return a descriptor that holds the lock, or None when it is held, or gone."""
+    try:
+        fd = os.open(path, os.O_RDWR | flags, 0o666)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # The file may have been removed by the one who held the lock before us.
+        if os.fstat(fd).st_nlink:
+            return fd
+    except BlockingIOError:
+        pass
+    os.close(fd)
+    return None
+
+
+@contextlib.contextmanager
+def storage_errors(what: str, path: object) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise NotFoundError(f"{what}: {error.filename or path} does not exist") from error
+    except OSError as error:
+        raise StorageError(f"{what}: {path}: {error}", retryable=True) from error

@@ -10,6 +10,7 @@ from datetime import datetime, timezone
 from enum import Enum
 
 NUMBER_DIGITS = 12
+LEASES = "leases"
 # A sealed file on disk carries its length in its name: sealing then needs no space, and a file cut
 # short afterwards is noticed.
 _NAME = re.compile(
@@ -70,3 +71,8 @@ def new_stream(signal: str) -> str:
     """Name a stream that never was: readable by its start, told apart by chance."""
     started = datetime.fromtimestamp(time.time(), tz=timezone.utc)
     return f"{signal}/{started:%Y%m%dT%H%M%SZ}-{secrets.token_hex(6)}"
+
+
+def lease_path(name: str) -> str:
+    """Return where a lease is kept: beside the streams, and never taken for one."""
+    return f"{LEASES}/{name}.lease"

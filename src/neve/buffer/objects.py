@@ -28,7 +28,16 @@ from neve.buffer.frame import (
     is_closing,
     preamble,
 )
-from neve.buffer.layout import Kind, Part, StoredFile, new_stream, parse_part, part_path
+from neve.buffer.layout import (
+    Kind,
+    Part,
+    StoredFile,
+    lease_path,
+    new_stream,
+    parse_part,
+    part_path,
+)
+from neve.buffer.object_lease import ObjectLease
 from neve.buffer.store import LostStreamError
 from neve.errors import NotFoundError, StorageError, UnsupportedError
 
@@ -131,6 +140,9 @@ class ObjectStore:
 
     def free_bytes(self) -> int | None:
         return None
+
+    def lease(self, name: str, seconds: float) -> ObjectLease:
+        return ObjectLease(self, lease_path(name), seconds)
 
     def close_abandoned(self) -> list[str]:
         parts = [part for part in map(parse_part, self.files("")) if part]

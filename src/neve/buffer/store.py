@@ -59,6 +59,24 @@ class Log(Protocol):
         """Let go of the stream as it is; `BufferStore.close_abandoned` ends it later."""
 
 
+class Lease(Protocol):
+    """What keeps workers from doing the same work twice.
+
+    Advice, never proof: clocks differ, answers get lost, and a worker may sleep longer than its
+    lease lasts. Nothing may be wrong when two hold it.
+    """
+
+    def hold(self) -> bool:
+        """Take it, or keep it for as long again; False while another holds it.
+
+        Raises:
+            StorageError: whether it is held is unknown.
+        """
+
+    def release(self) -> None:
+        """Let go of it, if it is still held. Idempotent; raises StorageError."""
+
+
 class BufferStore(Protocol):
     """Where streams are kept. Paths are those of `layout`, relative to the buffer's location."""
 
@@ -88,3 +106,6 @@ class BufferStore(Protocol):
 
     def close_abandoned(self) -> list[str]:
         """End the streams whose receiver is gone, and name them. Safe to run anywhere, anytime."""
+
+    def lease(self, name: str, seconds: float) -> Lease:
+        """Return a lease, not yet held; one that is not kept is anybody's after `seconds`."""

@@ -39,7 +39,7 @@ def consolidate(
         return
     with call.open() as lake, call.output.working("consolidating"):
         worker = Consolidator(lake, consolidate_spec(lake.settings), SparkRunner(lake))
-        report = worker.run_once()
+        report = worker.run_once(wait=True)
     call.output.rows(_RESULT_COLUMNS, [as_record(one) for one in report.results])
     _tell(call.output, report)
     if report.failed:
@@ -80,6 +80,7 @@ def _tell(output: Output, report: Report) -> None:
         ("records set aside, see: neve buffer dead-letters", report.dead_letters),
         ("rows set aside by audits", report.set_aside),
         ("attribute values that do not fit their column, kept in the map", report.unfit_values),
+        ("staged batches that nobody published, cleaned up", report.abandoned),
     ):
         if count:
             output.say(f"{count} {name}")
@@ -104,7 +105,7 @@ def list_batches(
 
     with context.obj.open() as lake:
         found = [as_record(one) for one in list_staged(lake, table)]
-    columns = ("table", "batch_id", "state", "rows", "files", "snapshot_id", "ref")
+    columns = ("table", "batch_id", "state", "rows", "files", "staged_at", "snapshot_id", "ref")
     context.obj.output.rows(columns, found)
 
 
@@ -116,15 +117,10 @@ def show(
     limit: Annotated[int, typer.Option("--limit", help="How many rows to show.")] = 20,
 ) -> None:
     """Show the rows of a held batch."""
-    from neve.lake.identifier import parse_identifier
-    from neve.publish.held import find_held
+    from neve.publish.held import show as show_batch
 
-    with context.obj.open() as lake, context.obj.output.working("reading the batch"):
-        held = find_held(lake, table, batch)
-        from neve.lake.frames import added_rows
-
-        rows = added_rows(lake.spark, parse_identifier(table), held.snapshot_id, held.parent_id)
-        answer = rows.limit(limit).toArrow()
+    with context.obj.open() as lake:
+        answer = show_batch(lake, table, batch, limit)
     context.obj.output.rows(answer.column_names, answer.to_pylist(maps_as_pydicts="lossy"))
 
 

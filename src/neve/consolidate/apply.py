@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from neve import failpoints
@@ -23,9 +24,10 @@ from neve.consolidate.duplicates import Identity, find_duplicates
 from neve.consolidate.plan import Batch, plan_batch, plan_tasks
 from neve.consolidate.spec import ConsolidateSpec
 from neve.consolidate.task import Job, Target
+from neve.consolidate.turn import NoLease, Turn
 from neve.consolidate.upkeep import Upkeep
 from neve.errors import ConfigError, NeveError
-from neve.lake.create import TableSpec, ensure_table
+from neve.lake.create import FEW_METADATA_FILES, TableSpec, ensure_table
 from neve.lake.staging import StagedSnapshot, StagingTable
 from neve.publish.apply import Counters, Outcome, Publisher
 from neve.publish.gate import Gate
@@ -44,11 +46,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NANOS = 1_000_000_000
+# How often a worker that waits for its turn looks whether it has come.
+WAIT_SECONDS = 0.2
 TABLE_PROPERTIES: Mapping[str, str] = {
+    **FEW_METADATA_FILES,
     "write.parquet.compression-codec": "zstd",
-    # A table that is committed to every few seconds stays small.
-    "write.metadata.delete-after-commit.enabled": "true",
-    "write.metadata.previous-versions-max": "20",
     "commit.manifest-merge.enabled": "true",
 }
 BLOOM_PROPERTY = "write.parquet.bloom-filter-enabled.column.trace_id"
@@ -82,7 +84,11 @@ class Report:
     duplicate_requests: int = 0
     unfit_values: int = 0
     retired_segments: int = 0
+    # Signals that another worker was at.
+    left_to_others: list[str] = field(default_factory=list)
     expired_snapshots: int = 0
+    # Staged batches that nobody published, and nobody can any more.
+    abandoned: int = 0
     commits: Counters = field(default_factory=Counters)
 
     @property
@@ -109,7 +115,7 @@ class Consolidator:
         self.runner = runner
         self.store = open_store(spec.buffer)
         self.reader = BufferReader(self.store, dedup_seconds=spec.buffer.dedup_seconds)
-        self.upkeep = Upkeep(lake, spec)
+        self.upkeep = Upkeep(lake, spec, self._streams)
         lake.profile.require_catalog("consolidation")
         _require_shared_buffer(lake, spec)
 
@@ -118,29 +124,60 @@ class Consolidator:
         if isinstance(self.runner, SparkRunner):
             self.runner.prepare()
 
-    def run_once(self, report: Report | None = None, stop: threading.Event | None = None) -> Report:
+    def run_once(
+        self,
+        report: Report | None = None,
+        stop: threading.Event | None = None,
+        *,
+        wait: bool = False,
+    ) -> Report:
         """Consume everything that is sealed now. Safe to kill anywhere, and to run again.
 
         Args:
             report: what to add to, so that what was done before a failure is known too.
             stop: once it is set, no further batch is begun.
+            wait: where another worker is at it, wait until that one is done, or known as dead;
+                without it, leave the signal to that worker.
         """
         report = Report() if report is None else report
         stop = stop or threading.Event()
         self.reader.close_abandoned()
         for signal in Signal:
-            if self.reader.streams(signal.value):
-                self._consolidate(signal, report, stop)
+            while self.reader.streams(signal.value):
+                if self._take_turn(signal, report, stop, wait=wait) or not wait:
+                    break
         write_ledger(self.lake, report.ledger)
         if not stop.is_set():
-            report.expired_snapshots += self.upkeep.run_when_due()
+            self.look_after_tables(report)
         return report
 
-    def _consolidate(self, signal: Signal, report: Report, stop: threading.Event) -> None:
+    def look_after_tables(self, report: Report) -> None:
+        """Expire and clean up, when it is time again; also to be called while nothing comes in."""
+        done = self.upkeep.run_when_due()
+        report.expired_snapshots += done.expired
+        report.abandoned += done.abandoned
+
+    def _take_turn(
+        self, signal: Signal, report: Report, stop: threading.Event, *, wait: bool
+    ) -> bool:
+        """Consolidate a signal if no other worker is at it; False when our turn was lost."""
+        seconds = self.spec.lease_seconds
+        lease = self.store.lease(signal.value, seconds) if seconds > 0 else NoLease()
+        with Turn(signal.value, lease, seconds) as turn:
+            while not turn.begin():
+                if not wait or stop.wait(WAIT_SECONDS):
+                    report.left_to_others.append(signal.value)
+                    return True
+            self._consolidate(signal, report, stop, turn)
+            return not turn.is_lost
+
+    def _consolidate(
+        self, signal: Signal, report: Report, stop: threading.Event, turn: Turn
+    ) -> None:
         publishers = {name: self._publisher(signal, name, report) for name in TABLES_OF[signal]}
         for name, publisher in publishers.items():
             self._finish_staged(name, publisher, report)
-        while not stop.is_set():
+        while not stop.is_set() and not turn.is_lost:
             marks = {name: publisher.marks() for name, publisher in publishers.items()}
             waiting = {
                 one.stream: self.reader.segments(one.stream)
@@ -170,12 +207,13 @@ class Consolidator:
                 properties={**TABLE_PROPERTIES, **bloom},
             ),
         )
-
-        def streams() -> list[str]:
-            return [one.stream for one in self.reader.streams(signal.value)]
-
         staging = StagingTable(self.lake.profile, table)
+        streams = partial(self._streams, signal)
         return Publisher(staging, streams, counters=report.commits)
+
+    def _streams(self, signal: Signal | None = None) -> list[str]:
+        found = self.reader.streams(signal.value if signal else None)
+        return [one.stream for one in found]
 
     def _finish_staged(self, name: str, publisher: Publisher, report: Report) -> None:
         """Publish what a worker before us staged and did not live to publish."""

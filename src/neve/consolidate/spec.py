@@ -27,6 +27,10 @@ class ConsolidateSpec:
     # Arrow bytes that a task gathers before it sorts and writes them: bounds its memory.
     # A span takes some 1,000 there and 66 in a file, as in a segment: 64 MiB of those are one file.
     flush_bytes: int = 1024 * MIB
+    # A worker that was not seen for so long has lost its turn; 0 lets several do the same work.
+    lease_seconds: float = 15.0
+    # What was staged, and can never be published, is kept for so long.
+    retain_staged_seconds: float = 86_400.0
     retain_snapshots_seconds: float = 3600.0
     retain_snapshots_min: int = 20
     # Snapshots are expired when so many can go: each time is a commit, and a look at all files.

@@ -79,6 +79,8 @@ def look(
         spec = worker.spec
         if at_once or is_due(streams, spec.trigger_bytes, spec.trigger_seconds, time.time_ns()):
             worker.run_once(report, stop)
+        else:
+            worker.look_after_tables(report)
         trouble = report.trouble
     except NeveError as error:
         trouble = error.message

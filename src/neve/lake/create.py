@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -30,6 +31,14 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 _FIRST_PARTITION_ID = 1000
+
+# For a table that is committed to every few seconds: otherwise each commit leaves a file behind.
+FEW_METADATA_FILES: Mapping[str, str] = MappingProxyType(
+    {
+        "write.metadata.delete-after-commit.enabled": "true",
+        "write.metadata.previous-versions-max": "20",
+    }
+)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,10 @@ _FILES = "data_file BINARY"
 def added_rows(
     spark: SparkSession, identifier: Identifier, snapshot_id: int, parent_id: int | None
 ) -> DataFrame:
-    """Return the rows that one append snapshot added, published or not."""
+    """Return the rows that one append snapshot added, published or not.
+
+    Iceberg asks only that `parent_id` is the parent's, not that it was not expired since.
+    """
     reader = spark.read
     if parent_id is None:
         reader = reader.option("versionAsOf", snapshot_id)

@@ -16,7 +16,10 @@ from typing import TYPE_CHECKING
 import pydantic
 import sqlalchemy.exc
 from pyiceberg import exceptions as iceberg
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntryStatus
+from pyiceberg.table import FileScanTask
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 from pyiceberg.table.update import (
@@ -36,6 +39,7 @@ from neve.lake.faults import explained
 from neve.lake.profile import CatalogProfile
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyiceberg.table import Table
 
 
@@ -48,6 +52,7 @@ class StagedSnapshot:
     sequence_number: int
     ref: str
     summary: Mapping[str, str]
+    timestamp_ms: int
 
 
 @dataclass(frozen=True)
@@ -123,6 +128,13 @@ class StagingTable:
             for entry in manifest.fetch_manifest_entry(self.table.io)
             if entry.status == ManifestEntryStatus.ADDED and entry.snapshot_id == snapshot_id
         ]
+
+    def added_rows(self, snapshot_id: int, limit: int) -> pa.Table:
+        """Return some of the rows that a snapshot added, read here. Raises NotFoundError."""
+        tasks = [FileScanTask(file) for file in self.added_files(snapshot_id)]
+        schema = self.table.schema()
+        scan = ArrowScan(self.table.metadata, self.table.io, schema, AlwaysTrue(), limit=limit)
+        return scan.to_table(tasks)
 
     def stage(
         self, files: Sequence[DataFile], summary: Mapping[str, str], ref: str
@@ -224,6 +236,7 @@ def _staged(ref: str, snapshot: Snapshot) -> StagedSnapshot:
         snapshot.sequence_number or 0,
         ref,
         MappingProxyType(summary),
+        snapshot.timestamp_ms,
     )
 
 

@@ -90,6 +90,9 @@ class ConsolidationMetrics:
         self.unknown = counter("publish_unknown_outcomes", "Commits whose answer was lost")
         self.restaged = counter("publish_restaged", "Batches staged again since main had moved")
         self.discarded = counter("publish_discarded", "Staged batches given up for another")
+        self.abandoned = counter(
+            "publish_abandoned", "Staged batches that nobody published, cleaned up"
+        )
         self.commit_seconds = Histogram(
             "neve_publish_commit_seconds",
             "How long a commit took, with all its attempts",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, TypeVar
@@ -20,6 +20,7 @@ from neve.lake.staging import Change, StagedSnapshot, StagingTable
 from neve.publish.ranges import (
     BATCH_ID,
     RANGES,
+    Marks,
     Ranges,
     decode_ranges,
     encode_ranges,
@@ -131,13 +132,23 @@ class Publisher:
         streams = set(self.streams()) if found else set()
         winner = None
         for staged in found:
-            ranges = decode_ranges(staged.summary)
-            fits = follows(ranges, marks) and streams >= set(ranges)
-            if winner is None and fits:
+            if winner is None and _is_next(staged, marks, streams):
                 winner = staged
             else:
                 self.discard(staged)
         return winner
+
+    def abandoned(self, before_ms: int) -> list[StagedSnapshot]:
+        """Return what was staged before that time, and that nobody can ever publish.
+
+        `waiting` discards such a one at once, but looks only while its signal has data. Here there
+        is time: should the buffer have been lost, a staging is the last copy there is.
+        """
+        self._refresh()
+        found = [one for one in self.table.staged(STAGED_PREFIX) if one.timestamp_ms < before_ms]
+        marks = read_marks(self.table.properties)
+        streams = set(self.streams()) if found else set()
+        return [one for one in found if not _is_next(one, marks, streams)]
 
     def discard(self, staged: StagedSnapshot) -> None:
         """Forget a staging; its files go when snapshots are expired. Idempotent."""
@@ -297,6 +308,12 @@ class Publisher:
                 last = error
             self.retry.wait(number)
         raise last
+
+
+def _is_next(staged: StagedSnapshot, marks: Marks, streams: Set[str]) -> bool:
+    """Tell whether a staging goes on where its table is; streams that are gone were consumed."""
+    ranges = decode_ranges(staged.summary)
+    return follows(ranges, marks) and streams >= set(ranges)
 
 
 def _own(summary: Mapping[str, str]) -> dict[str, str]:

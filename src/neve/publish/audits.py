@@ -21,8 +21,6 @@ from neve.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-TOTAL = "__total"
-
 
 class Audit(Protocol):
     """What a user's own check is: staged rows in, whether they may be published out."""
@@ -87,22 +85,25 @@ def _count_failing(audit: AuditSettings) -> Column:
     return F.when(F.coalesce(is_old, F.lit(True)), 1).otherwise(0)  # noqa: FBT003
 
 
-def run_audits(rows: DataFrame, audits: Sequence[AuditSettings]) -> list[AuditResult]:
-    """Run all audits over staged rows: one pass for ours, one call for each of the user's."""
-    ours = [audit for audit in audits if audit.check != "function"]
-    totals: Mapping[str, Any] = {}
+def run_audits(rows: DataFrame, audits: Sequence[AuditSettings], total: int) -> list[AuditResult]:
+    """Run all audits over staged rows: one pass for ours, one call for each of the user's.
+
+    Args:
+        total: how many rows there are, as the snapshot's summary knows it.
+    """
+    ours = {n: audit for n, audit in enumerate(audits) if audit.check != "function"}
+    counts: Mapping[str, Any] = {}
     if ours:
-        columns = [_count_failing(audit).alias(f"__{n}") for n, audit in enumerate(ours)]
-        totals = rows.agg(F.count(F.lit(1)).alias(TOTAL), *columns).first().asDict()  # type: ignore[union-attr]
-    counted = iter(range(len(ours)))
-    results = []
-    for audit in audits:
-        if audit.check == "function":
-            passed = bool(_load(audit)(rows))
-            results.append(_result(audit, 0 if passed else 1, totals.get(TOTAL, 0)))
-        else:
-            results.append(_result(audit, totals[f"__{next(counted)}"] or 0, totals[TOTAL]))
-    return results
+        columns = [_count_failing(audit).alias(f"__{n}") for n, audit in ours.items()]
+        counts = rows.agg(*columns).first().asDict()  # type: ignore[union-attr]
+    return [
+        _result(audit, counts[f"__{n}"] or 0 if n in ours else _ask(audit, rows), total)
+        for n, audit in enumerate(audits)
+    ]
+
+
+def _ask(audit: AuditSettings, rows: DataFrame) -> int:
+    return 0 if _load(audit)(rows) else 1
 
 
 def _result(audit: AuditSettings, failing: int, total: int) -> AuditResult:

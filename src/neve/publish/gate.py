@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from neve.config import AuditSettings
-from neve.lake.create import TableSpec, ensure_table
+from neve.lake.create import FEW_METADATA_FILES, TableSpec, ensure_table
 from neve.lake.staging import StagedSnapshot, StagingTable
 from neve.publish.apply import Outcome, Publisher
 from neve.publish.ranges import BATCH_ID, decode_ranges
@@ -58,7 +58,8 @@ class Gate:
 
         with self.lake.explaining():
             rows = self._rows(staged)
-            results = tuple(run_audits(rows, self.audits))
+            total = int(staged.summary.get("added-records", 0))
+            results = tuple(run_audits(rows, self.audits, total))
         for result in results:
             if not result.passed:
                 logger.warning(
@@ -122,7 +123,8 @@ class Gate:
         schema: pa.Schema = schema_to_pyarrow(table.schema(), include_field_ids=False)
         schema = schema.append(pa.field(REJECTED_BY, pa.list_(pa.string())))
         schema = schema.append(pa.field(BATCH, pa.string()))
-        spec = TableSpec((*namespace, f"{name}{REJECTED_SUFFIX}"), schema)
+        identifier = (*namespace, f"{name}{REJECTED_SUFFIX}")
+        spec = TableSpec(identifier, schema, properties=FEW_METADATA_FILES)
         made = ensure_table(self.lake.profile, self.lake.catalog(), spec)
         return Publisher(
             StagingTable(self.lake.profile, made),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from neve.errors import NotFoundError
@@ -13,6 +14,8 @@ from neve.publish.apply import HELD_PREFIX, STAGED_PREFIX, Outcome, Publisher
 from neve.publish.ranges import BATCH_ID
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from neve.lake import Lake
 
 
@@ -27,6 +30,7 @@ class StagedBatch:
     snapshot_id: int
     rows: int
     files: int
+    staged_at: datetime
 
 
 def list_staged(lake: Lake, table: str | None = None) -> list[StagedBatch]:
@@ -52,8 +56,10 @@ def discard(lake: Lake, table: str, batch_id: str) -> None:
     publisher.discard(held)
 
 
-def find_held(lake: Lake, table: str, batch_id: str) -> StagedSnapshot:
-    return _find(lake, table, batch_id)[1]
+def show(lake: Lake, table: str, batch_id: str, limit: int) -> pa.Table:
+    """Return some rows of a held batch."""
+    publisher, held = _find(lake, table, batch_id)
+    return publisher.table.added_rows(held.snapshot_id, limit)
 
 
 def _find(lake: Lake, table: str, batch_id: str) -> tuple[Publisher, StagedSnapshot]:
@@ -89,4 +95,5 @@ def _batch(identifier: Identifier, one: StagedSnapshot, state: str) -> StagedBat
         one.snapshot_id,
         int(one.summary.get("added-records", 0)),
         int(one.summary.get("added-data-files", 0)),
+        datetime.fromtimestamp(one.timestamp_ms / 1000, timezone.utc),
     )

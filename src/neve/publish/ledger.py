@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException
 
 from neve.errors import NeveError
-from neve.lake.create import TableSpec, ensure_table
+from neve.lake.create import FEW_METADATA_FILES, TableSpec, ensure_table
 from neve.lake.faults import explained
 
 if TYPE_CHECKING:
@@ -72,14 +72,7 @@ def write_ledger(lake: Lake, entries: Sequence[LedgerEntry]) -> None:
         for entry in entries
     ]
     try:
-        spec = TableSpec(
-            IDENTIFIER,
-            SCHEMA,
-            properties={
-                "write.metadata.previous-versions-max": "20",
-                "write.metadata.delete-after-commit.enabled": "true",
-            },
-        )
+        spec = TableSpec(IDENTIFIER, SCHEMA, properties=FEW_METADATA_FILES)
         table = ensure_table(lake.profile, lake.catalog(), spec)
         with explained(lake.profile):
             table.append(pa.Table.from_pylist(rows, SCHEMA))

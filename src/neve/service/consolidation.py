@@ -44,6 +44,7 @@ class Recorder:
         self.metrics.duplicates.inc(report.duplicate_requests)
         self.metrics.unfit.inc(report.unfit_values)
         self.metrics.expired.inc(report.expired_snapshots)
+        self.metrics.abandoned.inc(report.abandoned)
         self._count_commits(report.commits)
         self._on_report(report)
 

@@ -76,7 +76,15 @@ def test_a_worker_cut_at_any_step_leaves_each_row_once(bench, point, passes):
     assert bench.waiting_segments() == 0
 
 
-def test_two_workers_on_the_same_segments_store_them_once(bench):
+@pytest.fixture
+def rivals(bench):
+    """Workers that nothing keeps from doing the same work: what is right must be so without."""
+    bench.spec = replace(bench.spec, lease_seconds=0)
+    return bench
+
+
+def test_two_workers_on_the_same_segments_store_them_once(rivals):
+    bench = rivals
     bench.send(Signal.LOGS, "a")
     second = bench.worker()
 
@@ -91,7 +99,8 @@ def test_two_workers_on_the_same_segments_store_them_once(bench):
     assert bench.names("logs") == Counter(["a 0", "a 1"])
 
 
-def test_a_slower_worker_retires_nothing_that_it_did_not_store(bench):
+def test_a_slower_worker_retires_nothing_that_it_did_not_store(rivals):
+    bench = rivals
     bench.send(Signal.LOGS, "a")
     bench.send(Signal.LOGS, "b")
     stop = threading.Event()
@@ -115,7 +124,8 @@ def test_a_slower_worker_retires_nothing_that_it_did_not_store(bench):
     assert bench.waiting_segments() == 0
 
 
-def test_segments_that_another_worker_retires_meanwhile_are_skipped(bench):
+def test_segments_that_another_worker_retires_meanwhile_are_skipped(rivals):
+    bench = rivals
     bench.send(Signal.LOGS, "a")
     other = bench.worker()
 

@@ -11,6 +11,7 @@ from neve import failpoints
 from neve.errors import NotFoundError
 from neve.lake.staging import StagingTable
 from neve.publish.apply import HELD_PREFIX, STAGED_PREFIX, Outcome, Publisher, Retry
+from neve.publish.held import show
 from neve.publish.ranges import Range
 from tests.support.lakes import sqlite_settings
 
@@ -190,6 +191,17 @@ def test_a_worker_that_slept_until_stream_and_mark_were_gone_publishes_nothing(l
     assert slow.hold(staged) is Outcome.SUPERSEDED
     assert slow.stage("slower", lab.files(1), {STREAM: Range(1, 1)}) is None
     assert lab.rows() == [1, 2]
+
+
+def test_a_held_batch_is_shown_although_its_parent_was_expired(lab):
+    lab.run("b1", [1], 1, 1)
+    publisher = lab.publisher()
+    publisher.hold(publisher.stage("bad", lab.files(666, 667), {STREAM: Range(2, 2)}))
+    lab.append_by_another(3)
+    lab.expire_everything()
+    shown = show(lab.lake, "otel.logs", "bad", limit=10)
+    assert sorted(shown["id"].to_pylist()) == [666, 667]
+    assert show(lab.lake, "otel.logs", "bad", limit=1).num_rows == 1
 
 
 def test_a_blocked_batch_is_held_and_the_stream_goes_on(lab):

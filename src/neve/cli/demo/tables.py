@@ -35,7 +35,9 @@ def consolidate(lake: Lake) -> Report:
     from neve.consolidate.apply import Consolidator, SparkRunner
     from neve.consolidate.spec import consolidate_spec
 
-    return Consolidator(lake, consolidate_spec(lake.settings), SparkRunner(lake)).run_once()
+    return Consolidator(lake, consolidate_spec(lake.settings), SparkRunner(lake)).run_once(
+        wait=True
+    )
 
 
 def publish(

@@ -1,0 +1,84 @@
+"""A worker's turn at a signal: others stay away from it meanwhile, as far as that can be had."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from neve.errors import NeveError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from neve.buffer.store import Lease
+
+logger = logging.getLogger(__name__)
+
+# So often is a lease kept in the time that it lasts: one that fails is not the end of it.
+RENEWALS = 3
+
+
+class NoLease:
+    """The `Lease` of those who do without: everybody holds it."""
+
+    def hold(self) -> bool:
+        return True
+
+    def release(self) -> None:
+        pass
+
+
+class Turn:
+    """A lease that is kept by a thread until the block ends.
+
+    Only ever saves work. With a lease that cannot be had, since its store fails, work goes on.
+    """
+
+    def __init__(self, name: str, lease: Lease, seconds: float) -> None:
+        self.name = name
+        # Another took the lease over: this worker was thought dead.
+        self.is_lost = False
+        self._lease = lease
+        self._every_seconds = seconds / RENEWALS
+        self._ended = threading.Event()
+        self._keeper = threading.Thread(target=self._keep, name=f"neve-lease-{name}", daemon=True)
+
+    def begin(self) -> bool:
+        """Take the turn; False while it is another worker's."""
+        if not self._hold():
+            return False
+        if self._every_seconds > 0:
+            self._keeper.start()
+        return True
+
+    def __enter__(self) -> Turn:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        if self._keeper.ident is not None:
+            self._keeper.join()
+        try:
+            self._lease.release()
+        except NeveError as failure:
+            logger.warning("%s: the lease is left to expire: %s", self.name, failure)
+
+    def _keep(self) -> None:
+        while not self._ended.wait(self._every_seconds):
+            if not self._hold():
+                logger.warning("%s: another worker took over", self.name)
+                self.is_lost = True
+                return
+
+    def _hold(self) -> bool:
+        try:
+            return self._lease.hold()
+        except NeveError as failure:
+            logger.warning("%s: working without a lease: %s", self.name, failure)
+            return True
