@@ -99,7 +99,7 @@ class Merger:
         batch = next_batch(found, self.spec, JavaTable(self.lake, session, self.spec.changelog))
         with BatchWork.reading(self.lake, session, self.spec, found, batch) as work:
             buried = found.state.tombstones_id if found.state else None
-            work.look_up(self.spec.tombstones, buried, datetime.now(timezone.utc))
+            work.look_up(work.scanning(buried, datetime.now(timezone.utc)))
         return Preview(
             self.name, found.pending.lag_snapshots, work.counts, notes=_notes(self.name, found)
         )
@@ -202,7 +202,7 @@ class Merger:
         rejected.open()
         buried = tombstones.empty() if found.rebuild else tombstones.go_to(state.tombstones_id)
         refused = rejected.go_to(state.rejected_id)
-        work.look_up(self.spec.tombstones, buried, now)
+        work.look_up(work.scanning(buried, now))
         if work.has_tombstones:
             files = tombstones.write(work.tombstones(batch_id, now))
             buried = tombstones.append(files, {BATCH_ID: batch_id})

@@ -217,7 +217,7 @@ def _newest_first(shape: Shape, *, tie_break: bool = True) -> WindowSpec:
 def located(
     reduced: DataFrame, mirror: DataFrame | None, tombstones: DataFrame | None, shape: Shape
 ) -> DataFrame:
-    """Add the sequence of each key's row in the mirror, and of its tombstone."""
+    """Add the sequence and place of each key's row in the mirror, and its tombstone's sequence."""
     keys = [F.col(quoted(key)) for key in shape.keys]
     sequence = sequence_of(shape)
     nothing = F.when(F.lit(False), sequence)
@@ -227,14 +227,30 @@ def located(
         buried = tombstones.groupBy(*keys).agg(F.max(sequence).alias(names.BURIED))
         met = reduced.join(buried, on=list(shape.keys), how="left")
     if mirror is None:
-        return met.withColumn(names.CURRENT, nothing)
-    current = mirror.select(*keys, sequence.alias(names.CURRENT))
-    return met.join(current, on=list(shape.keys), how="left")
+        return met.withColumns(
+            {
+                names.CURRENT: nothing,
+                names.ROW_FILE: F.lit(None).cast("string"),
+                names.ROW_POSITION: F.lit(None).cast("long"),
+                **{names.BASE + name: F.lit(None).cast("string") for name in shape.marked},
+            }
+        )
+    rows = mirror.select(
+        *keys,
+        sequence.alias(names.CURRENT),
+        F.col(names.FILE).alias(names.ROW_FILE),
+        F.col(names.POSITION).alias(names.ROW_POSITION),
+        *(F.col(quoted(name)).alias(names.BASE + name) for name in shape.marked),
+    )
+    return met.join(rows, on=list(shape.keys), how="left")
 
 
-def disposed(events: DataFrame, shape: Shape, barrier: Column | None) -> DataFrame:
-    """Say what becomes of each key's newest event."""
-    sequence = sequence_of(shape)
+def disposed(events: DataFrame, sequence: Column, barrier: Column | None) -> DataFrame:
+    """Say what becomes of each key's newest event.
+
+    Args:
+        sequence: the event's, in the form that CURRENT and BURIED have.
+    """
     if barrier is not None:
         # A row from before the barrier goes with it, and says nothing any more.
         is_kept = ~(F.col(names.CURRENT) < barrier)
@@ -293,6 +309,14 @@ def keeps_value(name: str) -> Column:
     not_newer = known.isNull() | F.coalesce(known["at"] < at, F.lit(False))
     not_deleted = F.col(names.RESET).isNull() | F.coalesce(F.col(names.RESET) < at, F.lit(False))
     return at.isNotNull() & not_newer & not_deleted
+
+
+def final_value(name: str, shape: Shape) -> Column:
+    """Return what a column's value becomes: the sent one, or the mirror's where none was sent."""
+    sent = sent_value(name, shape)
+    if name not in shape.marked:
+        return sent
+    return F.when(keeps_value(name), F.col(quoted(names.BASE + name))).otherwise(sent)
 
 
 def sent_value(name: str, shape: Shape) -> Column:
