@@ -1,0 +1,133 @@
+"""Sequences of any type as an index keeps them: integers, or bytes whose order is theirs.
+
+One integer, date or timestamp stays an integer. Everything else becomes bytes: a text its UTF-8,
+which Spark orders texts by; a decimal its unscaled value, so that it may gain precision; several
+columns one after the other, each in a form that no other value's is the beginning of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from neve.errors import UnsupportedError, UsageError
+from neve.index.entries import Sequences, SequenceType
+from neve.index.hashing import Column
+
+_SIGN = 0x80
+_ESCAPED, _END = b"\x00\x01", b"\x00\x00"
+_MOST_DIGITS = 38
+
+
+def sequence_type_of(types: Sequence[pa.DataType]) -> SequenceType:
+    """Tell how sequences of these columns are kept.
+
+    Raises:
+        UnsupportedError: a column of a type that has no order to rely on.
+    """
+    for kind in types:
+        if not (_is_integer(kind) or pa.types.is_decimal(kind) or _is_bytes(kind)):
+            raise UnsupportedError(f"a sequence cannot be of type {kind}")
+    is_one_integer = len(types) == 1 and _is_integer(types[0])
+    return SequenceType.INTEGER if is_one_integer else SequenceType.BINARY
+
+
+def encode_sequences(columns: Sequence[Column]) -> Sequences:
+    """Write sequences, given as one Arrow column for each of theirs, as an index keeps them.
+
+    Equal values are equal whatever the width of an integer or the precision of a decimal.
+
+    Raises:
+        UsageError: one is NULL, or there is no column.
+        UnsupportedError: a column of a type that has no order to rely on.
+    """
+    if not columns:
+        raise UsageError("a sequence needs at least one column")
+    parts = [_plain(column) for column in columns]
+    if sequence_type_of([part.type for part in parts]) is SequenceType.INTEGER:
+        return _integers(parts[0])
+    if len(parts) == 1:
+        return _bytes(parts[0])
+    pieces: list[Any] = []
+    for part in parts:
+        if not _is_bytes(part.type):
+            pieces.append(_bytes(part))
+            continue
+        # Ended by two zeros, so that "a" comes before "a" with anything behind it.
+        pieces += [pc.replace_substring(_bytes(part), b"\x00", _ESCAPED), _END]
+    return pc.binary_join_element_wise(
+        *(pa.scalar(one, pa.large_binary()) if isinstance(one, bytes) else one for one in pieces),
+        pa.scalar(b"", pa.large_binary()),
+    )
+
+
+def _is_integer(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_date(kind) or pa.types.is_timestamp(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_string_view(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_binary_view(kind)
+        or pa.types.is_fixed_size_binary(kind)
+    )
+
+
+def _plain(column: Column) -> Any:
+    """Return a column as one array of plain values."""
+    found = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(found, pa.ChunkedArray):
+        raise UsageError("a column of sequences is too long for one array")
+    if pa.types.is_dictionary(found.type):
+        found = found.dictionary_decode()
+    if found.null_count:
+        raise UsageError("a sequence is NULL")
+    return found
+
+
+def _integers(part: Any) -> Sequences:
+    kind = part.type
+    if pa.types.is_date(kind):
+        return part.cast(pa.date32()).cast(pa.int32()).cast(pa.int64())
+    if pa.types.is_timestamp(kind) and kind.unit in ("s", "ms"):
+        part = part.cast(pa.timestamp("us", kind.tz))
+    return part.cast(pa.int64())
+
+
+def _bytes(part: Any) -> Sequences:
+    kind = part.type
+    if pa.types.is_decimal(kind):
+        return _decimals(part)
+    if _is_integer(kind):
+        values = np.asarray(_integers(part)).astype(">i8")
+        return _ordered(values.view(np.uint8).reshape(-1, 8))
+    return part.cast(
+        pa.binary() if pa.types.is_fixed_size_binary(kind) else pa.large_binary()
+    ).cast(pa.large_binary())
+
+
+def _decimals(part: Any) -> Sequences:
+    """Write unscaled values: a decimal may gain precision, never scale."""
+    if part.type.precision > _MOST_DIGITS:
+        raise UnsupportedError(f"a sequence cannot be of type {part.type}")
+    wide = part.cast(pa.decimal128(_MOST_DIGITS, part.type.scale))
+    raw = np.frombuffer(wide.buffers()[1] or b"", np.uint8)
+    rows = raw[16 * wide.offset : 16 * (wide.offset + len(wide))].reshape(-1, 16)
+    return _ordered(rows[:, ::-1])
+
+
+def _ordered(rows: Any) -> Sequences:
+    """Turn big-endian two's complement into bytes: the negative ones come first."""
+    flipped = np.array(rows, np.uint8, order="C")
+    flipped[:, 0] ^= _SIGN
+    count, width = flipped.shape
+    fixed = pa.Array.from_buffers(pa.binary(width), count, [None, pa.py_buffer(flipped)])
+    return fixed.cast(pa.binary()).cast(pa.large_binary())
