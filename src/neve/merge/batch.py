@@ -99,7 +99,8 @@ class BatchWork:
                 rows = rows.where(~(tr.sequence_of(shape) < barrier))
             reduced = tr.folded(rows, shape)
         else:
-            reduced = tr.latest(rows, shape)
+            rows = locator.distributed(rows, shape)
+            reduced = tr.latest(rows, shape, locator.partition_by)
         met = locator.located(reduced, shape)
         barrier = locator.barrier(self.barrier, shape)
         self._located = tr.disposed(met, locator.sequence(shape), barrier).persist()

@@ -20,6 +20,13 @@ class Locator(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def partition_by(self) -> tuple[str, ...]:
+        """Columns by which events are distributed, beside the keys."""
+
+    def distributed(self, rows: DataFrame, shape: tr.Shape) -> DataFrame:
+        """Bring events that are looked up together into one partition."""
+
     def located(self, reduced: DataFrame, shape: tr.Shape) -> DataFrame:
         """Add what each key has now: CURRENT and BURIED, ROW_FILE and ROW_POSITION."""
 
@@ -34,10 +41,14 @@ class ScanLocator:
     """Joins the batch with the keys of the whole mirror and of all tombstones."""
 
     name = "scan"
+    partition_by = ()
 
     def __init__(self, mirror: DataFrame | None, tombstones: DataFrame | None) -> None:
         self._mirror = mirror
         self._tombstones = tombstones
+
+    def distributed(self, rows: DataFrame, shape: tr.Shape) -> DataFrame:  # noqa: ARG002 - the port
+        return rows
 
     def located(self, reduced: DataFrame, shape: tr.Shape) -> DataFrame:
         return tr.located(reduced, self._mirror, self._tombstones, shape)

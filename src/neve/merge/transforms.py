@@ -146,16 +146,20 @@ def as_rows(events: DataFrame, shape: Shape) -> DataFrame:
     )
 
 
-def latest(rows: DataFrame, shape: Shape) -> DataFrame:
-    """Keep each key's greatest event, and say whether another one has the same sequence."""
+def latest(rows: DataFrame, shape: Shape, partition_by: Sequence[str] = ()) -> DataFrame:
+    """Keep each key's greatest event, and say whether another one has the same sequence.
+
+    Args:
+        partition_by: what the rows are distributed by already, and a key has one value of.
+    """
     content = F.xxhash64(names.RANK, *(_orderable(field) for field in shape.columns))
     # Peers: all events of the key that have the sequence of this one.
-    peers = _newest_first(shape, tie_break=False).rangeBetween(0, 0)
+    peers = _newest_first(shape, partition_by, tie_break=False).rangeBetween(0, 0)
     return (
         rows.withColumn(names.CONTESTED, F.min(content).over(peers) != F.max(content).over(peers))
-        .withColumn("_neve_number", F.row_number().over(_newest_first(shape)))
+        .withColumn("_neve_number", F.row_number().over(_newest_first(shape, partition_by)))
         .where(F.col("_neve_number") == 1)
-        .drop("_neve_number")
+        .drop("_neve_number", *partition_by)
     )
 
 
@@ -205,13 +209,15 @@ def _is_marked(name: str, shape: Shape) -> Column:
     return F.col(quoted(name)).eqNullSafe(marker)
 
 
-def _newest_first(shape: Shape, *, tie_break: bool = True) -> WindowSpec:
+def _newest_first(
+    shape: Shape, partition_by: Sequence[str] = (), *, tie_break: bool = True
+) -> WindowSpec:
     order = [F.col(quoted(name)).desc() for name in shape.sequence]
     if tie_break:
         order.append(F.col(names.RANK).desc())
         fields = {field.name: field for field in shape.columns}
         order += [_orderable(fields[name]).desc_nulls_last() for name in shape.others]
-    return Window.partitionBy(*(quoted(key) for key in shape.keys)).orderBy(*order)
+    return Window.partitionBy(*partition_by, *(quoted(key) for key in shape.keys)).orderBy(*order)
 
 
 def located(
