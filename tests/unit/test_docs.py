@@ -67,6 +67,7 @@ def test_changelog_has_the_version():
 
 def test_every_metric_is_documented_and_none_besides():
     from neve.config import Settings
+    from neve.observe.merging import MergeMetrics
     from neve.observe.metrics import (
         ConsolidationMetrics,
         Registry,
@@ -79,6 +80,7 @@ def test_every_metric_is_documented_and_none_besides():
 
     registry = Registry(common_labels(Settings()))
     ConsolidationMetrics(registry)
+    MergeMetrics(registry)
     registry.register(supervision(bool, int))
     registry.register(receiving(lambda: counts(Counters()), int))
     named = {
@@ -86,4 +88,4 @@ def test_every_metric_is_documented_and_none_besides():
         for metric in registry.collect()
     }
     page = (ROOT / "docs" / "running.md").read_text()
-    assert set(re.findall(r"^\| `(neve_\w+)`", page, re.M)) == named
+    assert set(re.findall(r"^\| `((?:neve|merger)_\w+)`", page, re.M)) == named
