@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from prometheus_client import ProcessCollector
 
 from neve.cli.app import app
 from neve.config import Settings
@@ -81,6 +82,7 @@ def test_every_metric_is_documented_and_none_besides():
     registry = Registry(common_labels(Settings()))
     ConsolidationMetrics(registry)
     MergeMetrics(registry)
+    ProcessCollector(registry=registry)
     registry.register(supervision(bool, int))
     registry.register(receiving(lambda: counts(Counters()), int))
     named = {
@@ -88,4 +90,4 @@ def test_every_metric_is_documented_and_none_besides():
         for metric in registry.collect()
     }
     page = (ROOT / "docs" / "running.md").read_text()
-    assert set(re.findall(r"^\| `((?:neve|merger)_\w+)`", page, re.M)) == named
+    assert set(re.findall(r"^\| `((?:neve|merger|process)_\w+)`", page, re.M)) == named

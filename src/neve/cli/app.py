@@ -13,7 +13,7 @@ import typer
 from typer.exceptions import TyperException
 
 from neve import __version__, failpoints
-from neve.cli import catalog, configuration, consolidation, debug, demo, receive
+from neve.cli import catalog, configuration, consolidation, debug, demo, receive, service
 from neve.cli.output import JsonOutput, Output, TextOutput
 from neve.errors import EXIT_INTERRUPTED, EXIT_STATUS, NeveError, UsageError
 from neve.observe import sentry, traces
@@ -77,7 +77,7 @@ app.command("init")(configuration.init)
 app.add_typer(configuration.app, name="config")
 app.command("serve")(receive.serve)
 app.add_typer(receive.app, name="buffer")
-app.command("run")(consolidation.run)
+app.command("run")(service.run)
 app.command("consolidate")(consolidation.consolidate)
 app.add_typer(consolidation.app, name="staged")
 app.command("tables")(catalog.tables)

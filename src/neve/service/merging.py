@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from neve.errors import NeveError
 from neve.observe import sentry
+from neve.observe.merging import MergeMetrics
 from neve.observe.traces import span
 
 if TYPE_CHECKING:
-    from neve.observe.merging import MergeMetrics
+    from neve.observe.metrics import Registry
 
 logger = logging.getLogger(__name__)
 
@@ -192,3 +193,29 @@ class Recorder:
         metrics.set_aside.labels(table).inc(report.set_aside)
         metrics.conflicts.labels(table).inc(report.conflicts)
         metrics.set_lag(table, report.lag_seconds, report.lag_snapshots)
+
+
+class Merging:
+    """The merges of all mirrors: a `run.Part`."""
+
+    def __init__(
+        self,
+        mergers: Sequence[TableMerger],
+        interval_seconds: float,
+        registry: Registry,
+        on_report: Callable[[TableReport], None],
+    ) -> None:
+        self._mergers = mergers
+        self._interval_seconds = interval_seconds
+        self.recorder = Recorder(MergeMetrics(registry), [one.name for one in mergers], on_report)
+
+    @property
+    def trouble(self) -> str | None:
+        trouble = self.recorder.trouble
+        return None if trouble is None else f"merge failed: {trouble}"
+
+    def run(self, stop: threading.Event) -> None:
+        keep_merging(self._mergers, self._interval_seconds, stop, self.recorder)
+
+    def finish(self) -> None:
+        """Leave the rest for the next start: what waits is in the changelog."""
