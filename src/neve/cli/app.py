@@ -13,12 +13,13 @@ import typer
 from typer.exceptions import TyperException
 
 from neve import __version__, failpoints
-from neve.cli import catalog, configuration, consolidation, debug, demo, receive
+from neve.cli import catalog, configuration, consolidation, debug, demo, merging, receive, service
 from neve.cli.output import JsonOutput, Output, TextOutput
-from neve.errors import EXIT_INTERRUPTED, NeveError, UsageError
+from neve.errors import EXIT_INTERRUPTED, EXIT_STATUS, NeveError, UsageError
+from neve.observe import sentry, traces
 
 if TYPE_CHECKING:
-    from neve.config import Loaded
+    from neve.config import Loaded, Settings
     from neve.lake import Lake
 
 logger = logging.getLogger(__name__)
@@ -35,6 +36,7 @@ class Call:
     output: Output
     config: str | None = None
     verbosity: int = 0
+    command: str = "neve"
 
     def global_options(self) -> list[str]:
         """Return the options that make another process read what this one reads."""
@@ -53,7 +55,14 @@ class Call:
     def open(self) -> Lake:
         from neve.lake import open_lake
 
-        return open_lake(self.load().settings, self.output.progress)
+        settings = self.load().settings
+        self.observe(settings)
+        return open_lake(settings, self.output.progress)
+
+    def observe(self, settings: Settings) -> None:
+        """Send spans and failures from now on, where the settings say so. Idempotent."""
+        traces.start(settings)
+        sentry.start(settings)
 
 
 app = typer.Typer(
@@ -68,9 +77,10 @@ app.command("init")(configuration.init)
 app.add_typer(configuration.app, name="config")
 app.command("serve")(receive.serve)
 app.add_typer(receive.app, name="buffer")
-app.command("run")(consolidation.run)
+app.command("run")(service.run)
 app.command("consolidate")(consolidation.consolidate)
 app.add_typer(consolidation.app, name="staged")
+app.command("merge")(merging.merge)
 app.command("tables")(catalog.tables)
 app.command("describe")(catalog.describe)
 app.command("sql")(catalog.sql)
@@ -103,6 +113,7 @@ def start(
     call: Call = context.obj
     call.config = config
     call.verbosity = verbose
+    call.command = context.invoked_subcommand or call.command
     call.output = JsonOutput() if json else call.output
 
 
@@ -121,12 +132,21 @@ def run(arguments: list[str]) -> int:
     except NeveError as error:
         logger.debug("failed", exc_info=error)
         call.output.error(error)
+        # What was typed or configured wrong is told to whoever did it.
+        if error.code not in EXIT_STATUS:
+            sentry.capture(error, call.command)
         return error.exit_status
     except TyperException as error:
         call.output.error(UsageError(error.format_message(), hint="see: neve --help"))
         return error.exit_code
     except KeyboardInterrupt:
         status = EXIT_INTERRUPTED
+    except Exception as error:
+        sentry.capture(error, call.command)
+        raise
+    finally:
+        traces.stop()
+        sentry.stop()
     if status == EXIT_INTERRUPTED:
         sys.stderr.write("neve: interrupted\n")
     return status if isinstance(status, int) else 0

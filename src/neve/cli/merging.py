@@ -135,4 +135,6 @@ def _preview(merger: Merger, output: Output) -> dict[str, Any]:
 
 
 def _keep_merging(call: Call, names: tuple[str, ...]) -> None:
-    raise NotImplementedError
+    from neve.cli.service import run_parts
+
+    run_parts(call, consolidates=False, mirrors=names)

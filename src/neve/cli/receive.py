@@ -54,6 +54,7 @@ def serve(
 
     call = context.obj
     settings = call.load().settings
+    call.observe(settings)
 
     def ready(listening: Listening) -> None:
         if supervised:
