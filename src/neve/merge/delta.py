@@ -68,7 +68,11 @@ class _WriteRows:
         results = [*self._upserts(rows), *self._vectors(rows), *self._graves(rows)]
         kinds, labels, payloads = zip(*results, strict=True) if results else ((), (), ())
         yield pa.RecordBatch.from_arrays(
-            [pa.array(kinds, pa.string()), pa.array(labels, pa.string()), pa.array(payloads, pa.binary())],
+            [
+                pa.array(kinds, pa.string()),
+                pa.array(labels, pa.string()),
+                pa.array(payloads, pa.binary()),
+            ],
             names=["kind", "name", "payload"],
         )
 

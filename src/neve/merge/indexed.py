@@ -57,7 +57,11 @@ class IndexLocator:
 
     def located(self, reduced: DataFrame, shape: tr.Shape) -> DataFrame:
         task = _Lookup(
-            self.root.to_json(), dict(self.io_properties), shape.keys, shape.sequence, self.root.seed
+            self.root.to_json(),
+            dict(self.io_properties),
+            shape.keys,
+            shape.sequence,
+            self.root.seed,
         )
         kind = self._sequence_type
         schema = T.StructType(
