@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from neve.errors import EXIT_INCOMPLETE, ConfigError, NeveError, UsageError
+from neve.errors import EXIT_INCOMPLETE, NeveError, UsageError
 
 if TYPE_CHECKING:
     from neve.cli.app import Call
@@ -60,8 +60,10 @@ def merge(
     if not (once or dry_run or rebuild):
         _keep_merging(call, tuple(tables or ()))
         return
+    from neve.merge.apply import configured_mergers
+
     with call.open() as lake, call.output.working("merging"):
-        mergers = configured_mergers(lake, tuple(tables or ()), call.output)
+        mergers = configured_mergers(lake, tuple(tables or ()), call.output.progress)
         if dry_run:
             call.output.rows(_PREVIEW_COLUMNS, [_preview(one, call.output) for one in mergers])
             return
@@ -69,24 +71,6 @@ def merge(
     call.output.rows(_COLUMNS, rows)
     if any(row["error"] for row in rows):
         raise typer.Exit(EXIT_INCOMPLETE)
-
-
-def configured_mergers(lake: Any, names: tuple[str, ...], output: Output) -> list[Merger]:
-    """Return what keeps each configured mirror, or each of the named ones.
-
-    Raises:
-        ConfigError: none is configured.
-    """
-    from neve.merge.apply import Merger
-    from neve.merge.spec import merge_specs
-
-    lake.profile.require_catalog("merging")
-    specs = merge_specs(lake.settings, names)
-    if not specs:
-        raise ConfigError(
-            "merge.tables names no mirror", hint="see docs/mirroring-a-database.md for an example"
-        )
-    return [Merger(lake, spec, progress=output.progress) for spec in specs]
 
 
 def _merge_one(merger: Merger, output: Output, *, rebuild: bool) -> dict[str, Any]:

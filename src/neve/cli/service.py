@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from neve.cli.merging import configured_mergers
-
 if TYPE_CHECKING:
     from neve.cli.app import Call
     from neve.cli.output import Output
@@ -36,6 +34,7 @@ def run_parts(
     Args:
         mirrors: which to keep, all without a name; None for none at all.
     """
+    from neve.merge.apply import configured_mergers
     from neve.observe.metrics import Registry, common_labels
     from neve.service.consolidation import Consolidation
     from neve.service.merging import Merging
@@ -50,7 +49,7 @@ def run_parts(
         if mirrors is not None:
             # A lake of its own: the two work on threads of their own.
             own = stack.enter_context(call.open())
-            mergers = configured_mergers(own, mirrors, call.output)
+            mergers = configured_mergers(own, mirrors, call.output.progress)
             interval = own.settings.merge.interval
             parts.append(Merging(mergers, interval, registry, lambda _: None))
         receiver = supervised_receiver(call.global_options()) if receives else None

@@ -17,7 +17,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from neve import failpoints
-from neve.errors import ConflictError, NeveError, UnknownOutcomeError
+from neve.errors import ConfigError, ConflictError, NeveError, UnknownOutcomeError
 from neve.lake.java_tables import JavaTable, isolated
 from neve.merge.batch import BatchWork
 from neve.merge.checkpoint import (
@@ -37,6 +37,7 @@ from neve.merge.mirror import (
 from neve.merge.plan import Look, look, look_anew, next_batch
 from neve.merge.report import Counts, Preview, TableReport
 from neve.merge.side import REJECTED_SCHEMA, SideTable, tombstones_schema
+from neve.merge.spec import merge_specs
 from neve.merge.strategy import MergeInto
 from neve.publish.apply import Retry
 
@@ -271,6 +272,23 @@ class Merger:
 
     def _rejected(self) -> SideTable:
         return SideTable(self.lake, self.spec.rejected, REJECTED_SCHEMA)
+
+
+def configured_mergers(
+    lake: Lake, names: tuple[str, ...], progress: Callable[[str], None]
+) -> list[Merger]:
+    """Return what keeps each configured mirror, or each of the named ones.
+
+    Raises:
+        ConfigError: none is configured.
+    """
+    lake.profile.require_catalog("merging")
+    specs = merge_specs(lake.settings, names)
+    if not specs:
+        raise ConfigError(
+            "merge.tables names no mirror", hint="see docs/mirroring-a-database.md for an example"
+        )
+    return [Merger(lake, spec, progress=progress) for spec in specs]
 
 
 def _notes(name: str, found: Look) -> list[str]:
