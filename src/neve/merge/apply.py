@@ -11,7 +11,6 @@ import logging
 import time
 import uuid
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
@@ -38,7 +37,7 @@ from neve.merge.plan import Look, look, look_anew, next_batch
 from neve.merge.report import Counts, Preview, TableReport
 from neve.merge.side import REJECTED_SCHEMA, SideTable, tombstones_schema
 from neve.merge.spec import merge_specs
-from neve.merge.strategy import MergeInto
+from neve.merge.strategy import Choice, MergeInto, Strategy, Writer, choose
 from neve.publish.apply import Retry
 
 if TYPE_CHECKING:
@@ -50,9 +49,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Observe = Callable[["Lake", "MergeSpec"], Look]
-
-BRANCH_PREFIX = "neve-merge-"
-STALE_BRANCH_SECONDS = 3600
 
 
 @dataclass(frozen=True)
@@ -72,6 +68,7 @@ class Merger:
     spec: MergeSpec
     retry: Retry = field(default_factory=Retry)
     progress: Callable[[str], None] = logger.info
+    strategy: Strategy = Strategy.AUTO
 
     @property
     def name(self) -> str:
@@ -148,19 +145,13 @@ class Merger:
             report.note(note)
         if found.pending.is_empty:
             return None
-        batch_id = uuid.uuid4().hex
         found = self._prepare(found)
         failpoints.reach("merge.prepared")
         session = isolated(self.lake, {})
         changelog = JavaTable(self.lake, session, self.spec.changelog)
         batch = next_batch(found, self.spec, changelog)
-        with ExitStack() as stack:
-            work = stack.enter_context(
-                BatchWork.reading(self.lake, session, self.spec, found, batch)
-            )
-            summary = self._write_beside(found, work, batch_id)
-            summary |= {CHECKPOINT: batch.reaches.encode(), BATCH_ID: batch_id}
-            self._commit(found, work, summary)
+        with BatchWork.reading(self.lake, session, self.spec, found, batch) as work:
+            self._apply(work, report)
         failpoints.reach("merge.published")
         return Committed(work.counts, time.monotonic() - started, batch.reaches)
 
@@ -192,55 +183,65 @@ class Merger:
             mirror.union_schema(united_schema(found.drift).model_dump_json(), remembered)
         return self._prepare(anew(self.lake, self.spec)) if grown else found
 
-    def _write_beside(self, found: Look, work: BatchWork, batch_id: str) -> dict[str, str]:
-        """Write tombstones and rejected rows; return what the mirror's commit says of them."""
-        state = found.state
+    def _apply(self, work: BatchWork, report: TableReport) -> None:
+        """Decide a batch, write what is beside the mirror, then commit to the mirror itself."""
+        found, state = work.found, work.found.state
         if state is None:
             raise AssertionError("the mirror was prepared")
-        now = datetime.now(timezone.utc)
+        batch_id, now = uuid.uuid4().hex, datetime.now(timezone.utc)
         tombstones, rejected = self._tombstones(found), self._rejected()
         tombstones.open()
         rejected.open()
         buried = tombstones.empty() if found.rebuild else tombstones.go_to(state.tombstones_id)
         refused = rejected.go_to(state.rejected_id)
-        work.look_up(work.scanning(buried, now))
-        if work.has_tombstones:
-            files = tombstones.write(work.tombstones(batch_id, now))
+        writer = self._decide(work, tombstones, buried, now, report)
+        if files := writer.write(work, batch_id, now):
             buried = tombstones.append(files, {BATCH_ID: batch_id})
         failpoints.reach("merge.buried")
         if work.counts.set_aside:
             files = rejected.write(work.rejected(batch_id, now))
             refused = rejected.append(files, {BATCH_ID: batch_id})
         failpoints.reach("merge.rejected")
-        barrier = work.barrier_summary()
-        return {TOMBSTONES: str(buried), REJECTED: str(refused), **barrier}
-
-    def _commit(self, found: Look, work: BatchWork, summary: dict[str, str]) -> None:
-        """Change the mirror on a branch of its own, then move `main` there, if it has not moved."""
-        state = found.state
-        if state is None:
-            raise AssertionError("the mirror was prepared")
-        batch_id = summary[BATCH_ID]
-        branch = f"{BRANCH_PREFIX}{int(time.time())}-{batch_id[:12]}"
-        conf = {
-            f"spark.sql.iceberg.snapshot-property.{key}": value for key, value in summary.items()
+        summary = {
+            CHECKPOINT: work.batch.reaches.encode(),
+            BATCH_ID: batch_id,
+            TOMBSTONES: str(buried),
+            REJECTED: str(refused),
+            **work.barrier_summary(),
         }
-        mirror = JavaTable(self.lake, work.session, self.spec.mirror)
-        self._remove_stale_branches(found, mirror)
-        mirror.create_branch(branch, state.main_id)
-        for key, value in conf.items():
-            work.session.conf.set(key, value)
         try:
-            MergeInto(self.lake, mirror, branch).apply(work, summary)
-            failpoints.reach("merge.applied")
-            mirror.publish_branch(branch, state.main_id, {})
-        except ConflictError:
-            mirror.remove_branches([branch])
-            raise
+            writer.commit(work, summary)
         except UnknownOutcomeError:
             # Nothing is cleaned up: the commit is there, or it is not.
             if not self._is_published(batch_id):
                 raise
+
+    def _decide(
+        self,
+        work: BatchWork,
+        tombstones: SideTable,
+        buried: int,
+        now: datetime,
+        report: TableReport,
+    ) -> Writer:
+        """Find what the events meet, in the cheapest way, and say how they are applied."""
+        choice = choose(work.found, self.spec, work.batch.events, self.strategy)
+        mirror = JavaTable(self.lake, work.session, self.spec.mirror)
+        merge_into = MergeInto(self.lake, mirror, tombstones)
+        root, seen = None, None
+        if choice.strategy is Strategy.INDEX:
+            root, seen, choice = self._fresh_index(work, choice, report)
+        if root is not None and seen is not None:
+            work.look_up(index_locator(work, root, seen))
+        else:
+            work.look_up(work.scanning(buried, now))
+        if work.counts.truncated and choice.strategy is not Strategy.MERGE:
+            choice = Choice(Strategy.MERGE, "a TRUNCATE touches most of the table")
+        report.strategy, report.why = choice.strategy.value, choice.why
+        if choice.strategy is Strategy.MERGE:
+            return merge_into
+        table = load_table(self.lake.profile, self.lake.catalog(), self.spec.mirror)
+        return ReplaceRows(table, tombstones, root, seen)
 
     def _is_published(self, batch_id: str) -> bool:
         from pyiceberg.table.snapshots import ancestors_of
@@ -253,18 +254,6 @@ class Merger:
             one.summary is not None and one.summary[BATCH_ID] == batch_id
             for one in ancestors_of(main, metadata)
         )
-
-    def _remove_stale_branches(self, found: Look, mirror: JavaTable) -> None:
-        """Forget what killed workers left; those at work may still need theirs."""
-        before = time.time() - STALE_BRANCH_SECONDS
-        refs = found.mirror.refs if found.mirror else {}
-        stale = [
-            name
-            for name in refs
-            if name.startswith(BRANCH_PREFIX) and int(name.split("-")[2]) < before
-        ]
-        if stale:
-            mirror.remove_branches(stale)
 
     def _tombstones(self, found: Look) -> SideTable:
         schema = tombstones_schema(self.spec, found.schema)

@@ -52,8 +52,7 @@ class BatchWork:
     counts: Counts = field(default_factory=Counts)
     # The newest TRUNCATE, of this batch or an earlier one, as text.
     barrier: tuple[str, ...] | None = None
-    # Each key once that changes in the mirror.
-    effective: DataFrame | None = None
+    _won: DataFrame | None = None
     _buries: bool = False
     _located: DataFrame | None = None
 
@@ -83,10 +82,7 @@ class BatchWork:
             # Rare, and known only now: the barrier decides over all other events.
             self.barrier = self._newest_barrier()
             self._decide(locator)
-        if self._located is None:
-            raise AssertionError("decided above")
-        kept = self._located.where(F.col(names.DISPOSITION).isin(tr.UPSERT, tr.REMOVE))
-        self.effective = self._with_winning_ties(kept, self._located)
+        self._won = self._winning_ties()
 
     def _decide(self, locator: Locator) -> None:
         """Reduce, locate and dispose in one job that also counts."""
@@ -175,15 +171,31 @@ class BatchWork:
             truncated=_TRUNCATES in number,
         )
 
-    def _with_winning_ties(self, kept: DataFrame, events: DataFrame) -> DataFrame:
-        """Add events of a sequence the mirror has already, where they are the greater ones.
+    @property
+    def has_changes(self) -> bool:
+        return bool(self.counts.upserted or self._buries)
+
+    def changes(self, *, with_absent: bool = False) -> DataFrame:
+        """Return each key once that changes, with where its row is.
+
+        Args:
+            with_absent: deletes of keys without a row, too, which leave a tombstone.
+        """
+        if self._located is None:
+            raise AssertionError("look_up comes first")
+        kinds = [tr.UPSERT, tr.REMOVE, *([tr.ABSENT] if with_absent else [])]
+        kept = self._located.where(F.col(names.DISPOSITION).isin(kinds))
+        return kept if self._won is None else kept.unionByName(self._won)
+
+    def _winning_ties(self) -> DataFrame | None:
+        """Return events of a sequence the mirror has already, where they are the greater ones.
 
         What the mirror's row came from is in the changelog alone: its operation is not in the
         mirror. With an unchanged marker a row is made of several events, and the first stays.
         """
-        if not self.counts.repeated or self.shape.marked:
-            return kept
-        ties = events.where(F.col(names.DISPOSITION) == tr.TIE)
+        if not self.counts.repeated or self.shape.marked or self._located is None:
+            return None
+        ties = self._located.where(F.col(names.DISPOSITION) == tr.TIE)
         bounds = ties.agg(
             F.min(self.shape.sequence[0]).alias("least"),
             F.max(self.shape.sequence[0]).alias("most"),
@@ -196,7 +208,7 @@ class BatchWork:
         won = winners.count()
         self.counts.repeated -= won
         self.counts.upserted += won
-        return kept.unionByName(winners) if won else kept
+        return winners if won else None
 
     def _history(self, stack: ExitStack) -> DataFrame:
         """Return the events that are merged already, as far as the changelog still has them."""

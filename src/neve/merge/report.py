@@ -55,6 +55,9 @@ class TableReport:
     lag_seconds: float = 0.0
     lag_snapshots: int = 0
     notes: list[str] = field(default_factory=list)
+    # How the last batch was applied, and why so.
+    strategy: str = ""
+    why: str = ""
 
     def add(self, counts: Counts, seconds: float) -> None:
         """Count a batch that was committed."""
