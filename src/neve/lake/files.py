@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import (
+    _determine_partitions,
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
     parquet_path_to_id_mapping,
@@ -39,6 +40,14 @@ _PARTITION = "(partition)"  # a name that no column of a table has
 
 
 @dataclass(frozen=True)
+class WrittenFile:
+    """A data file, and its rows in the order in which they lie there."""
+
+    data_file: DataFile
+    rows: pa.Table
+
+
+@dataclass(frozen=True)
 class _Slice:
     partition: Record
     rows: pa.Table
@@ -49,8 +58,16 @@ def write_data_files(metadata: TableMetadata, io: FileIO, rows: pa.Table) -> lis
 
     Not atomic: a file without a commit is an orphan, and harmless.
     """
+    return [one.data_file for one in write_rows(metadata, io, rows)]
+
+
+def write_rows(metadata: TableMetadata, io: FileIO, rows: pa.Table) -> list[WrittenFile]:
+    """Write as `write_data_files` does, and say at which position of which file each row is."""
     shaped = _with_table_columns(rows, schema_to_pyarrow(metadata.schema(), include_field_ids=True))
-    return [_write_file(metadata, io, piece) for piece in _partitions(metadata, shaped)]
+    return [
+        WrittenFile(_write_file(metadata, io, piece), piece.rows)
+        for piece in _partitions(metadata, shaped)
+    ]
 
 
 def _with_table_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -70,10 +87,29 @@ def _partitions(metadata: TableMetadata, rows: pa.Table) -> Iterator[_Slice]:
         (schema.find_column_name(field.source_id) or "", "ascending")
         for field in metadata.sort_order_by_id(metadata.default_sort_order_id).fields  # type: ignore
     ]
-    column = _day_column(metadata.spec(), schema)
-    if column is None:
+    spec = metadata.spec()
+    column = _day_column(spec, schema, rows)
+    if spec.is_unpartitioned():
         yield _Slice(Record(), rows.sort_by(order) if order else rows)
-        return
+    elif column is not None:
+        yield from _days(rows, column, order)
+    else:
+        for part in _any_partitions(spec, schema, rows):
+            piece = part.arrow_table_partition
+            yield _Slice(part.partition_key.partition, piece.sort_by(order) if order else piece)
+
+
+def _any_partitions(spec: PartitionSpec, schema: Any, rows: pa.Table) -> Iterator[Any]:
+    try:
+        yield from _determine_partitions(spec, schema, rows)
+    except (ValueError, NotImplementedError) as error:
+        raise UnsupportedError(
+            f"files cannot be written for the partition spec {spec}: {error}",
+            hint="let Spark write to this table, or partition it otherwise",
+        ) from error
+
+
+def _days(rows: pa.Table, column: str, order: list[tuple[str, str]]) -> Iterator[_Slice]:
     days = pc.divide(rows.column(column).cast(pa.int64()), _DAY_MICROS).cast(pa.int32())
     with_days = rows.append_column(_PARTITION, days)
     ordered = with_days.sort_by([(_PARTITION, "ascending"), *order])
@@ -86,16 +122,17 @@ def _partitions(metadata: TableMetadata, rows: pa.Table) -> Iterator[_Slice]:
         yield _Slice(Record(int(values[start])), piece)
 
 
-def _day_column(spec: PartitionSpec, schema: Any) -> str | None:
-    if spec.is_unpartitioned():
-        return None
+def _day_column(spec: PartitionSpec, schema: Any, rows: pa.Table) -> str | None:
+    """Return the time whose day is the partition, as in all tables of telemetry: one sort does."""
     fields: tuple[PartitionField, ...] = spec.fields
     if len(fields) != 1 or not isinstance(fields[0].transform, DayTransform):
-        raise UnsupportedError(
-            f"files cannot be written for the partition spec {spec}",
-            hint="tables of Neve are partitioned by day, or not at all",
-        )
-    return str(schema.find_column_name(fields[0].source_id))
+        return None
+    name = str(schema.find_column_name(fields[0].source_id))
+    if name not in rows.column_names or not pa.types.is_timestamp(rows.schema.field(name).type):
+        return None
+    times = rows.column(name).cast(pa.int64())
+    # Division rounds towards zero: before 1970 that would be the next day.
+    return None if times.null_count or (len(times) and pc.min(times).as_py() < 0) else name
 
 
 def _write_file(metadata: TableMetadata, io: FileIO, piece: _Slice) -> DataFile:
@@ -118,18 +155,19 @@ def _write_file(metadata: TableMetadata, io: FileIO, piece: _Slice) -> DataFile:
         stats_columns=compute_statistics_plan(schema, properties),
         parquet_column_mapping=parquet_path_to_id_mapping(schema),
     )
-    return DataFile.from_args(
+    file = DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=path,
         file_format=FileFormat.PARQUET,
         partition=piece.partition,
         file_size_in_bytes=len(output),
         sort_order_id=metadata.default_sort_order_id,
-        spec_id=metadata.default_spec_id,
         equality_ids=None,
         key_metadata=None,
         **statistics.to_serialized_dict(),
     )
+    file.spec_id = metadata.default_spec_id
+    return file
 
 
 def _bloom_filters(properties: dict[str, str], rows: pa.Table) -> dict[str, Any] | None:
