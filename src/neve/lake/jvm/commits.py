@@ -8,6 +8,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from neve.lake.jvm.tables import active
+
 
 @dataclass(frozen=True)
 class StatisticsFile:
@@ -101,7 +103,8 @@ def set_statistics(
 
 def _load(session: SparkSession, table: str) -> Any:
     iceberg: Any = session._jvm.org.apache.iceberg  # type: ignore[union-attr]
-    return iceberg.spark.Spark3Util.loadIcebergTable(session._jsparkSession, table)
+    with active(session):
+        return iceberg.spark.Spark3Util.loadIcebergTable(session._jsparkSession, table)
 
 
 def _java_statistics(iceberg: Any, gateway: Any, statistics: StatisticsFile) -> Any:

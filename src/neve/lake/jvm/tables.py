@@ -1,4 +1,4 @@
-"""Iceberg's Java tables: what has no SQL of its own. Part of the py4j room, see `jvm.py`.
+"""Iceberg's Java tables: what has no SQL of its own.
 
 Functions take and return Python values, except for `Task`, which carries a Java object that only
 `staged_scan` opens. Java exceptions pass through; `java_tables.py` says what they mean.
@@ -50,7 +50,7 @@ def create_table(
 ) -> None:
     """Create a table whose first snapshot is empty and has a summary of ours. Atomic."""
     iceberg = _jvm(session).org.apache.iceberg
-    with _active(session):
+    with active(session):
         catalog = iceberg.spark.Spark3Util.loadIcebergCatalog(
             session._jsparkSession, DEFAULT_CATALOG
         )
@@ -192,15 +192,15 @@ def staged_scan(
 def load(session: SparkSession, identifier: Identifier) -> Any:
     """Load a table as the catalog has it now: the session's catalogs do not cache."""
     name = quote_identifier((DEFAULT_CATALOG, *identifier))
-    with _active(session):
+    with active(session):
         return _jvm(session).org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
             session._jsparkSession, name
         )
 
 
 @contextmanager
-def _active(session: SparkSession) -> Iterator[None]:
-    """Make it the session whose settings say which catalogs there are."""
+def active(session: SparkSession) -> Iterator[None]:
+    """Make it, for this thread, the session whose settings say which catalogs there are."""
     sessions = _jvm(session).org.apache.spark.sql.classic.SparkSession
     before = sessions.getActiveSession()
     sessions.setActiveSession(session._jsparkSession)
