@@ -39,18 +39,21 @@ _PARTITION = "(partition)"  # a name that no column of a table has
 
 
 @dataclass(frozen=True)
-class _Slice:
+class _Piece:
+    """The rows of one partition, as places in the table's order; not copied yet."""
+
     partition: Record
-    rows: pa.Table
+    places: pa.Array
 
 
 def write_data_files(metadata: TableMetadata, io: FileIO, rows: pa.Table) -> list[DataFile]:
     """Write one sorted file for each partition that `rows` touch; columns they lack are NULL.
 
+    Takes little more memory than `rows` do: they are brought into order a row group at a time.
+
     Not atomic: a file without a commit is an orphan, and harmless.
     """
-    shaped = _with_table_columns(rows, schema_to_pyarrow(metadata.schema(), include_field_ids=True))
-    return [_write_file(metadata, io, piece) for piece in _partitions(metadata, shaped)]
+    return [_write_file(metadata, io, rows, piece) for piece in _partitions(metadata, rows)]
 
 
 def _with_table_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -63,27 +66,31 @@ def _with_table_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _partitions(metadata: TableMetadata, rows: pa.Table) -> Iterator[_Slice]:
-    """Sort rows as the table wants them and cut them at the partitions' borders."""
+def _partitions(metadata: TableMetadata, rows: pa.Table) -> Iterator[_Piece]:
+    """Say in which order the table wants its rows, cut at the partitions' borders."""
     schema = metadata.schema()
     order = [
-        (schema.find_column_name(field.source_id) or "", "ascending")
+        schema.find_column_name(field.source_id)
         for field in metadata.sort_order_by_id(metadata.default_sort_order_id).fields  # type: ignore
     ]
+    keys = rows.select([name for name in order if name in rows.column_names])
     column = _day_column(metadata.spec(), schema)
-    if column is None:
-        yield _Slice(Record(), rows.sort_by(order) if order else rows)
+    if column is not None:
+        days = pc.divide(rows.column(column).cast(pa.int64()), _DAY_MICROS).cast(pa.int32())
+        keys = keys.add_column(0, _PARTITION, days)
+    if not keys.num_columns:
+        yield _Piece(Record(), pa.array(np.arange(len(rows))))
         return
-    days = pc.divide(rows.column(column).cast(pa.int64()), _DAY_MICROS).cast(pa.int32())
-    with_days = rows.append_column(_PARTITION, days)
-    ordered = with_days.sort_by([(_PARTITION, "ascending"), *order])
-    values = ordered.column(_PARTITION).to_numpy()
+    places = pc.sort_indices(keys, [(name, "ascending") for name in keys.column_names])
+    if column is None:
+        yield _Piece(Record(), places)
+        return
+    values = days.take(places).to_numpy()
     if not len(values):
         return
     starts = np.flatnonzero(np.diff(values, prepend=values[0] - 1)).tolist()
     for start, end in pairwise([*starts, len(values)]):
-        piece = ordered.drop_columns([_PARTITION]).slice(start, end - start)
-        yield _Slice(Record(int(values[start])), piece)
+        yield _Piece(Record(int(values[start])), places.slice(start, end - start))
 
 
 def _day_column(spec: PartitionSpec, schema: Any) -> str | None:
@@ -98,21 +105,24 @@ def _day_column(spec: PartitionSpec, schema: Any) -> str | None:
     return str(schema.find_column_name(fields[0].source_id))
 
 
-def _write_file(metadata: TableMetadata, io: FileIO, piece: _Slice) -> DataFile:
+def _write_file(metadata: TableMetadata, io: FileIO, rows: pa.Table, piece: _Piece) -> DataFile:
     schema, properties = metadata.schema(), metadata.properties
+    columns = schema_to_pyarrow(schema, include_field_ids=True)
     locations = load_location_provider(metadata.location, properties)
     path = locations.new_data_location(f"{uuid.uuid4()}.parquet")
     output = io.new_output(path)
     with output.create(overwrite=False) as stream:
         writer = pq.ParquetWriter(
             stream,
-            piece.rows.schema,
+            columns,
             compression=properties.get("write.parquet.compression-codec", "zstd"),
-            bloom_filter_options=_bloom_filters(properties, piece.rows),
+            bloom_filter_options=_bloom_filters(properties, len(piece.places)),
             store_decimal_as_integer=True,
         )
         with writer:
-            writer.write_table(piece.rows, row_group_size=ROW_GROUP_ROWS)
+            for start in range(0, len(piece.places), ROW_GROUP_ROWS):
+                group = rows.take(piece.places.slice(start, ROW_GROUP_ROWS))
+                writer.write_table(_with_table_columns(group, columns))
     statistics = data_file_statistics_from_parquet_metadata(
         parquet_metadata=writer.writer.metadata,
         stats_columns=compute_statistics_plan(schema, properties),
@@ -132,11 +142,11 @@ def _write_file(metadata: TableMetadata, io: FileIO, piece: _Slice) -> DataFile:
     )
 
 
-def _bloom_filters(properties: dict[str, str], rows: pa.Table) -> dict[str, Any] | None:
+def _bloom_filters(properties: dict[str, str], rows: int) -> dict[str, Any] | None:
     columns = [
         key.removeprefix(BLOOM_PREFIX)
         for key, value in properties.items()
         if key.startswith(BLOOM_PREFIX) and value == "true"
     ]
-    distinct = max(1, min(len(rows), ROW_GROUP_ROWS))
+    distinct = max(1, min(rows, ROW_GROUP_ROWS))
     return {column: {"ndv": distinct, "fpp": 0.01} for column in columns} or None
