@@ -126,9 +126,7 @@ class JavaTable:
             UnknownOutcomeError: the answer was lost.
         """
         with self._committing(f"publishing {branch}"):
-            head = tables.publish_branch(
-                self.session, self.identifier, branch, base_id, properties
-            )
+            head = tables.publish_branch(self.session, self.identifier, branch, base_id, properties)
         if head is None:
             raise ConflictError(
                 f"{self.name}: main has moved away from snapshot {base_id}",
