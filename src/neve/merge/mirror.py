@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import parse_transform
+from pyiceberg.transforms import Transform, parse_transform
 from pyiceberg.types import NestedField
 
 from neve.errors import ConfigError
@@ -23,6 +23,7 @@ SEQUENCE = "neve.merge.sequence"
 SOURCE = "neve.merge.changelog"
 
 _FIRST_PARTITION_ID = 1000
+_NUMBERED = ("bucket", "truncate")
 _PARTITION = re.compile(
     r"(?P<transform>bucket|truncate|year|month|day|hour)s?\s*\(\s*((?P<number>\d+)\s*,\s*)?"
     r"(?P<column>[^,()]+?)\s*\)|(?P<identity>[^,()\s]+)"
@@ -67,19 +68,13 @@ def partition_spec(spec: MergeSpec, schema: Schema) -> PartitionSpec:
     Raises:
         ConfigError: a transform or column that does not exist.
     """
-    fields = []
-    for number, text in enumerate(spec.partition_by):
-        found = _PARTITION.fullmatch(text.strip())
-        column = (found["identity"] or found["column"]) if found else ""
+    fields: list[PartitionField] = []
+    taken = set(schema.column_names)
+    for text in spec.partition_by:
+        kind, column, transform = _partition(spec, text)
         source = next((field for field in schema.fields if field.name == column), None)
-        if found is None or source is None:
-            raise ConfigError(
-                f"merge.tables: {spec.name}: partition_by {text} cannot be used",
-                hint="write column, bucket(16, column), truncate(8, column), or year, month, day "
-                "or hour(column)",
-            )
-        kind = found["transform"] or "identity"
-        transform = parse_transform(f"{kind}[{found['number']}]" if found["number"] else kind)
+        if source is None:
+            raise _unusable(spec, text)
         if not transform.can_transform(source.field_type):
             raise ConfigError(
                 f"merge.tables: {spec.name}: partition_by {text}: {column} is "
@@ -87,10 +82,34 @@ def partition_spec(spec: MergeSpec, schema: Schema) -> PartitionSpec:
                 hint="choose another column or transform",
             )
         name = column if kind == "identity" else f"{column}_{kind}"
-        fields.append(
-            PartitionField(source.field_id, _FIRST_PARTITION_ID + number, transform, name)
-        )
+        if name in {field.name for field in fields} or (kind != "identity" and name in taken):
+            raise ConfigError(
+                f"merge.tables: {spec.name}: partition_by {text}: {name} is there already",
+                hint="leave it out; a partition needs a name that no other one and no column has",
+            )
+        number = _FIRST_PARTITION_ID + len(fields)
+        fields.append(PartitionField(source.field_id, number, transform, name))
     return PartitionSpec(*fields, spec_id=0)
+
+
+def _partition(spec: MergeSpec, text: str) -> tuple[str, str, Transform[Any, Any]]:
+    found = _PARTITION.fullmatch(text.strip())
+    if found is None:
+        raise _unusable(spec, text)
+    kind = found["transform"] or "identity"
+    number = int(found["number"]) if found["number"] else None
+    if (kind in _NUMBERED) != bool(number):
+        raise _unusable(spec, text)
+    transform = parse_transform(f"{kind}[{number}]" if number else kind)
+    return kind, found["identity"] or found["column"], transform
+
+
+def _unusable(spec: MergeSpec, text: str) -> ConfigError:
+    return ConfigError(
+        f"merge.tables: {spec.name}: partition_by {text} cannot be used",
+        hint="write column, bucket(16, column), truncate(8, column), or year, month, day "
+        "or hour(column)",
+    )
 
 
 def require_ours(spec: MergeSpec, metadata: TableMetadata) -> None:
