@@ -279,8 +279,7 @@ def _notes(name: str, found: Look) -> list[str]:
     for what, columns in (("added", drift.added), ("widened", drift.widened)):
         if columns and found.mirror is not None:
             notes.append(f"{name}: columns {what}: {', '.join(columns)}")
-    for one in drift.unfit:
-        notes.append(f"{name}: {one.why}; such rows are set aside ({one.remedy})")
+    notes += (f"{name}: {one.why}; such rows are set aside ({one.remedy})" for one in drift.unfit)
     return notes
 
 
