@@ -137,21 +137,25 @@ def require_ours(spec: MergeSpec, metadata: TableMetadata) -> None:
             )
 
 
-def source_uuid(metadata: TableMetadata) -> str | None:
-    """Return which changelog a mirror is of."""
-    found: dict[str, str] = json.loads(metadata.properties.get(SOURCE, "{}"))
-    return found.get("uuid")
+def origins_of(metadata: TableMetadata, uuid: str) -> dict[int, int]:
+    """Return which column of a changelog each column of the mirror came from, by field ids.
 
-
-def origins_of(metadata: TableMetadata) -> dict[int, int]:
-    """Return which column of the changelog each column of the mirror came from, by field ids."""
+    Of another changelog than the one that the mirror was made of, nothing is known.
+    """
+    source = json.loads(metadata.properties.get(SOURCE, "{}"))
+    if source.get("uuid") != uuid:
+        return {}
     found = json.loads(metadata.properties.get(COLUMNS, "{}"))
-    return {int(source): target for source, target in found.items()}
+    return {int(theirs): ours for theirs, ours in found.items()}
 
 
-def origins_property(spec: MergeSpec, changelog: Schema, mirror: Schema) -> dict[str, str]:
-    """Return the property that remembers `origins_of`."""
-    return {COLUMNS: json.dumps(origin_ids(spec, changelog, mirror))}
+def origins_property(
+    drift: Drift, changelog: TableMetadata, mirror: TableMetadata
+) -> dict[str, str]:
+    """Return the property that remembers `origins_of`, as it is to be now."""
+    before = origins_of(mirror, str(changelog.table_uuid))
+    ids = origin_ids(drift, changelog.schema(), mirror.schema(), before)
+    return {COLUMNS: json.dumps(ids)}
 
 
 def united_schema(drift: Drift) -> Schema:

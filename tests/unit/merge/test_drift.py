@@ -52,7 +52,8 @@ def schema(*fields):
 def drift_of(changelog, before, spec=SPEC):
     """Compare a changelog with a mirror that was made of it when it had other columns."""
     mirror = mirror_schema(spec, before)
-    return find_drift(spec, changelog, mirror, origin_ids(spec, before, mirror))
+    made = find_drift(spec, before, mirror, {})
+    return find_drift(spec, changelog, mirror, origin_ids(made, before, mirror, {}))
 
 
 @pytest.mark.parametrize(
@@ -132,6 +133,16 @@ def test_a_column_made_anew_with_another_type_is_incompatible():
     assert not drift.changes_mirror
     # With the same type, nobody can tell.
     assert drift_of(schema((5, "amount", LongType())), before).unfit == ()
+
+
+def test_a_rename_stays_known_and_a_column_that_does_not_fit_comes_from_nowhere():
+    before, mirror = schema((4, "name", StringType())), schema((4, "name", StringType()))
+    for now, known in (
+        (schema((4, "title", StringType())), {1: 1, 2: 2, 4: 4}),
+        (schema((7, "name", DateType())), {1: 1, 2: 2, 4: 4}),
+    ):
+        drift = drift_of(now, before)
+        assert origin_ids(drift, now, mirror, {4: 4}) == known
 
 
 def test_columns_that_are_left_out_never_drift():
