@@ -159,7 +159,6 @@ class Merger:
         """Make the mirror, or give it the columns it lacks. Idempotent."""
         anew = look_anew if found.rebuild else look
         mirror = JavaTable(self.lake, self.lake.spark, self.spec.mirror)
-        source = found.changelog.schema()
         if found.mirror is None or found.state is None:
             tombstones = self._tombstones(found).empty()
             rejected = self._rejected().empty()
@@ -175,7 +174,7 @@ class Merger:
             )
             return self._prepare(anew(self.lake, self.spec))
         remembered = {
-            **origins_property(self.spec, source, found.mirror.schema()),
+            **origins_property(found.drift, found.changelog, found.mirror),
             **source_property(self.spec, str(found.changelog.table_uuid)),
         }
         grown = found.drift.changes_mirror

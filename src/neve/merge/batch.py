@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from neve.lake import Lake
+    from neve.merge.drift import Unfit
     from neve.merge.plan import Look
     from neve.merge.spec import MergeSpec
 
@@ -88,7 +89,7 @@ class BatchWork:
         """Reduce, locate and dispose in one job that also counts."""
         self._forget()
         shape = self.shape
-        rows = tr.as_rows(self.events, shape)
+        rows = tr.as_rows(self.events, shape, self._unfit)
         if shape.marked:
             barrier = tr.barrier_column(self.barrier, shape)
             if barrier is not None:
@@ -202,29 +203,44 @@ class BatchWork:
         ).collect()[0]
         first = F.col(tr.quoted(self.shape.sequence[0]))
         with ExitStack() as stack:
-            history = self._history(stack).where(first.between(bounds["least"], bounds["most"]))
-            known = tr.as_rows(tr.classified(history, self.spec), self.shape)
-            winners = tr.winning_ties(ties, known, self.shape).localCheckpoint()
+            is_near = first.between(bounds["least"], bounds["most"])
+            known = [self._as_merged(part.where(is_near)) for part in self._history(stack)]
+            if not known:
+                known = [tr.as_rows(self.events.where(F.lit(False)), self.shape, self._unfit)]
+            known_rows = reduce(lambda one, other: one.unionByName(other), known)
+            winners = tr.winning_ties(ties, known_rows, self.shape).localCheckpoint()
         won = winners.count()
         self.counts.repeated -= won
         self.counts.upserted += won
         return winners if won else None
 
-    def _history(self, stack: ExitStack) -> DataFrame:
+    @property
+    def _unfit(self) -> tuple[Unfit, ...]:
+        return self.found.drift.unfit
+
+    def _as_merged(self, part: DataFrame) -> DataFrame:
+        """Return events of the past as the rows they were: their columns may have fitted then."""
+        had = {field.name: field.dataType for field in part.schema}
+        has = {field.name: field.dataType for field in self.shape.columns}
+        unfit = [
+            one
+            for one in self._unfit
+            if one.column in had and had[one.column] != has.get(one.column)
+        ]
+        return tr.as_rows(tr.classified(part, self.spec, unfit), self.shape, unfit)
+
+    def _history(self, stack: ExitStack) -> list[DataFrame]:
         """Return the events that are merged already, as far as the changelog still has them."""
         checkpoint = self.found.state.checkpoint if self.found.state else None
         changelog = JavaTable(self.lake, self.session, self.spec.changelog)
         parts = []
-        metadata = self.found.changelog
         merged = checkpoint.snapshot_id if checkpoint else None
-        if merged is not None and metadata.snapshot_by_id(merged) is not None:
-            parts.append(self._changes_at(merged))
+        if merged is not None and self.found.changelog.snapshot_by_id(merged) is not None:
+            parts.append(self._at(self.spec.changelog, merged))
         begun = self._begun_slices(checkpoint, changelog)
         if begun:
-            parts.append(_slices(stack, changelog, begun).drop(names.FILE, names.POSITION))
-        if not parts:
-            return self._changes_at(None).where(F.lit(False))
-        return reduce(lambda one, other: one.unionByName(other), parts)
+            parts.append(_slices(stack, changelog, begun))
+        return parts
 
     def _begun_slices(
         self, checkpoint: Checkpoint | None, changelog: JavaTable
@@ -235,15 +251,6 @@ class BatchWork:
             return ()
         after = None if checkpoint.whole else checkpoint.snapshot_id
         return consumed_slices(checkpoint, changelog.plan_files(checkpoint.scanning, after))
-
-    def _changes_at(self, snapshot_id: int | None) -> DataFrame:
-        """Return the changelog at a snapshot, with its present columns."""
-        name = table_name(self.spec.changelog)
-        if snapshot_id is None:
-            return self.session.table(name)
-        present = self.session.table(name)
-        then = self._at(self.spec.changelog, snapshot_id)
-        return present.where(F.lit(False)).unionByName(then, allowMissingColumns=True)
 
     @property
     def has_tombstones(self) -> bool:

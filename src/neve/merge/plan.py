@@ -15,7 +15,7 @@ from neve.lake.java_tables import JavaTable
 from neve.merge.check import check_columns
 from neve.merge.checkpoint import Checkpoint, MirrorState, mirror_state
 from neve.merge.drift import Drift, find_drift
-from neve.merge.mirror import mirror_schema, origins_of, require_ours, source_uuid
+from neve.merge.mirror import mirror_schema, origins_of, require_ours
 from neve.merge.pending import (
     Batch,
     Pending,
@@ -113,8 +113,7 @@ def look_anew(lake: Lake, spec: MergeSpec) -> Look:
 
 
 def _drift(spec: MergeSpec, changelog: TableMetadata, mirror: TableMetadata) -> Drift:
-    same_table = source_uuid(mirror) == str(changelog.table_uuid)
-    origins = origins_of(mirror) if same_table else {}
+    origins = origins_of(mirror, str(changelog.table_uuid))
     drift = find_drift(spec, changelog.schema(), mirror.schema(), origins)
     _refuse_unfit_keys(spec, drift)
     return drift

@@ -127,9 +127,11 @@ def sequence_of(shape: Shape) -> Column:
     )
 
 
-def as_rows(events: DataFrame, shape: Shape) -> DataFrame:
+def as_rows(events: DataFrame, shape: Shape, unfit: Sequence[Unfit] = ()) -> DataFrame:
     """Give events that can be taken the mirror's columns and types, and their rank."""
-    present = {field.name: field.dataType for field in events.schema}
+    # A column that does not fit is NULL in them, and may have no cast at all.
+    left_out = {one.column for one in unfit}
+    present = {f.name: f.dataType for f in events.schema if f.name not in left_out}
     is_snapshot, is_delete = (F.col(names.OPERATION) == one for one in (SNAPSHOT, DELETE))
     rank = F.when(is_delete, DELETE_RANK).when(is_snapshot, SNAPSHOT_RANK).otherwise(UPSERT_RANK)
     taken = F.col(names.REASON).isNull() & (F.col(names.OPERATION) != TRUNCATE)
