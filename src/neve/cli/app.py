@@ -19,7 +19,7 @@ from neve.errors import EXIT_INTERRUPTED, EXIT_STATUS, NeveError, UsageError
 from neve.observe import sentry, traces
 
 if TYPE_CHECKING:
-    from neve.config import Loaded, Settings
+    from neve.config import Loaded
     from neve.lake import Lake
 
 logger = logging.getLogger(__name__)
@@ -56,13 +56,9 @@ class Call:
         from neve.lake import open_lake
 
         settings = self.load().settings
-        self.observe(settings)
-        return open_lake(settings, self.output.progress)
-
-    def observe(self, settings: Settings) -> None:
-        """Send spans and failures from now on, where the settings say so. Idempotent."""
         traces.start(settings)
         sentry.start(settings)
+        return open_lake(settings, self.output.progress)
 
 
 app = typer.Typer(

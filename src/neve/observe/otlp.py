@@ -45,9 +45,10 @@ class OtlpTracer:
         exporter = OTLPSpanExporter(
             f"{endpoint}/v1/traces", timeout=EXPORT_SECONDS, compression=Compression.Gzip
         )
+        self._exporter = TellingExporter(exporter)
         # Its own and not the process's: an application that uses Neve has one itself.
         self._provider = TracerProvider(resource=resource)
-        self._provider.add_span_processor(BatchSpanProcessor(TellingExporter(exporter)))
+        self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
         self._tracer = self._provider.get_tracer("neve", labels["version"])
 
     @contextmanager
@@ -66,6 +67,7 @@ class OtlpTracer:
                 raise
 
     def close(self) -> None:
+        self._exporter.ending = True
         self._provider.shutdown()
 
 
@@ -83,10 +85,14 @@ class TellingExporter(SpanExporter):
     """Says when spans begin to be lost, and when they no longer are; not for every batch."""
 
     def __init__(self, exporter: SpanExporter) -> None:
+        # At the end of the process nothing is tried again: it is being waited for.
+        self.ending = False
         self._exporter = exporter
         self._losing = False
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        if self.ending and self._losing:
+            return SpanExportResult.FAILURE
         result = self._exporter.export(spans)
         losing = result is not SpanExportResult.SUCCESS
         if losing and not self._losing:

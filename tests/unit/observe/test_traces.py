@@ -1,9 +1,11 @@
 """Spans: none without a receiver, and no values in those there are."""
 
 import gzip
+import socket
 import subprocess
 import sys
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -145,7 +147,23 @@ def test_a_receiver_that_comes_back_is_said_too(caplog):
     exporter = TellingExporter(Flaky())
     for _ in range(5):
         exporter.export([])
+    assert not answers
     assert [record.message.partition(":")[0] for record in caplog.records] == [
         "observe.otlp_endpoint does not take spans",
         "observe.otlp_endpoint takes spans again",
     ]
+
+
+def test_a_receiver_that_does_not_answer_delays_the_end_once(monkeypatch):
+    from neve.observe import otlp
+
+    monkeypatch.setattr(otlp, "EXPORT_SECONDS", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        traces.start(settings(f"http://127.0.0.1:{silent.getsockname()[1]}"))
+        # As many as make four requests.
+        for _ in range(2000):
+            with traces.span("a"):
+                pass
+        began = time.monotonic()
+        traces.stop()
+        assert time.monotonic() - began < 1.5
