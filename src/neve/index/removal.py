@@ -1,10 +1,28 @@
-"""Which files of an index nobody needs any more."""
+"""Which files of an index nobody needs any more, and their removal."""
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from neve.index.root import Root
+from pyarrow.fs import FileSelector, FileType
+from pyiceberg.io.pyarrow import PyArrowFileIO
+
+from neve.errors import CorruptionError
+from neve.index.root import Root, read_root
+from neve.index.state import property_of
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+
+    from neve.index.mirrors import Mirror
+
+logger = logging.getLogger(__name__)
+
+GRACE_SECONDS = 3600.0
+"""Longer than a merge takes from the first shard it writes to its commit."""
 
 
 def unreferenced(
@@ -27,3 +45,46 @@ def unreferenced(
         for path, modified_ms in files.items()
         if path not in needed and modified_ms < written_before_ms
     )
+
+
+def remove_unreferenced(mirror: Mirror, grace_seconds: float = GRACE_SECONDS) -> int:
+    """Delete files of a mirror's index that no retained root names; return how many.
+
+    Idempotent. While a root that is named cannot be read, nothing is deleted.
+    """
+    io = mirror.table.io
+    files = list_files(io, mirror.index_location)
+    retained: dict[str, Root] = {}
+    named = [
+        property_of(mirror),
+        *(one.statistics_path for one in mirror.table.metadata.statistics),
+    ]
+    # One small file for each retained snapshot that has an index.
+    for path in {path for path in named if path in files}:
+        try:
+            retained[path] = read_root(io, path)
+        except CorruptionError as error:
+            logger.warning("%s: nothing of its index is removed: %s", mirror.name, error)
+            return 0
+    doomed = unreferenced(files, retained, int((time.time() - grace_seconds) * 1000))
+    for path in doomed:
+        try:
+            io.delete(path)
+        except FileNotFoundError:
+            continue
+    return len(doomed)
+
+
+def list_files(io: FileIO, location: str) -> dict[str, int]:
+    """Return the files below a location, each with its time of modification in ms."""
+    if not isinstance(io, PyArrowFileIO):
+        return {}
+    scheme, netloc, path = PyArrowFileIO.parse_location(location, io.properties)
+    found = io.fs_by_scheme(scheme, netloc).get_file_info(
+        FileSelector(path, recursive=True, allow_not_found=True)
+    )
+    return {
+        f"{location}/{one.path[len(path.rstrip('/')) + 1 :]}": int(one.mtime_ns // 1_000_000)
+        for one in found
+        if one.type == FileType.File
+    }

@@ -54,6 +54,8 @@ class Root:
     dead: frozenset[int] = frozenset()
     """Ordinals of files that are no longer in the table; entries there are as if gone."""
     shards: tuple[ShardRef, ...] = ()
+    tombstones_snapshot_id: int | None = None
+    """Of the table of tombstones; None: there was none."""
 
     @property
     def next_generation(self) -> int:
@@ -134,7 +136,7 @@ def index_location(table_location: str, table_uuid: str) -> str:
 
 
 def new_path(location: str, kind: str) -> str:
-    """Return a path that no other file of an index has; `kind` is "root" or "shard"."""
+    """Return a path that no other file of an index has; `kind` is "root", "shard" or "run"."""
     return f"{location}/{kind}-{uuid.uuid4()}.puffin"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -96,6 +96,63 @@ def current_deletes(
     """Return the deletion vectors of some data files in a snapshot. Raises as `live_files`."""
     found = live_files(table, snapshot_id, paths)
     return {path: file.vector for path, file in found.items() if file.vector}
+
+
+@dataclass(frozen=True)
+class FileChanges:
+    """What of a table's files is different in a later snapshot."""
+
+    added: tuple[LiveFile, ...]
+    removed: tuple[LiveFile, ...]
+    vectors: Mapping[str, tuple[DeletionVector | None, DeletionVector | None]]
+    """Of data files that are in both: their deletion vectors before and after."""
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.added or self.removed or self.vectors)
+
+
+def changed_files(table: Table, before_id: int, after_id: int) -> FileChanges:
+    """Compare two snapshots by the manifests that they do not share; no others are read.
+
+    Raises:
+        NotFoundError: there is no such snapshot.
+        UnsupportedError: rows are deleted by other means than deletion vectors.
+    """
+    before, after = (_manifests(table, one) for one in (before_id, after_id))
+    shared = before.keys() & after.keys()
+    old, old_vectors = _contents(table.io, [before[one] for one in before if one not in shared])
+    new, new_vectors = _contents(table.io, [after[one] for one in after if one not in shared])
+    added = tuple(new[path] for path in sorted(new.keys() - old.keys()))
+    removed = tuple(old[path] for path in sorted(old.keys() - new.keys()))
+    settled = {one.path for one in (*added, *removed)}
+    vectors = {
+        path: (old_vectors.get(path), new_vectors.get(path))
+        for path in sorted(old_vectors.keys() | new_vectors.keys())
+        if path not in settled and old_vectors.get(path) != new_vectors.get(path)
+    }
+    return FileChanges(added, removed, vectors)
+
+
+def _manifests(table: Table, snapshot_id: int) -> dict[str, ManifestFile]:
+    snapshot = table.metadata.snapshot_by_id(snapshot_id)
+    if snapshot is None:
+        raise NotFoundError(f"{'.'.join(table.name())} has no snapshot {snapshot_id}")
+    return {one.manifest_path: one for one in snapshot.manifests(table.io)}
+
+
+def _contents(
+    io: FileIO, manifests: Sequence[ManifestFile]
+) -> tuple[dict[str, LiveFile], dict[str, DeletionVector]]:
+    files: dict[str, LiveFile] = {}
+    vectors: dict[str, DeletionVector] = {}
+    for entry in _entries(io, manifests):
+        vector = entry.file.vector
+        if vector is None:
+            files[entry.file.path] = entry.file
+        elif _is_vector(entry):
+            vectors[vector.data_file] = vector
+    return {path: replace(file, vector=vectors.get(path)) for path, file in files.items()}, vectors
 
 
 def _is_vector(entry: _Entry) -> bool:

@@ -1,0 +1,115 @@
+"""The columns of a table that its index is made of, found in data files by their field ids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField, UUIDType
+
+from neve.errors import UnsupportedError
+from neve.index.entries import SequenceType
+from neve.index.hashing import PkHash, compute_pk_hash, is_bijective
+from neve.index.root import KeyColumn
+from neve.index.sequences import encode_sequences, sequence_type_of
+
+_FIELD_ID = b"PARQUET:field_id"
+
+
+@dataclass(frozen=True)
+class IndexedColumn:
+    """A column as the table has it now; files may have it narrower, and under other names."""
+
+    name: str
+    field_id: int
+    type: pa.DataType
+
+
+@dataclass(frozen=True)
+class IndexedColumns:
+    """Keys and sequence of a table."""
+
+    keys: tuple[IndexedColumn, ...]
+    sequence: tuple[IndexedColumn, ...]
+    seed: int = 0
+
+    @classmethod
+    def of(cls, schema: Schema, keys: Sequence[str], sequence: Sequence[str]) -> IndexedColumns:
+        """Find columns by name.
+
+        Raises:
+            UnsupportedError: a column is missing, or of a type that cannot be indexed.
+        """
+        found = cls(
+            tuple(_column(schema, name) for name in keys),
+            tuple(_column(schema, name) for name in sequence),
+        )
+        sequence_type_of([one.type for one in found.sequence])
+        return found
+
+    @property
+    def checked(self) -> bool:
+        """Whether keys have a second hash."""
+        return not is_bijective([one.type for one in self.keys])
+
+    @property
+    def sequence_type(self) -> SequenceType:
+        return sequence_type_of([one.type for one in self.sequence])
+
+    @property
+    def key_columns(self) -> tuple[KeyColumn, ...]:
+        return tuple(KeyColumn(one.name, one.field_id) for one in self.keys)
+
+    @property
+    def sequence_names(self) -> tuple[str, ...]:
+        return tuple(one.name for one in self.sequence)
+
+    def names_in(self, schema: pa.Schema, path: str) -> dict[int, str]:
+        """Return the name each column has in a Parquet file.
+
+        Raises:
+            UnsupportedError: the file lacks one, or says of none which is which.
+        """
+        by_id = {
+            int(field.metadata[_FIELD_ID]): field.name
+            for field in schema
+            if field.metadata and _FIELD_ID in field.metadata
+        }
+        wanted = {one.field_id: one.name for one in (*self.keys, *self.sequence)}
+        for field_id, name in wanted.items():
+            if field_id not in by_id:
+                raise UnsupportedError(f"{path} has no column {name} to make an index of")
+        return {field_id: by_id[field_id] for field_id in wanted}
+
+    def hash_keys(self, rows: Any, names: dict[int, str]) -> PkHash:
+        return compute_pk_hash([_cast(rows, one, names) for one in self.keys], self.seed)
+
+    def encode(self, rows: Any, names: dict[int, str]) -> Any:
+        return encode_sequences([_cast(rows, one, names) for one in self.sequence])
+
+
+def _column(schema: Schema, name: str) -> IndexedColumn:
+    field: NestedField | None = next((one for one in schema.fields if one.name == name), None)
+    if field is None:
+        raise UnsupportedError(f"the table has no column {name} to make an index of")
+    if isinstance(field.field_type, UUIDType):
+        # Spark reads it as text, whose hashes would be others than those of its 16 bytes.
+        raise UnsupportedError(f"column {name} is of type uuid, which cannot be indexed")
+    kind = schema_to_pyarrow(field.field_type, include_field_ids=False)
+    return IndexedColumn(name, field.field_id, kind)
+
+
+def _cast(rows: Any, column: IndexedColumn, names: dict[int, str]) -> Any:
+    found = rows.column(names[column.field_id])
+    if found.type == column.type:
+        return found
+    try:
+        return found.cast(column.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise UnsupportedError(
+            f"column {column.name} is {found.type} in a file and {column.type} in the table"
+        ) from error

@@ -1,0 +1,198 @@
+"""Keep the index of a mirror: build it, bring it up to date, make it small; and say what was done.
+
+Everything here may be killed and repeated: a root counts from the one commit on that names it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from pyiceberg.table.snapshots import Operation, ancestors_of
+
+from neve.errors import ConflictError, CorruptionError
+from neve.index.build import build_root
+from neve.index.compaction import compact_buckets, plan_compaction, with_compacted
+from neve.index.mirrors import Mirror, observe
+from neve.index.refresh import refresh_root
+from neve.index.removal import remove_unreferenced
+from neve.index.root import Root
+from neve.index.state import find_root, register
+from neve.index.tasks import runner_for
+from neve.lake.live_files import LiveFile, changed_files
+
+if TYPE_CHECKING:
+    from neve.lake import Lake
+    from neve.lake.identifier import Identifier
+
+logger = logging.getLogger(__name__)
+
+Progress = Callable[[str], None]
+
+FRESH, REFRESHED, REBUILT = "fresh", "refreshed", "rebuilt"
+_ATTEMPTS = 3
+# What only adds rows, or moves them.
+_KEEPING = (Operation.APPEND, Operation.REPLACE)
+
+
+@dataclass(frozen=True)
+class Refreshed:
+    """An index of a mirror as it is now, and what that took."""
+
+    mirror: Mirror
+    root: Root
+    outcome: str
+    """fresh, refreshed or rebuilt"""
+    why: str = ""
+    files_indexed: int = 0
+    """Data files of which rows were read; of some only those that a vector deletes now."""
+    files_removed: int = 0
+    compacted: bool = False
+    seconds: float = 0.0
+
+    @property
+    def rebuilt(self) -> bool:
+        return self.outcome == REBUILT
+
+
+def build(lake: Lake, identifier: Identifier, progress: Progress = logger.info) -> Refreshed:
+    """Make the index of a mirror anew and name it in the table.
+
+    Raises:
+        NotFoundError: there is no such table.
+        UsageError: it is no mirror.
+        UnsupportedError: it cannot be indexed.
+        ConflictError: the table changed while its index was being named.
+    """
+    mirror = observe(lake, identifier)
+    return _named(lake, rebuilt(lake, mirror, "it was asked for", progress))
+
+
+def refresh(lake: Lake, identifier: Identifier, progress: Progress = logger.info) -> Refreshed:
+    """Bring an index to `main` by what changed; build it anew only where that cannot be said.
+
+    Raises as `build`.
+    """
+    found = refreshed(lake, observe(lake, identifier), progress)
+    return found if found.outcome == FRESH else _named(lake, found)
+
+
+def compact(
+    lake: Lake, identifier: Identifier, *, force: bool = True, progress: Progress = logger.info
+) -> Refreshed:
+    """Bring an index to `main` and merge its runs: all of them, or as the policy says.
+
+    Raises as `build`.
+    """
+    started = time.monotonic()
+    found = refreshed(lake, observe(lake, identifier), progress)
+    root = compacted(lake, found.mirror, found.root, force=force)
+    if root is found.root and found.outcome == FRESH:
+        return found
+    done = replace(found, root=root, compacted=root is not found.root or found.compacted)
+    return _named(lake, replace(done, seconds=time.monotonic() - started))
+
+
+def refreshed(lake: Lake, mirror: Mirror, progress: Progress = logger.info) -> Refreshed:
+    """Return an index of the mirror's `main` that nothing names yet, for a commit of the caller's.
+
+    Raises:
+        UnsupportedError: the mirror cannot be indexed.
+    """
+    started = time.monotonic()
+    root, why = find_root(mirror)
+    if root is None:
+        return rebuilt(lake, mirror, why, progress)
+    if root.snapshot_id == mirror.main_id:
+        return Refreshed(mirror, root, FRESH)
+    buried = _buried_since(mirror, root)
+    if buried is None:
+        return rebuilt(lake, mirror, "tombstones were removed or rolled back", progress)
+    try:
+        changes = changed_files(mirror.table, root.snapshot_id, mirror.main_id)
+        after = refresh_root(
+            partial(runner_for, lake), mirror.source, root, changes, buried, mirror.tombstone_files
+        )
+        after = mirror.pinned(after)
+        small = compacted(lake, mirror, after)
+    except (CorruptionError, FileNotFoundError) as error:
+        # A manifest that is gone was expired a moment ago.
+        return rebuilt(lake, mirror, str(error), progress)
+    return Refreshed(
+        mirror,
+        small,
+        REFRESHED,
+        f"it was of snapshot {root.snapshot_id}",
+        files_indexed=len(changes.added) + len(changes.vectors),
+        files_removed=len(changes.removed),
+        compacted=small is not after,
+        seconds=time.monotonic() - started,
+    )
+
+
+def rebuilt(lake: Lake, mirror: Mirror, why: str, progress: Progress = logger.info) -> Refreshed:
+    """Return an index of the mirror's `main` made anew, that nothing names yet.
+
+    Raises:
+        UnsupportedError: the mirror cannot be indexed.
+    """
+    started = time.monotonic()
+    files, tombstones = mirror.files(), mirror.tombstone_files()
+    rows = sum(one.record_count for one in (*files, *tombstones))
+    progress(f"{mirror.name}: indexing {len(files)} files, about {rows} rows: {why}")
+    runner = runner_for(lake, rows)
+    built = build_root(runner, mirror.source, mirror.empty_root(), files, tombstones)
+    seconds = time.monotonic() - started
+    return Refreshed(mirror, built.root, REBUILT, why, files_indexed=built.files, seconds=seconds)
+
+
+def compacted(lake: Lake, mirror: Mirror, root: Root, *, force: bool = False) -> Root:
+    """Merge runs where the policy says so, with `force` all; return the root that has them.
+
+    The same root: there was nothing to merge. Raises CorruptionError.
+    """
+    plan = plan_compaction(root, force=force)
+    if plan is None:
+        return root
+    runner = runner_for(lake, sum(one.rows for one in root.shards))
+    count = min(len(plan.buckets), runner.parallelism)
+    bounds = [len(plan.buckets) * number // count for number in range(count + 1)]
+    ranges = [plan.buckets[start:stop] for start, stop in pairwise(bounds)]
+    source = mirror.source
+    work = partial(compact_buckets, root.to_json(), source.io_properties, plan, source.location)
+    return with_compacted(root, plan, runner.run(work, ranges))
+
+
+def _named(lake: Lake, found: Refreshed) -> Refreshed:
+    for attempt in range(_ATTEMPTS):
+        try:
+            register(lake, found.mirror, found.root)
+            break
+        except ConflictError:
+            if attempt + 1 == _ATTEMPTS:
+                raise
+    remove_unreferenced(observe(lake, found.mirror.identifier))
+    return found
+
+
+def _buried_since(mirror: Mirror, root: Root) -> list[LiveFile] | None:
+    """Return files of tombstones that were added; None: there is more to it than that."""
+    before, after = root.tombstones_snapshot_id, mirror.tombstones_id
+    if before == after:
+        return []
+    if mirror.tombstones is None or after is None:
+        return None
+    if before is None:
+        return mirror.tombstone_files()
+    metadata = mirror.tombstones.metadata
+    for snapshot in ancestors_of(metadata.snapshot_by_id(after), metadata):
+        if snapshot.snapshot_id == before:
+            return list(changed_files(mirror.tombstones, before, after).added)
+        if snapshot.summary is None or snapshot.summary.operation not in _KEEPING:
+            return None
+    return None

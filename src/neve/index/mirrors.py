@@ -1,0 +1,163 @@
+"""A mirror as its index sees it: which snapshot, which columns, which tombstones.
+
+The names here are those that the merge writes into the mirror's properties and summaries.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
+
+from neve.errors import NotFoundError, UsageError
+from neve.index.columns import IndexedColumns
+from neve.index.root import Root, index_location
+from neve.index.runs import Source
+from neve.lake.catalog import load_table
+from neve.lake.create import load_if_exists
+from neve.lake.live_files import LiveFile, live_files
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+    from neve.lake import Lake
+    from neve.lake.identifier import Identifier
+
+KEYS = "neve.merge.keys"
+SEQUENCE = "neve.merge.sequence"
+TOMBSTONES = "neve.merge.tombstones-snapshot-id"
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """A mirror at one moment; everything is pinned to snapshots."""
+
+    identifier: Identifier
+    table: Table
+    main: Snapshot
+    tombstones: Table | None
+    tombstones_id: int | None
+    keys: tuple[str, ...]
+    sequence: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return ".".join(self.identifier)
+
+    @property
+    def main_id(self) -> int:
+        return self.main.snapshot_id
+
+    @cached_property
+    def columns(self) -> IndexedColumns:
+        """Raises UnsupportedError: they cannot be indexed."""
+        return IndexedColumns.of(self.table.schema(), self.keys, self.sequence)
+
+    @cached_property
+    def source(self) -> Source:
+        """Raises UnsupportedError: its columns cannot be indexed."""
+        buried = self.columns
+        if self.tombstones is not None:
+            schema = self.tombstones.schema()
+            buried = IndexedColumns.of(schema, self.keys, self.sequence)
+        return Source(self.columns, buried, dict(self.table.io.properties), self.index_location)
+
+    @property
+    def index_location(self) -> str:
+        return index_location(self.table.location(), str(self.table.metadata.table_uuid))
+
+    @cached_property
+    def ancestors(self) -> list[int]:
+        """The snapshots `main` descends from, itself first, as far as they are not expired."""
+        return [one.snapshot_id for one in ancestors_of(self.main, self.table.metadata)]
+
+    def files(self) -> list[LiveFile]:
+        """Return the data files of `main`, by path. Raises UnsupportedError."""
+        return _files(self.table, self.main_id)
+
+    def tombstone_files(self) -> list[LiveFile]:
+        """Return the data files of the tombstones that `main` names. Raises UnsupportedError."""
+        if self.tombstones is None or self.tombstones_id is None:
+            return []
+        return _files(self.tombstones, self.tombstones_id)
+
+    def pinned(self, root: Root) -> Root:
+        """Return a root that says it is of this moment."""
+        return replace(root, snapshot_id=self.main_id, tombstones_snapshot_id=self.tombstones_id)
+
+    def at(self, root: Root) -> Mirror:
+        """Return the mirror as it was when a root was made. Raises NotFoundError: expired."""
+        main = self.table.metadata.snapshot_by_id(root.snapshot_id)
+        if main is None:
+            raise NotFoundError(f"{self.name} has no snapshot {root.snapshot_id} any more")
+        return replace(self, main=main, tombstones_id=root.tombstones_snapshot_id)
+
+    def empty_root(self) -> Root:
+        """Return a root without entries."""
+        columns = self.columns
+        return Root(
+            table_uuid=str(self.table.metadata.table_uuid),
+            snapshot_id=self.main_id,
+            key_columns=columns.key_columns,
+            sequence_columns=columns.sequence_names,
+            sequence_type=columns.sequence_type,
+            checked=columns.checked,
+            bits=0,
+            seed=columns.seed,
+            tombstones_snapshot_id=self.tombstones_id,
+        )
+
+
+def observe(lake: Lake, identifier: Identifier) -> Mirror:
+    """Look at a mirror as it is now.
+
+    Raises:
+        NotFoundError: there is no such table.
+        UsageError: it is no mirror, or has no rows yet.
+    """
+    profile, catalog = lake.profile, lake.catalog()
+    table = load_table(profile, catalog, identifier)
+    properties = table.metadata.properties
+    if KEYS not in properties or SEQUENCE not in properties:
+        raise UsageError(
+            f"{'.'.join(identifier)} is not a mirror, so it has no index",
+            hint="mirrors are made by neve merge; see merge.tables",
+        )
+    main = table.metadata.snapshot_by_name(MAIN_BRANCH)
+    if main is None:
+        raise UsageError(f"{'.'.join(identifier)} has no snapshot, so there is nothing to index")
+    side = (*identifier[:-1], f"{identifier[-1]}_tombstones")
+    tombstones = load_if_exists(profile, catalog, side)
+    return Mirror(
+        identifier,
+        table,
+        main,
+        tombstones,
+        _tombstones_id(table, main, tombstones),
+        tuple(json.loads(properties[KEYS])),
+        tuple(json.loads(properties[SEQUENCE])),
+    )
+
+
+def _tombstones_id(table: Table, main: Snapshot, tombstones: Table | None) -> int | None:
+    """Return which tombstones belong to `main`: those that the newest merge named.
+
+    Where they are expired, all of them count, as they do for the merge itself.
+    """
+    if tombstones is None:
+        return None
+    for snapshot in ancestors_of(main, table.metadata):
+        named = snapshot.summary.get(TOMBSTONES) if snapshot.summary else None
+        if named and tombstones.metadata.snapshot_by_id(int(named)):
+            return int(named)
+        if named:
+            break
+    return tombstones.metadata.current_snapshot_id
+
+
+def _files(table: Table, snapshot_id: int) -> list[LiveFile]:
+    return sorted(live_files(table, snapshot_id).values(), key=lambda one: one.path)

@@ -1,0 +1,139 @@
+"""Read the keys and sequences of data files, with pyarrow, some row groups at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.io import FileIO
+
+from neve.errors import StorageError, UnsupportedError, UsageError
+from neve.index.columns import IndexedColumns
+from neve.index.entries import TOMBSTONE, Entries, Integers, make_entries
+from neve.lake.vectors import DeletionVector, read_vector
+
+BATCH_ROWS = 256 * 1024
+KIND_COLUMN, DELETED_KIND = "neve_kind", "delete"
+"""Of tombstones: the column that says what a row is, and what those rows have there."""
+
+
+class Kind(IntEnum):
+    """What the rows of a part are to an index."""
+
+    TOMBSTONES = 1
+    ROWS = 2
+    REMOVED = 3
+    """Rows that a deletion vector has come to delete."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some rows of a data file: those of a share of its row groups, at certain positions."""
+
+    kind: Kind
+    ordinal: int
+    path: str
+    rows: int
+    """About how many."""
+    share: int = 0
+    shares: int = 1
+    within: DeletionVector | None = None
+    """Only positions in this one."""
+    without: DeletionVector | None = None
+    """No positions in this one."""
+
+
+def read_part(io: FileIO, part: Part, columns: IndexedColumns) -> Iterator[Entries]:
+    """Return entries of a part, a batch at a time.
+
+    Raises:
+        UnsupportedError: the file is not Parquet, lacks a column, or has NULL in a key or sequence.
+        StorageError: it cannot be read.
+    """
+    within = None if part.within is None else _positions(io, part.within)
+    without = None if part.without is None else _positions(io, part.without)
+    if within is not None and without is not None:
+        within, without = np.setdiff1d(within, without, assume_unique=True), None
+    try:
+        with io.new_input(part.path).open(seekable=True) as stream:
+            yield from _read(stream, part, columns, within, without)
+    except pa.ArrowInvalid as error:
+        raise UnsupportedError(f"{part.path} cannot be read as Parquet: {error}") from error
+    except UsageError as error:
+        raise UnsupportedError(f"{part.path} cannot be indexed: {error.message}") from error
+    except OSError as error:
+        raise StorageError(f"{part.path} cannot be read: {error}", retryable=True) from error
+
+
+def _read(
+    stream: Any,
+    part: Part,
+    columns: IndexedColumns,
+    within: Integers | None,
+    without: Integers | None,
+) -> Iterator[Entries]:
+    file = pq.ParquetFile(stream)
+    names = columns.names_in(file.schema_arrow, part.path)
+    wanted = [*names.values(), *([KIND_COLUMN] if part.kind is Kind.TOMBSTONES else [])]
+    for group, start in _row_groups(file, part, within):
+        position = start
+        for rows in file.iter_batches(BATCH_ROWS, [group], columns=wanted, use_threads=False):
+            kept = _kept(position, rows, within, without)
+            if part.kind is Kind.TOMBSTONES:
+                kept = kept[_is_delete(rows)[kept - position]]
+            if len(kept):
+                chosen = rows if len(kept) == len(rows) else rows.take(pa.array(kept - position))
+                yield _entries(part, columns, names, chosen, kept)
+            position += len(rows)
+
+
+def _entries(
+    part: Part, columns: IndexedColumns, names: dict[int, str], rows: Any, positions: Integers
+) -> Entries:
+    hashes = columns.hash_keys(rows, names)
+    sequence = columns.encode(rows, names)
+    if part.kind is Kind.TOMBSTONES:
+        return make_entries(*hashes, TOMBSTONE, -1, sequence)
+    return make_entries(*hashes, part.ordinal, positions, sequence)
+
+
+def _row_groups(file: Any, part: Part, within: Integers | None) -> Iterator[tuple[int, int]]:
+    """Return the row groups of a share, each with the position of its first row."""
+    counts = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
+    total, start = max(1, sum(counts)), 0
+    for group, rows in enumerate(counts):
+        # By where it begins, so that every group is in exactly one share.
+        is_ours = start * part.shares // total == part.share
+        if is_ours and (within is None or _between(within, start, start + rows).any()):
+            yield group, start
+        start += rows
+
+
+def _kept(start: int, rows: Any, within: Integers | None, without: Integers | None) -> Integers:
+    stop = start + len(rows)
+    if within is not None:
+        inside: Integers = within[_between(within, start, stop)]
+        return inside
+    kept = np.ones(len(rows), np.bool_)
+    if without is not None:
+        kept[without[_between(without, start, stop)] - start] = False
+    return start + np.flatnonzero(kept)
+
+
+def _between(positions: Integers, start: int, stop: int) -> Any:
+    return (positions >= start) & (positions < stop)
+
+
+def _is_delete(rows: Any) -> Any:
+    found = pc.equal(rows.column(KIND_COLUMN), DELETED_KIND)
+    return np.asarray(pc.fill_null(found, fill_value=False), np.bool_)
+
+
+def _positions(io: FileIO, vector: DeletionVector) -> Integers:
+    return np.asarray(read_vector(io, vector).to_array(), np.int64)

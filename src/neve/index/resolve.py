@@ -1,0 +1,93 @@
+"""What an index says of a key, of all there is about it: its rows in files, and its tombstones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from neve.index.entries import Entries, Integers, Sequences
+from neve.index.hashing import Hashes
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """Each key once, sorted; and how many rows there were beside the one that is kept."""
+
+    entries: Entries
+    duplicates: int
+
+
+def resolve(entries: Entries) -> Resolved:
+    """Reduce entries of rows and of tombstones, in any order, to one for each key.
+
+    A key that has a row keeps the row's place, whatever tombstones it has: who changes the key must
+    find the row. Its sequence is the greatest of all of them, which is what an event must exceed.
+    """
+    order = np.argsort(entries.first)
+    tied = _tied(entries, order)
+    if not tied.any():
+        return Resolved(entries.take(order), 0)
+    places = order[tied]
+    live = entries.file[places] >= 0
+    rank = sequence_ranks(entries.sequence.take(pa.array(places)))
+    keys = [entries.first[places]]
+    if entries.second is not None:
+        keys.insert(0, entries.second[places])
+    by_row = np.lexsort([rank, live, *keys])
+    by_sequence = np.lexsort([rank, *keys])
+    is_last = _ends([key[by_row] for key in keys])
+    starts = np.flatnonzero(np.roll(is_last, 1))
+    rows = np.add.reduceat(live[by_row].astype(np.int64), starts)
+    kept = np.ones(len(order), np.bool_)
+    kept[tied] = is_last
+    row_source, sequence_source = order.copy(), order.copy()
+    row_source[tied] = places[by_row]
+    # Both orders have the same groups: what ends a group here is its greatest sequence.
+    sequence_source[tied] = places[by_sequence]
+    chosen = entries.take(row_source[kept])
+    sequence = entries.sequence.take(pa.array(sequence_source[kept]))
+    return Resolved(replace(chosen, sequence=sequence), int(np.maximum(rows - 1, 0).sum()))
+
+
+def sequence_ranks(sequences: Sequences) -> Integers:
+    """Return integers that have the order of the sequences, equal for equal ones."""
+    if pa.types.is_integer(sequences.type):
+        return np.asarray(sequences, np.int64)
+    # Ranking is not there for binary; equal values are told apart by their places' order.
+    order = np.asarray(pc.array_sort_indices(sequences), np.int64)
+    ordered = sequences.take(pa.array(order))
+    ranks = np.zeros(len(order), np.int64)
+    if len(order) > 1:
+        differs = np.asarray(pc.not_equal(ordered.slice(1), ordered.slice(0, len(order) - 1)))
+        ranks[order[1:]] = np.cumsum(differs)
+    return ranks
+
+
+def greater(one: Sequences, other: Sequences) -> npt.NDArray[np.bool_]:
+    """Tell where sequences are greater than others; where one is NULL, they are not."""
+    found = pc.fill_null(pc.greater(one, other), fill_value=False)
+    return np.asarray(found, np.bool_)
+
+
+def _tied(entries: Entries, order: Integers) -> npt.NDArray[np.bool_]:
+    """Mark entries that share a first hash with another one."""
+    first = entries.first[order]
+    tied = np.zeros(len(order), np.bool_)
+    same = first[1:] == first[:-1]
+    tied[1:] |= same
+    tied[:-1] |= same
+    return tied
+
+
+def _ends(
+    keys: list[Hashes],
+) -> npt.NDArray[np.bool_]:
+    ends = np.ones(len(keys[0]), np.bool_)
+    ends[:-1] = False
+    for key in keys:
+        ends[:-1] |= key[1:] != key[:-1]
+    return ends

@@ -1,0 +1,200 @@
+"""Entries of data files, gathered in two steps: by file into runs, then by bucket into shards.
+
+Tasks of the first step read files and write *runs*: their entries, cut into buckets and no more.
+Tasks of the second step take some buckets each and read those from all runs. So nobody holds more
+than RUN_ROWS entries (first step) or one bucket (second step), however large the table is.
+
+Memory of a task: in the first step about 5 times the bytes of RUN_ROWS entries, which are 28 bytes
+each for integers, beside one batch of the columns read: some 300 MB. In the second step about 5
+times the bytes of a bucket: some 50 MB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+from pyiceberg.io import FileIO, load_file_io
+
+from neve.index.cache import BucketCache
+from neve.index.columns import IndexedColumns
+from neve.index.entries import Entries, concat_entries, no_entries
+from neve.index.parts import Kind, Part, read_part
+from neve.index.root import Root, new_path
+from neve.index.search import IndexReader
+from neve.index.shard import ShardRef, bits_for, bucket_of, write_shard
+from neve.index.tasks import Runner
+
+RUN_ROWS = 2 * 1024 * 1024
+_RUNS_A_TASK = 8
+_SHARD_ROWS = 64 * 1024 * 1024
+# Of runs in an object store, small ones of which are read whole; local ones are mapped.
+_HELD_BYTES = 64 * 1024 * 1024
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Source:
+    """What tasks need to read files and write runs."""
+
+    columns: IndexedColumns
+    tombstone_columns: IndexedColumns
+    io_properties: Mapping[str, str]
+    location: str
+    """Of the index."""
+    bits: int = 0
+
+    def io(self) -> FileIO:
+        return load_file_io(dict(self.io_properties), self.location)
+
+    def columns_of(self, kind: Kind) -> IndexedColumns:
+        return self.tombstone_columns if kind is Kind.TOMBSTONES else self.columns
+
+    @property
+    def empty(self) -> Entries:
+        return no_entries(self.columns.sequence_type, checked=self.columns.checked)
+
+
+@dataclass(frozen=True)
+class Runs:
+    """What the first step wrote. The generation of a run is the kind of its entries."""
+
+    source: Source
+    shards: tuple[ShardRef, ...]
+
+    def rows_of(self, kind: Kind) -> int:
+        return sum(one.rows for one in self.shards if one.generation == kind)
+
+    def delete(self) -> None:
+        """Remove the files; what cannot be removed is an orphan, and harmless."""
+        io = self.source.io()
+        for shard in self.shards:
+            try:
+                io.delete(shard.path)
+            except OSError:
+                continue
+
+
+class RunReader:
+    """Reads the buckets of runs, in a task of the second step."""
+
+    def __init__(self, runs: Runs) -> None:
+        source = runs.source
+        self._runs = runs
+        root = Root("", 0, (), (), source.columns.sequence_type, source.columns.checked, 0)
+        self._reader = IndexReader(root, source.io(), BucketCache(_HELD_BYTES))
+
+    def read(self, bucket: int, *kinds: Kind) -> Entries:
+        """Return the entries of a bucket that are of these kinds, in no order."""
+        parts = [
+            self._reader.read_whole(shard, bucket)
+            for shard in self._runs.shards
+            if shard.generation in kinds
+        ]
+        return concat_entries(parts) if parts else self._runs.source.empty
+
+
+def write_runs(runner: Runner, source: Source, parts: Sequence[Part]) -> Runs:
+    """Run the first step.
+
+    Raises:
+        UnsupportedError: a file cannot be indexed; its name is said.
+    """
+    source = replace(source, bits=bits_for(sum(part.rows for part in parts)))
+    tasks = [_ReadTask(source, chosen) for chosen in packed(parts, runner.parallelism)]
+    written = runner.run(_read_files, tasks)
+    return Runs(source, tuple(shard for shards in written for shard in shards))
+
+
+def by_bucket(
+    runner: Runner, runs: Runs, function: Callable[[Sequence[int]], Result], rows: int
+) -> list[Result]:
+    """Run the second step: a function over ranges of buckets, each bucket in one of them."""
+    buckets = 1 << runs.source.bits
+    count = min(buckets, max(runner.parallelism, -(-rows // _SHARD_ROWS)))
+    bounds = [buckets * number // count for number in range(count + 1)]
+    return runner.run(
+        function, [range(bounds[number], bounds[number + 1]) for number in range(count)]
+    )
+
+
+def packed(parts: Sequence[Part], parallelism: int) -> list[tuple[Part, ...]]:
+    """Cut large files and put small ones together, so that tasks are alike and no more than wanted.
+
+    The largest goes first, to the task that has least.
+    """
+    total = sum(part.rows for part in parts)
+    if not parts:
+        return []
+    most = max(1, min(RUN_ROWS, -(-total // parallelism)))
+    cut = [one for part in parts for one in _cut(part, most)]
+    count = min(len(cut), max(parallelism, -(-total // (_RUNS_A_TASK * RUN_ROWS))))
+    tasks: list[list[Part]] = [[] for _ in range(count)]
+    loads = np.zeros(count, np.int64)
+    for part in sorted(cut, key=lambda one: -one.rows):
+        least = int(np.argmin(loads))
+        tasks[least].append(part)
+        loads[least] += max(1, part.rows)
+    return [tuple(task) for task in tasks]
+
+
+def _cut(part: Part, most: int) -> list[Part]:
+    # Positions that a vector names are few, and found in any row group.
+    shares = 1 if part.within is not None else max(1, -(-part.rows // most))
+    return [
+        replace(part, share=share, shares=shares, rows=part.rows // shares)
+        for share in range(shares)
+    ]
+
+
+@dataclass(frozen=True)
+class _ReadTask:
+    source: Source
+    parts: tuple[Part, ...]
+
+
+def _read_files(task: _ReadTask) -> list[ShardRef]:
+    source, io = task.source, task.source.io()
+    written: list[ShardRef] = []
+    for kind in Kind:
+        held: list[Entries] = []
+        for part in task.parts:
+            if part.kind is not kind:
+                continue
+            for entries in read_part(io, part, source.columns_of(kind)):
+                held.append(entries)
+                if sum(map(len, held)) >= RUN_ROWS:
+                    written.append(_write_run(io, task, kind, held))
+                    held = []
+        if held:
+            written.append(_write_run(io, task, kind, held))
+    return written
+
+
+def _write_run(io: FileIO, task: _ReadTask, kind: Kind, held: list[Entries]) -> ShardRef:
+    bits = task.source.bits
+    cut = cut_buckets(concat_entries(held), bits)
+    return write_shard(io, new_path(task.source.location, "run"), cut, bits, int(kind))
+
+
+def cut_buckets(entries: Entries, bits: int) -> Iterable[tuple[int, Entries]]:
+    """Return the entries of each bucket, in no order, all of a key; empty ones are left out."""
+    buckets = bucket_of(entries.first, bits).astype(np.uint16)
+    order = np.argsort(buckets, kind="stable")  # of 16 bits: a radix sort
+    stops = np.cumsum(np.bincount(buckets, minlength=1 << bits))
+    start = 0
+    for bucket, stop in enumerate(stops.tolist()):
+        if stop > start:
+            yield bucket, entries.take(order[start:stop])
+        start = stop
+
+
+def write_buckets_of(
+    source: Source, generation: int, buckets: Iterator[tuple[int, Entries]]
+) -> ShardRef:
+    """Write sorted buckets, each key once, as a shard of the index."""
+    path = new_path(source.location, "shard")
+    return write_shard(source.io(), path, buckets, source.bits, generation)

@@ -1,0 +1,132 @@
+"""Which root counts: the one that the table names, in a property and as a statistics file.
+
+`compute_table_stats` replaces a snapshot's statistics file, a rollback leaves the property behind:
+whichever still names a root of an ancestor of `main` is taken.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from neve.errors import CorruptionError
+from neve.index.mirrors import Mirror, observe
+from neve.index.root import Root, new_path, read_root, write_root
+from neve.lake.java_tables import JavaTable
+
+if TYPE_CHECKING:
+    from neve.lake import Lake
+    from neve.lake.identifier import Identifier
+
+logger = logging.getLogger(__name__)
+
+ROOT_PROPERTY = "neve.index.root"
+
+
+@dataclass(frozen=True)
+class Registration:
+    """A root that is written, and what a commit sets so that it counts."""
+
+    snapshot_id: int
+    path: str
+    size: int
+    footer_size: int
+    properties: Mapping[str, str]
+
+
+def current_root(lake: Lake, identifier: Identifier) -> tuple[Root | None, str]:
+    """Return the root to go on from, which may be behind `main`; or None, and why.
+
+    Raises:
+        NotFoundError: there is no such table.
+        UsageError: it is no mirror.
+    """
+    return find_root(observe(lake, identifier))
+
+
+def find_root(mirror: Mirror) -> tuple[Root | None, str]:
+    """Return the newest root of an ancestor of `main` that can be read; or None, and why."""
+    why = "it was never built"
+    for path in named_roots(mirror):
+        try:
+            root = read_root(mirror.table.io, path)
+        except CorruptionError as error:
+            why = error.message
+            continue
+        reason = _unfit(mirror, root)
+        if reason is None:
+            return root, ""
+        why = reason
+    return None, why
+
+
+def named_roots(mirror: Mirror) -> Iterator[str]:
+    """Return the paths that may be roots: the property's, then `main`'s and its ancestors'."""
+    seen = set()
+    named = property_of(mirror)
+    ages = {snapshot_id: age for age, snapshot_id in enumerate(mirror.ancestors)}
+    statistics = [one for one in mirror.table.metadata.statistics if one.snapshot_id in ages]
+    newest_first = sorted(statistics, key=lambda one: ages[one.snapshot_id])
+    for path in ([named] if named else []) + [one.statistics_path for one in newest_first]:
+        # Others' statistics have other names; asking the store for each would take long.
+        if path not in seen and path.startswith(mirror.index_location):
+            seen.add(path)
+            yield path
+
+
+def property_of(mirror: Mirror) -> str | None:
+    """Return the path that the table's property names."""
+    try:
+        return str(json.loads(mirror.table.metadata.properties[ROOT_PROPERTY])["path"])
+    except (KeyError, ValueError, TypeError):
+        return None
+
+
+def _unfit(mirror: Mirror, root: Root) -> str | None:
+    columns = mirror.columns
+    if root.table_uuid != str(mirror.table.metadata.table_uuid):
+        return "it is of another table"
+    if [one.field_id for one in root.key_columns] != [one.field_id for one in columns.keys]:
+        return "it has other key columns"
+    kind = (root.sequence_columns, root.sequence_type, root.checked)
+    if kind != (columns.sequence_names, columns.sequence_type, columns.checked):
+        return "its keys or sequences are of other types"
+    if root.snapshot_id not in mirror.ancestors:
+        return f"snapshot {root.snapshot_id}, which it is of, is expired or rolled back"
+    return None
+
+
+def store_root(mirror: Mirror, root: Root) -> Registration:
+    """Write a root as a file. Until a commit sets what is returned, it is an orphan."""
+    stored = write_root(mirror.table.io, new_path(mirror.index_location, "root"), root)
+    named = {
+        "path": stored.path,
+        "snapshot_id": root.snapshot_id,
+        "tombstones_snapshot_id": root.tombstones_snapshot_id,
+    }
+    return Registration(
+        root.snapshot_id,
+        stored.path,
+        stored.size,
+        stored.footer.size,
+        {ROOT_PROPERTY: json.dumps(named)},
+    )
+
+
+def register(lake: Lake, mirror: Mirror, root: Root) -> Registration:
+    """Write a root and make it the one that counts.
+
+    Atomic, one attempt. Of two at once the later wins; if its root is behind, that is noticed.
+
+    Raises:
+        ConflictError: the table changed at this moment; nothing was applied.
+        UnknownOutcomeError: the answer was lost.
+    """
+    stored = store_root(mirror, root)
+    JavaTable(lake, lake.spark, mirror.identifier).set_statistics(
+        stored.snapshot_id, stored.path, (stored.size, stored.footer_size), stored.properties
+    )
+    return stored

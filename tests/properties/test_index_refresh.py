@@ -1,0 +1,86 @@
+"""An index brought up to date by what changed is the one that would be built anew."""
+
+import tempfile
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.indexed import Workbench
+
+KEYS = range(8)
+keys = st.sets(st.sampled_from(KEYS), min_size=1, max_size=4)
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("upsert"), keys),
+        st.tuples(st.just("delete"), keys),
+        st.tuples(st.just("foreign_delete"), keys),
+        st.tuples(st.just("foreign_lower"), keys),
+        st.tuples(st.just("bury_late"), keys),
+        st.tuples(st.just("drop_file"), st.integers(0, 3)),
+        st.tuples(st.just("compact"), st.integers(1, 4)),
+        st.tuples(st.just("refresh"), st.none()),
+    ),
+    max_size=14,
+)
+
+
+class Machine:
+    def __init__(self, bench, text):
+        self.bench = bench
+        self.text = text
+        self.moment = 100
+        self.before = bench.snapshot()
+        self.root = bench.build().root
+
+    def key(self, number):
+        return f"key-{number}" if self.text else number
+
+    def sequence(self, number):
+        return f"{number:06d}" if self.text else number
+
+    def tick(self):
+        self.moment += 1
+        return self.sequence(self.moment)
+
+    def do(self, step, argument):
+        bench = self.bench
+        chosen = {self.key(one) for one in argument} if isinstance(argument, set) else set()
+        has = chosen & bench.now.live().keys()
+        if step == "upsert":
+            bench.remove(has)
+            bench.add([(key, self.tick()) for key in sorted(chosen)])
+        elif step == "delete":
+            bench.bury([(key, self.tick()) for key in sorted(chosen)])
+            bench.remove(has)
+        elif step == "foreign_delete":
+            bench.remove(has)
+        elif step == "foreign_lower":
+            bench.remove(has)
+            bench.add([(key, self.sequence(self.moment - 90)) for key in sorted(chosen)])
+        elif step == "bury_late":
+            bench.bury([(key, self.sequence(self.moment - 50)) for key in sorted(chosen)])
+        elif step == "drop_file":
+            bench.drop(list(bench.now.rows)[argument : argument + 1])
+        elif step == "compact":
+            bench.compact(list(bench.now.rows)[:argument])
+        else:
+            self.refresh()
+
+    def refresh(self):
+        self.root = self.bench.refresh(self.root, self.before)
+        self.before = self.bench.snapshot()
+        found = self.bench.contents(self.root)
+        assert found == self.bench.wanted()
+        assert found == self.bench.contents(self.bench.build().root)
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps, st.booleans())
+def test_what_changed_is_enough(changes, text):
+    kind = pa.string() if text else pa.int64()
+    with tempfile.TemporaryDirectory() as directory:
+        machine = Machine(Workbench(directory, kind, kind), text)
+        for step, argument in changes:
+            machine.do(step, argument)
+        machine.refresh()
