@@ -135,18 +135,6 @@ class JavaTable:
             )
         return head
 
-    def set_statistics(
-        self, snapshot_id: int, path: str, sizes: tuple[int, int], properties: Mapping[str, str]
-    ) -> None:
-        """Register a snapshot's statistics file, of these sizes (its own, its footer's).
-
-        Atomic, one attempt; `main` does not move. Raises as `publish_branch`.
-        """
-        with self._committing(f"statistics of snapshot {snapshot_id}"):
-            jvm_tables.set_statistics(
-                self.session, self.identifier, snapshot_id, path, sizes, properties
-            )
-
     def plan_files(self, snapshot_id: int, after_id: int | None = None) -> list[Task]:
         """Return the files of a snapshot, or those appended after another one."""
         with self._committing("planning files"):

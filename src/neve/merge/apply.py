@@ -16,7 +16,17 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from neve import failpoints
-from neve.errors import ConfigError, ConflictError, NeveError, UnknownOutcomeError
+from neve.errors import (
+    ConfigError,
+    ConflictError,
+    NeveError,
+    UnknownOutcomeError,
+    UnsupportedError,
+)
+from neve.index.maintain import Refreshed, build, refreshed
+from neve.index.mirrors import observe
+from neve.index.state import find_root
+from neve.lake.catalog import load_table
 from neve.lake.java_tables import JavaTable, isolated
 from neve.merge.batch import BatchWork
 from neve.merge.checkpoint import (
@@ -26,6 +36,7 @@ from neve.merge.checkpoint import (
     TOMBSTONES,
     Checkpoint,
 )
+from neve.merge.indexed import index_locator
 from neve.merge.mirror import (
     mirror_properties,
     origins_property,
@@ -34,6 +45,7 @@ from neve.merge.mirror import (
     united_schema,
 )
 from neve.merge.plan import Look, look, look_anew, next_batch
+from neve.merge.replace_rows import ReplaceRows
 from neve.merge.report import Counts, Preview, TableReport
 from neve.merge.side import REJECTED_SCHEMA, SideTable, tombstones_schema
 from neve.merge.spec import merge_specs
@@ -117,6 +129,7 @@ class Merger:
                     break
                 report.add(done.counts, done.seconds)
                 self.progress(_told(self.name, report))
+                self._build_index(report)
                 if stop is not None and stop.is_set():
                     break
         finally:
@@ -227,11 +240,11 @@ class Merger:
         choice = choose(work.found, self.spec, work.batch.events, self.strategy)
         mirror = JavaTable(self.lake, work.session, self.spec.mirror)
         merge_into = MergeInto(self.lake, mirror, tombstones)
-        root, seen = None, None
+        index = None
         if choice.strategy is Strategy.INDEX:
-            root, seen, choice = self._fresh_index(work, choice, report)
-        if root is not None and seen is not None:
-            work.look_up(index_locator(work, root, seen))
+            index, choice = self._fresh_index(work, choice, report)
+        if index is not None:
+            work.look_up(index_locator(work.session, index))
         else:
             work.look_up(work.scanning(buried, now))
         if work.counts.truncated and choice.strategy is not Strategy.MERGE:
@@ -240,7 +253,39 @@ class Merger:
         if choice.strategy is Strategy.MERGE:
             return merge_into
         table = load_table(self.lake.profile, self.lake.catalog(), self.spec.mirror)
-        return ReplaceRows(table, tombstones, root, seen)
+        return ReplaceRows(table, tombstones, index)
+
+    def _fresh_index(
+        self, work: BatchWork, choice: Choice, report: TableReport
+    ) -> tuple[Refreshed | None, Choice]:
+        """Bring the index to the snapshot the batch is decided on, or say why it is not used.
+
+        A merge does not wait for a whole index, unless it was asked to: it reads the keys once
+        more, and the index is built when the batch is in.
+        """
+        try:
+            mirror = observe(self.lake, self.spec.mirror)
+            if work.found.state is None or mirror.main_id != work.found.state.main_id:
+                raise ConflictError(f"{self.name}: main has moved", retryable=True)
+            root, why = find_root(mirror)
+            if root is None and self.strategy is not Strategy.INDEX:
+                report.index_wanted = True
+                return None, Choice(Strategy.SCAN, f"there is no index yet: {why}")
+            found = refreshed(self.lake, mirror, self.progress)
+        except UnsupportedError as error:
+            return None, Choice(Strategy.SCAN, error.message)
+        report.count_index(found)
+        return found, choice
+
+    def _build_index(self, report: TableReport) -> None:
+        """Build the index that the next merge will use; a failure costs nothing but time."""
+        if not report.index_wanted:
+            return
+        report.index_wanted = False
+        try:
+            report.count_index(build(self.lake, self.spec.mirror, self.progress))
+        except NeveError as error:
+            report.note(f"{self.name}: the index was not built: {error.message}")
 
     def _is_published(self, batch_id: str) -> bool:
         from pyiceberg.table.snapshots import ancestors_of

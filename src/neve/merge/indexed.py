@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -22,8 +23,9 @@ from neve.merge import names
 from neve.merge import transforms as tr
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
+    from neve.index.maintain import Refreshed
     from neve.index.root import Root
 
 BUCKET = "_neve_bucket"
@@ -93,6 +95,17 @@ class IndexLocator:
     def _sequence_type(self) -> T.DataType:
         is_integer = self.root.sequence_type is SequenceType.INTEGER
         return T.LongType() if is_integer else T.BinaryType()
+
+
+def index_locator(session: SparkSession, index: Refreshed) -> IndexLocator:
+    """Return the locator of an index that is of the snapshot a batch is decided on."""
+    table = index.mirror.table
+    return IndexLocator(
+        index.root,
+        dict(table.io.properties),
+        2 * session.sparkContext.defaultParallelism,
+        schema_to_pyarrow(table.schema(), include_field_ids=False),
+    )
 
 
 @dataclass(frozen=True)

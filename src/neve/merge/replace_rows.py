@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyroaring import BitMap64
 
-    from neve.index.mirrors import Mirror
+    from neve.index.maintain import Refreshed
     from neve.index.root import Root
     from neve.merge.batch import BatchWork
     from neve.merge.side import SideTable
@@ -43,15 +43,14 @@ class ReplaceRows:
 
     table: Table
     tombstones: SideTable
-    # The index of the snapshot the batch was decided on, and the mirror as it sees it.
-    root: Root | None = None
-    mirror: Mirror | None = None
+    # The index of the snapshot the batch was decided on.
+    index: Refreshed | None = None
     vectors_written: int = 0
     _written: Written = field(default_factory=Written)
 
     def write(self, work: BatchWork, batch_id: str, now: datetime) -> list[DataFile]:
         stamp = {KIND: DELETED, BATCH: batch_id, AT: now}
-        seed = self.root.seed if self.root else None
+        seed = self.index.root.seed if self.index else None
         if work.has_changes:
             self._written = write_changes(
                 work.changes(with_absent=True),
@@ -79,7 +78,7 @@ class ReplaceRows:
         prepared = prepare_row_delta(
             work.session,
             table,
-            RowChanges(state.main_id, written.data_files, vectors, touched, dict(summary)),
+            RowChanges(state.main_id, written.data_files, vectors, dict(summary)),
         )
         failpoints.reach("merge.applied")
         properties, statistics = self._next_root(prepared.snapshot_id, summary)
@@ -87,31 +86,30 @@ class ReplaceRows:
 
     def _by_path(self, deleted: Mapping[str, BitMap64]) -> dict[str, BitMap64]:
         """The index names files by their ordinals, a scan by their paths."""
-        if self.root is None:
+        if self.index is None:
             return dict(deleted)
-        return {self.root.files[int(ordinal)]: rows for ordinal, rows in deleted.items()}
+        files = self.index.root.files
+        return {files[int(ordinal)]: rows for ordinal, rows in deleted.items()}
 
     def _next_root(
         self, snapshot_id: int, summary: Mapping[str, str]
     ) -> tuple[dict[str, str], StatisticsFile | None]:
-        """Write the index's next root; without it the merge still counts, and the index is stale."""
-        if self.root is None or self.mirror is None:
+        """Write the index's next root; if that fails the merge still counts, and it is stale."""
+        if self.index is None:
             return {}, None
         try:
-            root = self._grown(self.root, self.mirror, snapshot_id)
+            root = self._grown(self.index, snapshot_id)
             tombstones = int(summary[TOMBSTONES])
-            stored = store_root(self.mirror, replace(root, tombstones_snapshot_id=tombstones))
+            named = replace(root, tombstones_snapshot_id=tombstones)
+            stored = store_root(self.index.mirror, named)
         except (NeveError, OSError) as error:
             logger.warning("%s: the index was not kept: %s", ".".join(self.table.name()), error)
             return {}, None
-        statistics = StatisticsFile(
-            stored.snapshot_id, stored.path, stored.size, stored.footer_size
-        )
-        return dict(stored.properties), statistics
+        return dict(stored.properties), stored.statistics
 
-    def _grown(self, root: Root, mirror: Mirror, snapshot_id: int) -> Root:
-        io, location = self.table.io, mirror.index_location
-        grown, ordinals = root.with_files(file.file_path for file in self._written.data_files)
+    def _grown(self, index: Refreshed, snapshot_id: int) -> Root:
+        io, location = self.table.io, index.mirror.index_location
+        grown, ordinals = index.root.with_files(file.file_path for file in self._written.data_files)
         entries = new_entries(self._written, ordinals, TOMBSTONE)
         if entries is None:
             return replace(grown, snapshot_id=snapshot_id)

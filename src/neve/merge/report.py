@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from neve.index.maintain import Refreshed
 
 
 @dataclass
@@ -58,6 +62,19 @@ class TableReport:
     # How the last batch was applied, and why so.
     strategy: str = ""
     why: str = ""
+
+    # The index: is one to be built, and what was done to it.
+    index_wanted: bool = False
+    index_rebuilds: int = 0
+    index_files_indexed: int = 0
+    index_entries: int = 0
+    index_bytes: int = 0
+
+    def count_index(self, found: Refreshed) -> None:
+        """Count what bringing an index up to date took."""
+        self.index_rebuilds += found.rebuilt
+        self.index_files_indexed += found.files_indexed
+        self.index_entries, self.index_bytes = found.root.rows, found.root.size
 
     def add(self, counts: Counts, seconds: float) -> None:
         """Count a batch that was committed."""

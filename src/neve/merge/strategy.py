@@ -1,7 +1,7 @@
 """How a batch reaches the mirror, and which way is the cheapest.
 
-Every way gives the same rows. `MergeInto` is Iceberg's own statement: right for most of a table, and
-what the others are tested against.
+Every way gives the same rows. `MergeInto` is Iceberg's own statement: right for most of a table,
+and what the others are tested against.
 """
 
 from __future__ import annotations

@@ -142,30 +142,6 @@ def publish_branch(
     return head
 
 
-def set_statistics(
-    session: SparkSession,
-    identifier: Identifier,
-    snapshot_id: int,
-    path: str,
-    sizes: tuple[int, int],
-    properties: Mapping[str, str],
-) -> None:
-    """Register a snapshot's statistics file and set properties, in one swap and one attempt.
-
-    The sizes are the file's and its footer's.
-    """
-    iceberg = _jvm(session).org.apache.iceberg
-    operations = load(session, identifier).operations()
-    base = operations.refresh()
-    # No blob is listed: PyIceberg 0.12 refuses whole tables for a type of blob it does not know.
-    blobs = _jvm(session).java.util.ArrayList()
-    statistics = iceberg.GenericStatisticsFile(snapshot_id, path, *sizes, blobs)
-    update = iceberg.TableMetadata.buildFrom(base)
-    update.setStatistics(statistics)
-    update.setProperties(_java_map(session, properties))
-    operations.commit(base, update.build())
-
-
 def plan_files(
     session: SparkSession, identifier: Identifier, snapshot_id: int, after_id: int | None
 ) -> list[Task]:
