@@ -28,6 +28,14 @@ class Report:
     duration_seconds: float = 0.0
     lag_seconds: float = 0.0
     lag_snapshots: int = 0
+    index_bytes: int = 0
+    index_entries: int = 0
+    index_hits: int = 0
+    index_misses: int = 0
+    index_cache_hits: int = 0
+    index_rebuilds: int = 0
+    index_files_indexed: int = 0
+    vectors_written: int = 0
 
 
 class ListedMerger:

@@ -23,6 +23,7 @@ _COLUMNS = (
     "deleted",
     "late",
     "set_aside",
+    "strategy",
     "seconds",
     "error",
 )
@@ -36,7 +37,11 @@ _PREVIEW_COLUMNS = (
     "repeated",
     "set_aside",
     "truncates",
+    "strategy",
+    "why",
 )
+# As neve.merge.strategy.Strategy has them; that module loads Spark.
+STRATEGIES = ("auto", "index", "scan", "merge")
 
 
 def merge(
@@ -52,18 +57,28 @@ def merge(
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="Make the mirrors anew of their whole changelogs.")
     ] = False,
+    strategy: Annotated[
+        str,
+        typer.Option(
+            "--strategy",
+            metavar="|".join(STRATEGIES),
+            help="How rows are found and replaced; auto takes the cheapest.",
+        ),
+    ] = "auto",
 ) -> None:
     """Keep mirrors of changelogs: the newest event of each key, exactly once."""
     if rebuild and not tables:
         raise UsageError("--rebuild needs the mirrors' names", hint="neve merge TABLE --rebuild")
+    if strategy not in STRATEGIES:
+        raise UsageError(f"--strategy {strategy} is not known", hint=", ".join(STRATEGIES))
     call: Call = context.obj
     if not (once or dry_run or rebuild):
-        _keep_merging(call, tuple(tables or ()))
+        _keep_merging(call, tuple(tables or ()), strategy)
         return
     from neve.merge.apply import configured_mergers
 
     with call.open() as lake, call.output.working("merging"):
-        mergers = configured_mergers(lake, tuple(tables or ()), call.output.progress)
+        mergers = configured_mergers(lake, tuple(tables or ()), call.output.progress, strategy)
         if dry_run:
             call.output.rows(_PREVIEW_COLUMNS, [_preview(one, call.output) for one in mergers])
             return
@@ -95,6 +110,7 @@ def _row(report: TableReport) -> dict[str, Any]:
         "deleted": report.rows_deleted,
         "late": report.late_dropped,
         "set_aside": report.set_aside,
+        "strategy": report.strategy,
         "seconds": round(report.duration_seconds, 2),
         "error": None,
     }
@@ -115,10 +131,12 @@ def _preview(merger: Merger, output: Output) -> dict[str, Any]:
         "repeated": counts.repeated,
         "set_aside": counts.set_aside,
         "truncates": counts.truncated,
+        "strategy": found.strategy,
+        "why": found.why,
     }
 
 
-def _keep_merging(call: Call, names: tuple[str, ...]) -> None:
+def _keep_merging(call: Call, names: tuple[str, ...], strategy: str) -> None:
     from neve.cli.service import run_parts
 
-    run_parts(call, consolidates=False, mirrors=names)
+    run_parts(call, consolidates=False, mirrors=names, strategy=strategy)

@@ -28,6 +28,7 @@ def run_parts(
     receives: bool = False,
     consolidates: bool = True,
     mirrors: tuple[str, ...] | None = None,
+    strategy: str = "auto",
 ) -> None:
     """Run what is asked for until a signal stops it.
 
@@ -49,7 +50,7 @@ def run_parts(
         if mirrors is not None:
             # A lake of its own: the two work on threads of their own.
             own = stack.enter_context(call.open())
-            mergers = configured_mergers(own, mirrors, call.output.progress)
+            mergers = configured_mergers(own, mirrors, call.output.progress, strategy)
             interval = own.settings.merge.interval
             parts.append(Merging(mergers, interval, registry, lambda _: None))
         receiver = supervised_receiver(call.global_options()) if receives else None

@@ -49,7 +49,7 @@ from neve.merge.replace_rows import ReplaceRows
 from neve.merge.report import Counts, Preview, TableReport
 from neve.merge.side import REJECTED_SCHEMA, SideTable, tombstones_schema
 from neve.merge.spec import merge_specs
-from neve.merge.strategy import Choice, MergeInto, Strategy, Writer, choose
+from neve.merge.strategy import TRUNCATES, Choice, MergeInto, Strategy, Writer, choose
 from neve.publish.apply import Retry
 
 if TYPE_CHECKING:
@@ -110,8 +110,16 @@ class Merger:
         with BatchWork.reading(self.lake, session, self.spec, found, batch) as work:
             buried = found.state.tombstones_id if found.state else None
             work.look_up(work.scanning(buried, datetime.now(timezone.utc)))
+        choice = choose(found, self.spec, batch.events, self.strategy)
+        if work.counts.truncated:
+            choice = TRUNCATES
         return Preview(
-            self.name, found.pending.lag_snapshots, work.counts, notes=_notes(self.name, found)
+            self.name,
+            found.pending.lag_snapshots,
+            work.counts,
+            choice.strategy.value,
+            choice.why,
+            _notes(self.name, found),
         )
 
     def merge(self, stop: threading.Event | None = None) -> TableReport:
@@ -248,7 +256,7 @@ class Merger:
         else:
             work.look_up(work.scanning(buried, now))
         if work.counts.truncated and choice.strategy is not Strategy.MERGE:
-            choice = Choice(Strategy.MERGE, "a TRUNCATE touches most of the table")
+            choice = TRUNCATES
         report.strategy, report.why = choice.strategy.value, choice.why
         if choice.strategy is Strategy.MERGE:
             return merge_into
@@ -308,7 +316,7 @@ class Merger:
 
 
 def configured_mergers(
-    lake: Lake, names: tuple[str, ...], progress: Callable[[str], None]
+    lake: Lake, names: tuple[str, ...], progress: Callable[[str], None], strategy: str = "auto"
 ) -> list[Merger]:
     """Return what keeps each configured mirror, or each of the named ones.
 
@@ -321,7 +329,8 @@ def configured_mergers(
         raise ConfigError(
             "merge.tables names no mirror", hint="see docs/mirroring-a-database.md for an example"
         )
-    return [Merger(lake, spec, progress=progress) for spec in specs]
+    chosen = Strategy(strategy)
+    return [Merger(lake, spec, progress=progress, strategy=chosen) for spec in specs]
 
 
 def _notes(name: str, found: Look) -> list[str]:

@@ -145,8 +145,13 @@ class BatchWork:
 
     def _count(self, decided: DataFrame) -> None:
         is_full = F.col(names.FULL) if self.shape.marked else F.lit(False)
+        is_known = F.col(names.CURRENT).isNotNull() | F.col(names.BURIED).isNotNull()
+        is_indexed = names.CACHE_HITS in decided.columns
         of_keys = decided.groupBy(F.col(names.DISPOSITION).alias("what")).agg(
-            F.count("*").alias("events"), F.count_if(is_full).alias("full")
+            F.count("*").alias("events"),
+            F.count_if(is_full).alias("full"),
+            F.count_if(is_known).alias("known"),
+            (F.sum(names.CACHE_HITS) if is_indexed else F.lit(0)).alias("cached"),
         )
         kind = (
             F.when(F.col(names.REASON).isNotNull(), _REJECTED)
@@ -154,7 +159,7 @@ class BatchWork:
             .otherwise(_TAKEN)
         )
         of_events = self.events.groupBy(kind.alias("what")).agg(
-            F.count("*").alias("events"), F.lit(0).alias("full")
+            F.count("*").alias("events"), *(F.lit(0).alias(c) for c in ("full", "known", "cached"))
         )
         counted = {row["what"]: row for row in of_keys.unionAll(of_events).collect()}
         number = {what: int(row["events"]) for what, row in counted.items()}
@@ -171,6 +176,10 @@ class BatchWork:
             repeated=number.get(tr.TIE, 0),
             truncated=_TRUNCATES in number,
         )
+        if is_indexed:
+            self.counts.index_hits = sum(int(row["known"]) for row in counted.values())
+            self.counts.index_misses = self.counts.reduced - self.counts.index_hits
+            self.counts.index_cache_hits = sum(int(row["cached"]) for row in counted.values())
 
     @property
     def has_changes(self) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io import load_file_io
-from pyiceberg.table.metadata import TableMetadataUtil
+from pyiceberg.table.metadata import TableMetadata
 from pyroaring import BitMap64
 
 from neve.index.entries import Entries, concat_entries, make_entries
@@ -50,9 +50,9 @@ class Written:
 class _WriteRows:
     """The task: everything in it can be pickled."""
 
-    mirror_json: str
-    io_properties: dict[str, str]
-    tombstones_json: str
+    mirror: TableMetadata
+    mirror_io: dict[str, str]
+    tombstones: TableMetadata
     tombstones_io: dict[str, str]
     columns: tuple[str, ...]
     keys: tuple[str, ...]
@@ -80,10 +80,9 @@ class _WriteRows:
         upserts = rows.filter(pc.not_equal(rows[names.RANK], tr.DELETE_RANK))
         if not len(upserts):
             return
-        metadata = TableMetadataUtil.parse_raw(self.mirror_json)
-        io = load_file_io(self.io_properties, metadata.location)
+        io = load_file_io(self.mirror_io, self.mirror.location)
         ordered = _sorted(upserts.select(list(self.columns)), self.keys)
-        for written in write_rows(metadata, io, ordered):
+        for written in write_rows(self.mirror, io, ordered):
             path = written.data_file.file_path
             yield _FILE, path, pickle.dumps(written.data_file)
             if self.seed is not None:
@@ -105,9 +104,8 @@ class _WriteRows:
             yield _BURIED_ENTRIES, "", self._entries(buried)
         for name, value in self.stamp:
             buried = buried.append_column(name, pa.array([value] * len(buried)))
-        metadata = TableMetadataUtil.parse_raw(self.tombstones_json)
-        io = load_file_io(self.tombstones_io, metadata.location)
-        for file in write_data_files(metadata, io, buried):
+        io = load_file_io(self.tombstones_io, self.tombstones.location)
+        for file in write_data_files(self.tombstones, io, buried):
             yield _BURIED, file.file_path, pickle.dumps(file)
 
     def _entries(self, rows: pa.Table) -> bytes:
@@ -150,9 +148,9 @@ def write_changes(
         seed: of the index that is to be kept; None if there is none.
     """
     task = _WriteRows(
-        mirror.metadata.model_dump_json(),
+        _without_history(mirror.metadata),
         dict(mirror.io.properties),
-        tombstones.metadata.model_dump_json(),
+        _without_history(tombstones.metadata),
         dict(tombstones.io.properties),
         tuple(shape.columns.names),
         shape.keys,
@@ -170,6 +168,18 @@ def write_changes(
     for row in final.mapInArrow(task, _RESULT).toArrow().to_pylist():
         _collect(written, row["kind"], row["name"], row["payload"])
     return written
+
+
+def _without_history(metadata: TableMetadata) -> TableMetadata:
+    """Return what a writer needs of a table; a long history would be sent to every task."""
+    nothing: dict[str, object] = {
+        "snapshots": [],
+        "snapshot_log": [],
+        "metadata_log": [],
+        "statistics": [],
+        "refs": {},
+    }
+    return metadata.model_copy(update=nothing)
 
 
 def _collect(written: Written, kind: str, name: str, payload: bytes) -> None:

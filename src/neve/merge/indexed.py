@@ -14,6 +14,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from neve.index.cache import process_cache
 from neve.index.entries import TOMBSTONE, SequenceType
 from neve.index.hashing import compute_pk_hash
 from neve.index.search import lookup
@@ -74,6 +75,7 @@ class IndexLocator:
                 T.StructField(names.BURIED, kind),
                 T.StructField(names.ROW_FILE, T.StringType()),
                 T.StructField(names.ROW_POSITION, T.LongType()),
+                T.StructField(names.CACHE_HITS, T.LongType()),
             ]
         )
         return reduced.mapInArrow(task, schema)
@@ -125,6 +127,7 @@ class _Lookup:
 
     def _located(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         hashes = compute_pk_hash([batch.column(key) for key in self.keys], self.seed)
+        before = process_cache.hits
         found = lookup(self.root_json, self.io_properties, hashes.first, hashes.second)
         own = encode_sequences([batch.column(name) for name in self.sequence])
         is_row = pa.array(found.found & (found.file != TOMBSTONE))
@@ -137,6 +140,7 @@ class _Lookup:
             names.BURIED: _where(is_buried, sequence),
             names.ROW_FILE: _where(is_row, file),
             names.ROW_POSITION: _where(is_row, pa.array(found.position)),
+            names.CACHE_HITS: pa.array([process_cache.hits - before] + [0] * (len(batch) - 1)),
         }
         for name, column in columns.items():
             batch = batch.append_column(name, _plain(column))

@@ -45,7 +45,6 @@ class ReplaceRows:
     tombstones: SideTable
     # The index of the snapshot the batch was decided on.
     index: Refreshed | None = None
-    vectors_written: int = 0
     _written: Written = field(default_factory=Written)
 
     def write(self, work: BatchWork, batch_id: str, now: datetime) -> list[DataFile]:
@@ -74,7 +73,7 @@ class ReplaceRows:
             if vector is not None:
                 positions |= read_vector(table.io, vector)  # noqa: PLW2901 - in place
         vectors = write_vectors(table.metadata, table.io, deleted)
-        self.vectors_written = len(vectors)
+        work.counts.vectors_written = len(vectors)
         prepared = prepare_row_delta(
             work.session,
             table,

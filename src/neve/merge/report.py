@@ -24,6 +24,11 @@ class Counts:
     # The same event merged before, or another one of the same sequence that loses.
     repeated: int = 0
     truncated: bool = False
+    # Keys that the index knew and did not know, and parts of it that were in memory already.
+    index_hits: int = 0
+    index_misses: int = 0
+    index_cache_hits: int = 0
+    vectors_written: int = 0
 
 
 @dataclass(frozen=True)
@@ -34,7 +39,7 @@ class Preview:
     # Snapshots of the changelog that are waiting; the commit may take fewer.
     snapshots: int = 0
     counts: Counts = field(default_factory=Counts)
-    strategy: str = "merge"
+    strategy: str = ""
     why: str = ""
     notes: list[str] = field(default_factory=list)
 
@@ -69,6 +74,10 @@ class TableReport:
     index_files_indexed: int = 0
     index_entries: int = 0
     index_bytes: int = 0
+    index_hits: int = 0
+    index_misses: int = 0
+    index_cache_hits: int = 0
+    vectors_written: int = 0
 
     def count_index(self, found: Refreshed) -> None:
         """Count what bringing an index up to date took."""
@@ -87,6 +96,10 @@ class TableReport:
         self.late_dropped += counts.late
         self.late_full += counts.late_full
         self.set_aside += counts.set_aside
+        self.index_hits += counts.index_hits
+        self.index_misses += counts.index_misses
+        self.index_cache_hits += counts.index_cache_hits
+        self.vectors_written += counts.vectors_written
         self.merge_seconds.append(seconds)
 
     def note(self, text: str | None) -> None:

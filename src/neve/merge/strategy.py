@@ -66,6 +66,9 @@ class Choice:
     why: str
 
 
+TRUNCATES = Choice(Strategy.MERGE, "a TRUNCATE touches most of the table")
+
+
 def choose(found: Look, spec: MergeSpec, events: int | None, forced: Strategy) -> Choice:
     """Choose by cost.
 

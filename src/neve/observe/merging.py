@@ -45,6 +45,7 @@ class MergeMetrics:
         )
         self._lag_seconds = gauge("lag_seconds", "Age of the oldest change not yet merged")
         self._lag_snapshots = gauge("lag_snapshots", "Snapshots of the changelog not yet merged")
+        self.index = IndexMetrics(registry)
 
     def set_lag(self, table: str, seconds: float, snapshots: int) -> None:
         """Say how far a mirror is behind; what is behind grows older until the next word on it."""

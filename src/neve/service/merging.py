@@ -53,6 +53,22 @@ class TableReport(Protocol):
     def lag_seconds(self) -> float: ...
     @property
     def lag_snapshots(self) -> int: ...
+    @property
+    def index_bytes(self) -> int: ...
+    @property
+    def index_entries(self) -> int: ...
+    @property
+    def index_hits(self) -> int: ...
+    @property
+    def index_misses(self) -> int: ...
+    @property
+    def index_cache_hits(self) -> int: ...
+    @property
+    def index_rebuilds(self) -> int: ...
+    @property
+    def index_files_indexed(self) -> int: ...
+    @property
+    def vectors_written(self) -> int: ...
 
 
 class TableMerger(Protocol):
@@ -193,6 +209,19 @@ class Recorder:
         metrics.set_aside.labels(table).inc(report.set_aside)
         metrics.conflicts.labels(table).inc(report.conflicts)
         metrics.set_lag(table, report.lag_seconds, report.lag_snapshots)
+        self._count_index(report)
+
+    def _count_index(self, report: TableReport) -> None:
+        table, index = report.table, self.metrics.index
+        if report.index_entries:
+            index.bytes.labels(table).set(report.index_bytes)
+            index.entries.labels(table).set(report.index_entries)
+        index.hits.labels(table).inc(report.index_hits)
+        index.misses.labels(table).inc(report.index_misses)
+        index.cache_hits.labels(table).inc(report.index_cache_hits)
+        index.rebuilds.labels(table).inc(report.index_rebuilds)
+        index.reindexed_files.labels(table).inc(report.index_files_indexed)
+        index.vectors.labels(table).inc(report.vectors_written)
 
 
 class Merging:
