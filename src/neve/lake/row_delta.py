@@ -107,14 +107,14 @@ def prepare_row_delta(spark: SparkSession, table: Table, changes: RowChanges) ->
                 name,
                 f"main is at {delta.base_snapshot_id}, and no longer at {changes.base_snapshot_id}",
             )
-        snapshot_id, number, summary = delta.prepare(
+        snapshot_id, number, removed = delta.prepare(
             data_files_json(table.metadata, changes.data_files),
             vectors_json(table.metadata, changes.vectors, touched),
             vectors_json(table.metadata, replaced, touched),
             changes.summary,
         )
     # Two vectors for one file are accepted by a commit, and then every scan of the table fails.
-    if int(summary.get("removed-dvs", 0)) != len(replaced):
+    if removed != len(replaced):
         raise _conflict(name, f"{len(replaced)} deletion vectors to be replaced are not there")
     return PreparedCommit(name, delta, snapshot_id, number)
 
