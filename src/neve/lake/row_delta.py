@@ -76,14 +76,21 @@ class PreparedCommit:
     ) -> int:
         """Make the snapshot `main`, with properties and its statistics file, in one swap.
 
-        Atomic, one attempt.
+        Atomic, one attempt. What was refused or lost is looked for in the table: a commit that was
+        sent twice on its way is refused the second time, and applied all the same.
 
         Raises:
             ConflictError: another writer was first; nothing was applied.
-            UnknownOutcomeError: the answer was lost; look for `snapshot_id` in the table.
+            UnknownOutcomeError: the answer was lost, and the snapshot is not there, or not yet.
         """
-        with _outcome(self._table, f"snapshot {self.snapshot_id}"):
-            self._delta.send(properties or {}, statistics)
+        try:
+            with _outcome(self._table, f"snapshot {self.snapshot_id}"):
+                self._delta.send(properties or {}, statistics)
+        except (ConflictError, UnknownOutcomeError):
+            with _outcome(self._table, f"snapshot {self.snapshot_id}"):
+                applied = self._delta.is_applied(self.snapshot_id)
+            if not applied:
+                raise
         return self.snapshot_id
 
 

@@ -77,6 +77,10 @@ class RowDelta:
         changed = self._transaction.table().operations().current()
         self._operations.commit(self._base, changed)
 
+    def is_applied(self, snapshot_id: int) -> bool:
+        """Tell whether the table has a snapshot now."""
+        return self._operations.refresh().snapshot(snapshot_id) is not None
+
     def _parse(self, document: str) -> Sequence[Any]:
         nodes = self._iceberg.util.JsonUtil.mapper().readTree(document)
         parse = self._iceberg.ContentFileParser.fromJson
