@@ -13,7 +13,7 @@ import typer
 from typer.exceptions import TyperException
 
 from neve import __version__, failpoints
-from neve.cli import catalog, configuration, consolidation, debug, demo, receive
+from neve.cli import catalog, configuration, consolidation, debug, demo, indexing, receive
 from neve.cli.output import JsonOutput, Output, TextOutput
 from neve.errors import EXIT_INTERRUPTED, NeveError, UsageError
 
@@ -71,6 +71,7 @@ app.add_typer(receive.app, name="buffer")
 app.command("run")(consolidation.run)
 app.command("consolidate")(consolidation.consolidate)
 app.add_typer(consolidation.app, name="staged")
+app.add_typer(indexing.app, name="index")
 app.command("tables")(catalog.tables)
 app.command("describe")(catalog.describe)
 app.command("sql")(catalog.sql)
