@@ -10,15 +10,15 @@ from neve.errors import NeveError
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from neve.api import OpenLake
     from neve.config import Settings
-    from neve.lake import Lake
 
 __version__ = version("neve")
 __all__ = ["NeveError", "__version__", "open"]
 
 
-def open(config: str | Path | Settings | None = None) -> Lake:  # noqa: A001 - neve.open, as in gzip
+def open(config: str | Path | Settings | None = None) -> OpenLake:  # noqa: A001 - neve.open, as in gzip
     """Open a lake: from a file, from settings, or (with none of them) the embedded default."""
-    from neve.lake import open_lake
+    from neve.api import open_lake
 
     return open_lake(config)

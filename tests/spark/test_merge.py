@@ -146,7 +146,7 @@ def test_a_rolled_back_mirror_catches_up_by_itself(mirrored):
     then = mirrored.table().metadata.current_snapshot_id
     mirrored.append(event("D", 2, 1), event("U", 2, 2, "c"))
     mirrored.merge()
-    mirrored.lake.sql(f"CALL system.rollback_to_snapshot('{mirrored.mirror}', {then})").collect()
+    mirrored.roll_back(then)
     assert mirrored.found().keys() == {(1,), (2,)}
     mirrored.append(event("I", 1, 3, "d"), event("I", 1, 1, "late"))
     assert mirrored.merge().batches == 1
@@ -158,19 +158,16 @@ def test_compaction_and_expiry_of_both_tables_change_nothing(mirrored):
     for n in range(3):
         mirrored.append(event("I", n, n, "a"), event("U", n + 1, 0, f"v{n}"))
         mirrored.merge()
-    for table in (mirrored.changelog, mirrored.mirror):
-        mirrored.lake.sql(
-            f"CALL system.rewrite_data_files(table => '{table}', "
-            "options => map('rewrite-all', 'true'))"
-        ).collect()
+    for table in mirrored.both:
+        mirrored.compact(table)
     mirrored.append(event("U", 9, 2, "after"), event("D", 9, 1))
     mirrored.merge()
     mirrored.check()
     # The checkpoint's snapshot goes: what remains is merged over the mirror, and it says so.
     mirrored.append(event("U", 12, 2, "newer"))
     mirrored.append(event("U", 13, 2, "newest"))
-    for table in (mirrored.changelog, mirrored.mirror):
-        _expire(mirrored, table)
+    for table in mirrored.both:
+        mirrored.expire(table)
     report = mirrored.merge()
     assert "is expired" in report.notes[0]
     mirrored.check()
@@ -321,10 +318,3 @@ def test_a_dry_run_counts_and_writes_nothing(mirrored):
     preview = mirrored.merger().preview()
     assert (preview.counts.deleted, preview.counts.upserted, preview.snapshots) == (1, 1, 1)
     assert mirrored.table().metadata == before
-
-
-def _expire(mirrored, table):
-    mirrored.lake.sql(
-        f"CALL system.expire_snapshots(table => '{table}', "
-        "older_than => TIMESTAMP '2100-01-01 00:00:00', retain_last => 1)"
-    ).collect()

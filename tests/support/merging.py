@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 import pyarrow as pa
+from pyiceberg.table.snapshots import ancestors_of
 
 from neve.config.merging import MergeTableSettings
 from neve.lake import Lake
@@ -84,6 +85,33 @@ class Mirrored:
 
     def table(self, name: str = "rows") -> Any:
         return self.lake.catalog().load_table(f"{self.namespace}.{name}")
+
+    @property
+    def both(self) -> tuple[str, str]:
+        return self.changelog, self.mirror
+
+    def compact(self, table: str) -> None:
+        """Write every file of a table anew."""
+        self.lake.sql(
+            f"CALL system.rewrite_data_files(table => '{table}', "
+            "options => map('rewrite-all', 'true'))"
+        ).collect()
+
+    def expire(self, table: str) -> None:
+        """Keep a table's present snapshot only, and what refs name."""
+        self.lake.sql(
+            f"CALL system.expire_snapshots(table => '{table}', "
+            "older_than => TIMESTAMP '2100-01-01 00:00:00', retain_last => 1)"
+        ).collect()
+
+    def past(self) -> list[int]:
+        """Return the mirror's snapshots that can be gone back to, the newest first."""
+        metadata = self.table().metadata
+        main = metadata.snapshot_by_name("main")
+        return [snapshot.snapshot_id for snapshot in ancestors_of(main, metadata)]
+
+    def roll_back(self, snapshot_id: int) -> None:
+        self.lake.sql(f"CALL system.rollback_to_snapshot('{self.mirror}', {snapshot_id})").collect()
 
     def found(self) -> dict[tuple[Any, ...], dict[str, Any]]:
         """Read the mirror without Spark; two rows of one key are a failure."""

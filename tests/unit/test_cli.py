@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from neve.cli.app import hoist_global_options, run
+from tests.support.sentry import running_sentry
 
 NEVE = Path(sys.executable).with_name("neve")
 
@@ -93,15 +94,18 @@ def test_config_show_prints_values_with_sources_and_hides_secrets(monkeypatch, c
     )
     monkeypatch.setenv("NEVE_STORAGE__ACCESS_KEY_ID", "AKIA")
     monkeypatch.setenv("NEVE_STORAGE__SECRET_ACCESS_KEY", "verysecret")
+    monkeypatch.setenv("NEVE_OBSERVE__SENTRY__DSN", "https://s3ntryk3y@sentry.example.com/1")
     assert run(["config", "show", "--json"]) == 0
     printed = capsys.readouterr().out
     assert "pa55word" not in printed
     assert "verysecret" not in printed
+    assert "s3ntryk3y" not in printed
     rows = {row["key"]: (row["value"], row["source"]) for row in json.loads(printed)}
     assert rows["catalog.uri"] == ("postgresql://me:********@h/d", "neve.yaml:3")
     assert rows["catalog.properties.jdbc.password"] == ("********", "neve.yaml:5")
     assert rows["catalog.properties.other"] == ("x", "neve.yaml:5")
     assert rows["storage.secret_access_key"] == ("********", "NEVE_STORAGE__SECRET_ACCESS_KEY")
+    assert rows["observe.sentry.dsn"] == ("********", "NEVE_OBSERVE__SENTRY__DSN")
     assert rows["project"] == ("neve", "default")
 
 
@@ -125,7 +129,7 @@ def test_every_line_of_the_template_is_valid_when_uncommented(monkeypatch):
     from neve.config import load
     from neve.config.reference import template
 
-    for name in ("CATALOG_TOKEN", "CATALOG_CREDENTIAL", "OTLP_TOKEN"):
+    for name in ("CATALOG_TOKEN", "CATALOG_CREDENTIAL", "OTLP_TOKEN", "SENTRY_DSN"):
         monkeypatch.setenv(name, "")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
@@ -253,3 +257,27 @@ app.main([])
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False
     )
     assert (ended.returncode, ended.stderr) == (130, "")
+
+
+def test_a_command_that_fails_is_told_to_sentry_and_a_wrong_call_is_not(monkeypatch, capsys):
+    with running_sentry() as sentry:
+        monkeypatch.setenv("NEVE_OBSERVE__SENTRY__DSN", sentry.dsn)
+        assert run(["describe", "nowhere.else"]) == 1
+        assert run(["tables", "--nonsense"]) == 2
+        assert run(["describe", "a..b"]) == 2
+    [event] = sentry.events
+    assert event["tags"] == {"service": "neve", "part": "describe", "code": "not_found"}
+    assert "nowhere" not in sentry.text
+
+
+def test_an_internal_error_is_told_to_sentry_and_raised(monkeypatch):
+    def broken(*_):
+        raise KeyError("a defect")
+
+    monkeypatch.setattr("neve.lake.Lake.tables", broken)
+    with running_sentry() as sentry:
+        monkeypatch.setenv("NEVE_OBSERVE__SENTRY__DSN", sentry.dsn)
+        with pytest.raises(KeyError):
+            run(["tables"])
+    [event] = sentry.events
+    assert event["tags"]["code"] == "internal"

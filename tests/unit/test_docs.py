@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from prometheus_client import ProcessCollector
 
 from neve.cli.app import app
 from neve.config import Settings
@@ -37,8 +38,8 @@ def test_every_command_is_documented(command):
 def test_every_yaml_example_is_a_valid_configuration(monkeypatch, tmp_path):
     from neve.config import load
 
-    variables = ("PGPASSWORD", "S3_KEY", "S3_SECRET", "CLIENT_ID", "CLIENT_SECRET", "OTLP_TOKEN")
-    for name in variables:
+    secrets = ("PGPASSWORD", "S3_SECRET", "CLIENT_SECRET", "OTLP_TOKEN", "SENTRY_DSN")
+    for name in ("S3_KEY", "CLIENT_ID", *secrets):
         monkeypatch.setenv(name, "x")
     examples = [
         block
@@ -67,6 +68,7 @@ def test_changelog_has_the_version():
 
 def test_every_metric_is_documented_and_none_besides():
     from neve.config import Settings
+    from neve.observe.merging import MergeMetrics
     from neve.observe.metrics import (
         ConsolidationMetrics,
         Registry,
@@ -79,6 +81,8 @@ def test_every_metric_is_documented_and_none_besides():
 
     registry = Registry(common_labels(Settings()))
     ConsolidationMetrics(registry)
+    MergeMetrics(registry)
+    ProcessCollector(registry=registry)
     registry.register(supervision(bool, int))
     registry.register(receiving(lambda: counts(Counters()), int))
     named = {
@@ -86,4 +90,4 @@ def test_every_metric_is_documented_and_none_besides():
         for metric in registry.collect()
     }
     page = (ROOT / "docs" / "running.md").read_text()
-    assert set(re.findall(r"^\| `(neve_\w+)`", page, re.M)) == named
+    assert set(re.findall(r"^\| `((?:neve|merger|process)_\w+)`", page, re.M)) == named

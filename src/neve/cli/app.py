@@ -13,9 +13,20 @@ import typer
 from typer.exceptions import TyperException
 
 from neve import __version__, failpoints
-from neve.cli import catalog, configuration, consolidation, debug, demo, indexing, receive
+from neve.cli import (
+    catalog,
+    configuration,
+    consolidation,
+    debug,
+    demo,
+    indexing,
+    merging,
+    receive,
+    service,
+)
 from neve.cli.output import JsonOutput, Output, TextOutput
-from neve.errors import EXIT_INTERRUPTED, NeveError, UsageError
+from neve.errors import EXIT_INTERRUPTED, EXIT_STATUS, NeveError, UsageError
+from neve.observe import sentry, traces
 
 if TYPE_CHECKING:
     from neve.config import Loaded
@@ -35,6 +46,7 @@ class Call:
     output: Output
     config: str | None = None
     verbosity: int = 0
+    command: str = "neve"
 
     def global_options(self) -> list[str]:
         """Return the options that make another process read what this one reads."""
@@ -53,7 +65,10 @@ class Call:
     def open(self) -> Lake:
         from neve.lake import open_lake
 
-        return open_lake(self.load().settings, self.output.progress)
+        settings = self.load().settings
+        traces.start(settings)
+        sentry.start(settings)
+        return open_lake(settings, self.output.progress)
 
 
 app = typer.Typer(
@@ -68,9 +83,10 @@ app.command("init")(configuration.init)
 app.add_typer(configuration.app, name="config")
 app.command("serve")(receive.serve)
 app.add_typer(receive.app, name="buffer")
-app.command("run")(consolidation.run)
+app.command("run")(service.run)
 app.command("consolidate")(consolidation.consolidate)
 app.add_typer(consolidation.app, name="staged")
+app.command("merge")(merging.merge)
 app.add_typer(indexing.app, name="index")
 app.command("tables")(catalog.tables)
 app.command("describe")(catalog.describe)
@@ -104,6 +120,7 @@ def start(
     call: Call = context.obj
     call.config = config
     call.verbosity = verbose
+    call.command = context.invoked_subcommand or call.command
     call.output = JsonOutput() if json else call.output
 
 
@@ -122,12 +139,21 @@ def run(arguments: list[str]) -> int:
     except NeveError as error:
         logger.debug("failed", exc_info=error)
         call.output.error(error)
+        # What was typed or configured wrong is told to whoever did it.
+        if error.code not in EXIT_STATUS:
+            sentry.capture(error, call.command)
         return error.exit_status
     except TyperException as error:
         call.output.error(UsageError(error.format_message(), hint="see: neve --help"))
         return error.exit_code
     except KeyboardInterrupt:
         status = EXIT_INTERRUPTED
+    except Exception as error:
+        sentry.capture(error, call.command)
+        raise
+    finally:
+        traces.stop()
+        sentry.stop()
     if status == EXIT_INTERRUPTED:
         sys.stderr.write("neve: interrupted\n")
     return status if isinstance(status, int) else 0

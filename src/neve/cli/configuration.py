@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -61,10 +62,12 @@ def check(context: typer.Context) -> None:
     settings = call.load().settings
     from neve.consolidate.check import check_tables
     from neve.lake.probe import checks
+    from neve.merge.check import checks as mirror_checks
 
     check_tables(settings)
     rows = []
-    for what, probe in checks(settings, call.output.progress):
+    probes = chain(checks(settings, call.output.progress), mirror_checks(settings, call.open))
+    for what, probe in probes:
         with call.output.working(f"checking {what}"):
             try:
                 rows.append({"check": what, "result": "ok", "detail": probe(), "hint": None})

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from neve.cli.output import as_record
+from neve.cli.service import run_parts
 from neve.errors import EXIT_INCOMPLETE
 
 if TYPE_CHECKING:
-    from neve.cli.app import Call
     from neve.cli.output import Output
     from neve.consolidate.apply import Report
-    from neve.service.supervise import Supervisor
 
 app = typer.Typer(help="What audits hold back.", no_args_is_help=True)
 
@@ -35,7 +34,7 @@ def consolidate(
 
     call = context.obj
     if not once:
-        _run(call, None)
+        run_parts(call)
         return
     with call.open() as lake, call.output.working("consolidating"):
         worker = Consolidator(lake, consolidate_spec(lake.settings), SparkRunner(lake))
@@ -44,32 +43,6 @@ def consolidate(
     _tell(call.output, report)
     if report.failed:
         raise typer.Exit(EXIT_INCOMPLETE)
-
-
-def run(context: typer.Context) -> None:
-    """Run the receiver and consolidation together, supervised, until SIGTERM or Ctrl-C."""
-    from neve.service.run import supervised_receiver
-
-    call = context.obj
-    _run(call, supervised_receiver(call.global_options()))
-
-
-def _run(call: Call, receiver: Supervisor | None) -> None:
-    from neve.service.run import Service, Started
-
-    def ready(started: Started) -> None:
-        if started.http:
-            call.output.progress(f"OTLP/HTTP on {started.http}, OTLP/gRPC on {started.grpc}")
-        if started.observe:
-            call.output.progress(f"metrics and health on {started.observe}")
-
-    with call.open() as lake, call.output.working("waiting for data"):
-        Service(lake, lambda report: _progress(call.output, report), receiver).run(ready)
-
-
-def _progress(output: Output, report: Report) -> None:
-    for one in report.results:
-        output.progress(f"{one.table}: {one.outcome} {one.rows} rows in {one.seconds:.1f} s")
 
 
 def _tell(output: Output, report: Report) -> None:

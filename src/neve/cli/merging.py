@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from neve.errors import EXIT_INCOMPLETE, ConfigError, NeveError, UsageError
+from neve.errors import EXIT_INCOMPLETE, NeveError, UsageError
 
 if TYPE_CHECKING:
     from neve.cli.app import Call
@@ -23,6 +23,7 @@ _COLUMNS = (
     "deleted",
     "late",
     "set_aside",
+    "strategy",
     "seconds",
     "error",
 )
@@ -36,7 +37,11 @@ _PREVIEW_COLUMNS = (
     "repeated",
     "set_aside",
     "truncates",
+    "strategy",
+    "why",
 )
+# As neve.merge.strategy.Strategy has them; that module loads Spark.
+STRATEGIES = ("auto", "index", "scan", "merge")
 
 
 def merge(
@@ -52,16 +57,28 @@ def merge(
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="Make the mirrors anew of their whole changelogs.")
     ] = False,
+    strategy: Annotated[
+        str,
+        typer.Option(
+            "--strategy",
+            metavar="|".join(STRATEGIES),
+            help="How rows are found and replaced; auto takes the cheapest.",
+        ),
+    ] = "auto",
 ) -> None:
     """Keep mirrors of changelogs: the newest event of each key, exactly once."""
     if rebuild and not tables:
         raise UsageError("--rebuild needs the mirrors' names", hint="neve merge TABLE --rebuild")
+    if strategy not in STRATEGIES:
+        raise UsageError(f"--strategy {strategy} is not known", hint=", ".join(STRATEGIES))
     call: Call = context.obj
     if not (once or dry_run or rebuild):
-        _keep_merging(call, tuple(tables or ()))
+        _keep_merging(call, tuple(tables or ()), strategy)
         return
+    from neve.merge.apply import configured_mergers
+
     with call.open() as lake, call.output.working("merging"):
-        mergers = configured_mergers(lake, tuple(tables or ()), call.output)
+        mergers = configured_mergers(lake, tuple(tables or ()), call.output.progress, strategy)
         if dry_run:
             call.output.rows(_PREVIEW_COLUMNS, [_preview(one, call.output) for one in mergers])
             return
@@ -69,24 +86,6 @@ def merge(
     call.output.rows(_COLUMNS, rows)
     if any(row["error"] for row in rows):
         raise typer.Exit(EXIT_INCOMPLETE)
-
-
-def configured_mergers(lake: Any, names: tuple[str, ...], output: Output) -> list[Merger]:
-    """Return what keeps each configured mirror, or each of the named ones.
-
-    Raises:
-        ConfigError: none is configured.
-    """
-    from neve.merge.apply import Merger
-    from neve.merge.spec import merge_specs
-
-    lake.profile.require_catalog("merging")
-    specs = merge_specs(lake.settings, names)
-    if not specs:
-        raise ConfigError(
-            "merge.tables names no mirror", hint="see docs/mirroring-a-database.md for an example"
-        )
-    return [Merger(lake, spec, progress=output.progress) for spec in specs]
 
 
 def _merge_one(merger: Merger, output: Output, *, rebuild: bool) -> dict[str, Any]:
@@ -111,6 +110,7 @@ def _row(report: TableReport) -> dict[str, Any]:
         "deleted": report.rows_deleted,
         "late": report.late_dropped,
         "set_aside": report.set_aside,
+        "strategy": report.strategy,
         "seconds": round(report.duration_seconds, 2),
         "error": None,
     }
@@ -131,8 +131,12 @@ def _preview(merger: Merger, output: Output) -> dict[str, Any]:
         "repeated": counts.repeated,
         "set_aside": counts.set_aside,
         "truncates": counts.truncated,
+        "strategy": found.strategy,
+        "why": found.why,
     }
 
 
-def _keep_merging(call: Call, names: tuple[str, ...]) -> None:
-    raise NotImplementedError
+def _keep_merging(call: Call, names: tuple[str, ...], strategy: str) -> None:
+    from neve.cli.service import run_parts
+
+    run_parts(call, consolidates=False, mirrors=names, strategy=strategy)

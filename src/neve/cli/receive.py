@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from neve.cli.output import as_record
+from neve.observe import sentry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -54,6 +55,8 @@ def serve(
 
     call = context.obj
     settings = call.load().settings
+    # No spans: a receiver that is sent its own would never come to rest.
+    sentry.start(settings)
 
     def ready(listening: Listening) -> None:
         if supervised:

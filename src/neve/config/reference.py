@@ -38,6 +38,8 @@ _EXAMPLES = {
     ("receive", "tokens"): '["${OTLP_TOKEN}"]',
     ("receive", "tls"): "{cert: server.pem, key: server.key}",
     ("observe", "http"): "127.0.0.1:9464",
+    ("observe", "otlp_endpoint"): "http://127.0.0.1:4318",
+    ("observe", "sentry"): '{dsn: "${SENTRY_DSN}"}',
     ("receive", "cors_origins"): '["https://app.example.com"]',
 }
 
@@ -108,11 +110,20 @@ def reference_page() -> str:
 
 def _rows(section: type[BaseModel]) -> list[str]:
     rows = ["| key | type | default | meaning |", "|---|---|---|---|"]
-    for key, info in section.model_fields.items():
+    for key, info in _keys(section):
         default = _default(info)
         shown = "" if default is None else f"`{_yaml(default)}`"
-        rows.append(f"| `{info.alias or key}` | {_type(info)} | {shown} | {info.description} |")
+        rows.append(f"| `{key}` | {_type(info)} | {shown} | {info.description} |")
     return [*rows, ""]
+
+
+def _keys(section: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """Yield the keys of a section, and those of sections inside it by their whole name."""
+    for key, info in section.model_fields.items():
+        if inner := _section(info):
+            yield from _keys(inner, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{info.alias or key}", info
 
 
 def _rows_of_lists(section: type[BaseModel]) -> list[str]:

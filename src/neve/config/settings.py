@@ -351,6 +351,18 @@ class AuditSettings(Section):
         return self
 
 
+class SentrySettings(Section):
+    """Failures, sent to Sentry."""
+
+    dsn: SecretStr | None = Field(
+        None,
+        description=(
+            "Where failures are sent: their kind, code, table and place in the code, never a "
+            "message or a value; unset sends nothing."
+        ),
+    )
+
+
 class ObserveSettings(Section):
     """What Neve tells about itself while it runs."""
 
@@ -360,6 +372,17 @@ class ObserveSettings(Section):
             "Address of /metrics, /healthz and /readyz, as host:port; unset means none, port 0 "
             "any that is free. Whoever reaches it can read it: 127.0.0.1 is this machine only."
         ),
+    )
+    otlp_endpoint: str | None = Field(
+        None,
+        pattern="^https?://.",
+        description=(
+            "Where spans of Neve's own work are sent over OTLP/HTTP, as http://host:4318, to which "
+            "/v1/traces is added; unset means there are none."
+        ),
+    )
+    sentry: SentrySettings = Field(
+        default_factory=SentrySettings, description="Where failures are sent."
     )
 
 

@@ -29,6 +29,7 @@ from neve.consolidate.upkeep import Upkeep
 from neve.errors import ConfigError, NeveError
 from neve.lake.create import FEW_METADATA_FILES, TableSpec, ensure_table
 from neve.lake.staging import StagedSnapshot, StagingTable
+from neve.observe import sentry
 from neve.publish.apply import Counters, Outcome, Publisher
 from neve.publish.gate import Gate
 from neve.publish.ledger import LedgerEntry, write_ledger
@@ -316,6 +317,7 @@ class Consolidator:
             return self._publish(name, publisher, staged, report, started)
         except NeveError as error:
             logger.warning("%s: %s", name, error)
+            sentry.capture(error, "consolidate", f"{self.spec.namespace}.{name}")
             report.results.append(
                 TableResult(batch_id, name, "failed", 0, 0, 0, _seconds_since(started), str(error))
             )

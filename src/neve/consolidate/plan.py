@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from neve.buffer.reader import Segment
 from neve.publish.ranges import Marks, Range, Ranges
 
+# Of what a task should have, when segments cannot be cut to measure.
+SMALLEST_SHARE = 0.9
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -77,13 +80,28 @@ def _ranges(last: Mapping[str, int], marks: Marks) -> dict[str, Range]:
 
 
 def plan_tasks(segments: Sequence[Segment], task_bytes: int) -> list[tuple[Segment, ...]]:
-    """Pack segments into tasks of like size, `task_bytes` and more each: a task writes a file."""
-    total = sum(segment.bytes for segment in segments)
-    share = total / max(1, total // task_bytes)
+    """Pack segments into tasks of like size, `task_bytes` and more each: a task writes a file.
+
+    Fewer tasks where segments are too large to be cut evenly.
+    """
+    count = max(1, _size(segments) // task_bytes)
+    tasks = _cut(segments, count)
+    while count > 1 and min(map(_size, tasks)) < SMALLEST_SHARE * task_bytes:
+        count -= 1
+        tasks = _cut(segments, count)
+    return tasks
+
+
+def _size(segments: Sequence[Segment]) -> int:
+    return sum(segment.bytes for segment in segments)
+
+
+def _cut(segments: Sequence[Segment], count: int) -> list[tuple[Segment, ...]]:
+    """Cut where the shares end on the whole, so that no remainder gathers in the last."""
+    share = _size(segments) / count
     tasks: list[list[Segment]] = [[]]
     size = 0
     for segment in segments:
-        # Cut where the shares end on the whole, so that no remainder gathers in the last.
         if tasks[-1] and size + segment.bytes / 2 > share * len(tasks):
             tasks.append([])
         tasks[-1].append(segment)

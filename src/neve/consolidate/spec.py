@@ -20,12 +20,13 @@ class ConsolidateSpec:
     promotions: tuple[Promotion, ...] = ()
     trigger_bytes: int = 64 * MIB
     trigger_seconds: float = 2.0
-    # Stored bytes of segments for one task, at least: enough for a file of a good size.
-    task_bytes: int = 64 * MIB
+    # Stored bytes of segments for one task, at least: a file has about as many, and 32 MiB of a
+    # good file are wanted. Mostly little more, at most twice as much: that bounds memory.
+    task_bytes: int = 36 * MIB
     # Stored bytes for one commit of each table: bounds what a kill makes us do again.
     batch_bytes: int = 1024 * MIB
-    # Arrow bytes that a task gathers before it sorts and writes them: bounds its memory.
-    # A span takes some 1,000 there and 66 in a file, as in a segment: 64 MiB of those are one file.
+    # Arrow bytes that a task gathers, of all tables, before it sorts and writes some: the bound for
+    # what unpacks to more than most. A span takes some 850 there, and 66 in a file and a segment.
     flush_bytes: int = 1024 * MIB
     # A worker that was not seen for so long has lost its turn; 0 lets several do the same work.
     lease_seconds: float = 15.0

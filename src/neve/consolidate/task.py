@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from operator import attrgetter
 
 import numpy as np
 import pyarrow as pa
@@ -81,6 +82,15 @@ class Job:
     promotions: tuple[Promotion, ...] = ()
 
 
+@dataclass
+class _Tally:
+    """What a task has to tell beside its files."""
+
+    dead_letters: int = 0
+    duplicate_keys: int = 0
+    unfit_values: int = 0
+
+
 class _Gathered:
     """Rows of one table on their way into a file."""
 
@@ -89,16 +99,23 @@ class _Gathered:
         self.metadata = TableMetadataUtil.parse_raw(target.metadata_json)
         self.io = load_file_io(target.io_properties, self.metadata.location)
         self.tables: list[pa.Table] = []
+        self.bytes = 0
 
-    @property
-    def bytes(self) -> int:
-        return sum(table.nbytes for table in self.tables)
+    def add(self, rows: pa.Table) -> None:
+        """Keep rows, and nothing else.
+
+        Some columns are parts of what the decoder read, all of which they would keep in memory:
+        as much again as the rows. Copied, they do not.
+        """
+        if len(rows):
+            self.tables.append(rows.take(pa.array(np.arange(len(rows)))))
+            self.bytes += self.tables[-1].nbytes
 
     def write(self) -> Iterator[dict[str, object]]:
         if not self.tables:
             return
         rows = pa.concat_tables(self.tables)
-        self.tables = []
+        self.tables, self.bytes = [], 0
         for file in write_data_files(self.metadata, self.io, rows):
             yield {
                 "table": self.target.table,
@@ -112,10 +129,8 @@ def run_task(job: Job, number: int) -> Iterator[pa.RecordBatch]:
     """Do one task of a job; yields what was written, as `RESULT`."""
     store = open_store(job.buffer)
     gathered = [_Gathered(target) for target in job.targets]
-    dead = 0
-    duplicate_keys = 0
-    unfit_values = 0
-    for requests in _read(store, job, number):
+    tally = _Tally()
+    for requests in _read(store, job, number, tally):
         for group in _alike(gathered, requests):
             wanted = requests.filter(group.wanted)
             if not len(wanted):
@@ -123,28 +138,21 @@ def run_task(job: Job, number: int) -> Iterator[pa.RecordBatch]:
             decoded = decode(
                 job.signal, wanted.column("payload"), wanted.column("received_unix_nano")
             )
-            duplicate_keys += decoded.duplicate_keys
-            dead += _set_aside(store, wanted, decoded.dead_letters)
+            tally.duplicate_keys += decoded.duplicate_keys
+            tally.dead_letters += _set_aside(store, wanted, decoded.dead_letters)
             for table in group.tables:
                 promoted = promote(decoded.tables[table.target.table], job.promotions)
-                unfit_values += promoted.unfit_values
-                if len(promoted.rows):
-                    table.tables.append(promoted.rows)
-        for table in gathered:
-            if table.bytes >= job.flush_bytes:
-                yield _result(table.write())
+                tally.unfit_values += promoted.unfit_values
+                table.add(promoted.rows)
+        while sum(table.bytes for table in gathered) >= job.flush_bytes:
+            yield _result(max(gathered, key=attrgetter("bytes")).write())
     for table in gathered:
         yield _result(table.write())
     failpoints.reach("consolidate.written")
-    counts: dict[str, object] = {
-        "dead_letters": dead,
-        "duplicate_keys": duplicate_keys,
-        "unfit_values": unfit_values,
-    }
-    yield _result(iter([counts]))
+    yield _result(iter([asdict(tally)]))
 
 
-def _read(store: BufferStore, job: Job, number: int) -> Iterator[pa.RecordBatch]:
+def _read(store: BufferStore, job: Job, number: int, tally: _Tally) -> Iterator[pa.RecordBatch]:
     reader = BufferReader(store, dedup_seconds=job.buffer.dedup_seconds)
     for segment in job.tasks[number]:
         try:
@@ -156,6 +164,7 @@ def _read(store: BufferStore, job: Job, number: int) -> Iterator[pa.RecordBatch]
         except CorruptionError as error:
             # What came before the damage was read; the rest is kept as it is, for a person.
             set_segment_aside(store, segment, store.read(segment.path), error.message)
+            tally.dead_letters += 1
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import Protocol
 from neve.buffer.reader import StreamStatus
 from neve.consolidate.apply import Consolidator, Report
 from neve.errors import NeveError
+from neve.observe import sentry
 
 logger = logging.getLogger(__name__)
 
@@ -83,10 +84,12 @@ def look(
             worker.look_after_tables(report)
         trouble = report.trouble
     except NeveError as error:
+        sentry.capture(error, "consolidate")
         trouble = error.message
     except Exception as error:
         # A defect, ours or a library's: the next try may get past it, and data waits until then.
         logger.exception("consolidation failed")
+        sentry.capture(error, "consolidate")
         trouble = f"internal error: {type(error).__name__}"
     observer.ended(report, trouble)
     return trouble

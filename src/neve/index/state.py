@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from neve.errors import CorruptionError
 from neve.index.mirrors import Mirror, observe
 from neve.index.root import Root, new_path, read_root, write_root
-from neve.lake.java_tables import JavaTable
+from neve.lake.row_delta import StatisticsFile, set_statistics
 
 if TYPE_CHECKING:
     from neve.lake import Lake
@@ -35,6 +35,10 @@ class Registration:
     size: int
     footer_size: int
     properties: Mapping[str, str]
+
+    @property
+    def statistics(self) -> StatisticsFile:
+        return StatisticsFile(self.snapshot_id, self.path, self.size, self.footer_size)
 
 
 def current_root(lake: Lake, identifier: Identifier) -> tuple[Root | None, str]:
@@ -126,7 +130,5 @@ def register(lake: Lake, mirror: Mirror, root: Root) -> Registration:
         UnknownOutcomeError: the answer was lost.
     """
     stored = store_root(mirror, root)
-    JavaTable(lake, lake.spark, mirror.identifier).set_statistics(
-        stored.snapshot_id, stored.path, (stored.size, stored.footer_size), stored.properties
-    )
+    set_statistics(lake.spark, mirror.identifier, stored.statistics, stored.properties)
     return stored

@@ -7,7 +7,7 @@ docs/decisions/0005-tasks-write-parquet.md for what that was measured against.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import (
+    _determine_partitions,
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
     parquet_path_to_id_mapping,
@@ -39,18 +40,43 @@ _PARTITION = "(partition)"  # a name that no column of a table has
 
 
 @dataclass(frozen=True)
-class _Slice:
+class _Piece:
+    """The rows of one partition, as places in the table's order; not copied yet."""
+
     partition: Record
     rows: pa.Table
+    places: pa.Array
+
+
+@dataclass(frozen=True)
+class WrittenFile:
+    """A data file, and where its rows came from."""
+
+    data_file: DataFile
+    piece: _Piece
+
+    @property
+    def rows(self) -> pa.Table:
+        """Its rows, in the order in which they lie there; a copy."""
+        return self.piece.rows.take(self.piece.places)
 
 
 def write_data_files(metadata: TableMetadata, io: FileIO, rows: pa.Table) -> list[DataFile]:
     """Write one sorted file for each partition that `rows` touch; columns they lack are NULL.
 
+    Takes little more memory than `rows` do: they are brought into order a row group at a time.
+
     Not atomic: a file without a commit is an orphan, and harmless.
     """
-    shaped = _with_table_columns(rows, schema_to_pyarrow(metadata.schema(), include_field_ids=True))
-    return [_write_file(metadata, io, piece) for piece in _partitions(metadata, shaped)]
+    return [one.data_file for one in write_rows(metadata, io, rows)]
+
+
+def write_rows(metadata: TableMetadata, io: FileIO, rows: pa.Table) -> list[WrittenFile]:
+    """Write as `write_data_files` does, and say at which position of which file each row is."""
+    return [
+        WrittenFile(_write_file(metadata, io, piece), piece)
+        for piece in _partitions(metadata, rows)
+    ]
 
 
 def _with_table_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -63,80 +89,110 @@ def _with_table_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _partitions(metadata: TableMetadata, rows: pa.Table) -> Iterator[_Slice]:
-    """Sort rows as the table wants them and cut them at the partitions' borders."""
+def _partitions(metadata: TableMetadata, rows: pa.Table) -> Iterator[_Piece]:
+    """Say in which order the table wants its rows, cut at the partitions' borders."""
     schema = metadata.schema()
     order = [
-        (schema.find_column_name(field.source_id) or "", "ascending")
+        schema.find_column_name(field.source_id)
         for field in metadata.sort_order_by_id(metadata.default_sort_order_id).fields  # type: ignore
     ]
-    column = _day_column(metadata.spec(), schema)
-    if column is None:
-        yield _Slice(Record(), rows.sort_by(order) if order else rows)
-        return
+    spec = metadata.spec()
+    column = _day_column(spec, schema, rows)
+    if spec.is_unpartitioned():
+        yield _Piece(Record(), rows, _places(rows, order))
+    elif column is not None:
+        yield from _days(rows, column, order)
+    else:
+        for part in _any_partitions(spec, schema, rows):
+            table = part.arrow_table_partition
+            yield _Piece(part.partition_key.partition, table, _places(table, order))
+
+
+def _places(rows: pa.Table, order: Iterable[str | None]) -> pa.Array:
+    names = [name for name in order if name in rows.column_names]
+    if not names:
+        return pa.array(np.arange(len(rows)))
+    return pc.sort_indices(rows.select(names), [(name, "ascending") for name in names])
+
+
+def _any_partitions(spec: PartitionSpec, schema: Any, rows: pa.Table) -> Iterator[Any]:
+    try:
+        shaped = _with_table_columns(rows, schema_to_pyarrow(schema, include_field_ids=True))
+        yield from _determine_partitions(spec, schema, shaped)
+    except (ValueError, NotImplementedError) as error:
+        raise UnsupportedError(
+            f"files cannot be written for the partition spec {spec}: {error}",
+            hint="let Spark write to this table, or partition it otherwise",
+        ) from error
+
+
+def _days(rows: pa.Table, column: str, order: list[str | None]) -> Iterator[_Piece]:
     days = pc.divide(rows.column(column).cast(pa.int64()), _DAY_MICROS).cast(pa.int32())
-    with_days = rows.append_column(_PARTITION, days)
-    ordered = with_days.sort_by([(_PARTITION, "ascending"), *order])
-    values = ordered.column(_PARTITION).to_numpy()
+    places = _places(rows.add_column(0, _PARTITION, days), [_PARTITION, *order])
+    values = days.take(places).to_numpy()
     if not len(values):
         return
     starts = np.flatnonzero(np.diff(values, prepend=values[0] - 1)).tolist()
     for start, end in pairwise([*starts, len(values)]):
-        piece = ordered.drop_columns([_PARTITION]).slice(start, end - start)
-        yield _Slice(Record(int(values[start])), piece)
+        yield _Piece(Record(int(values[start])), rows, places.slice(start, end - start))
 
 
-def _day_column(spec: PartitionSpec, schema: Any) -> str | None:
-    if spec.is_unpartitioned():
-        return None
+def _day_column(spec: PartitionSpec, schema: Any, rows: pa.Table) -> str | None:
+    """Return the time whose day is the partition, as in all tables of telemetry: one sort does."""
     fields: tuple[PartitionField, ...] = spec.fields
     if len(fields) != 1 or not isinstance(fields[0].transform, DayTransform):
-        raise UnsupportedError(
-            f"files cannot be written for the partition spec {spec}",
-            hint="tables of Neve are partitioned by day, or not at all",
-        )
-    return str(schema.find_column_name(fields[0].source_id))
+        return None
+    name = str(schema.find_column_name(fields[0].source_id))
+    if name not in rows.column_names or not pa.types.is_timestamp(rows.schema.field(name).type):
+        return None
+    times = rows.column(name).cast(pa.int64())
+    # Division rounds towards zero: before 1970 that would be the next day.
+    return None if times.null_count or (len(times) and pc.min(times).as_py() < 0) else name
 
 
-def _write_file(metadata: TableMetadata, io: FileIO, piece: _Slice) -> DataFile:
+def _write_file(metadata: TableMetadata, io: FileIO, piece: _Piece) -> DataFile:
     schema, properties = metadata.schema(), metadata.properties
+    columns = schema_to_pyarrow(schema, include_field_ids=True)
     locations = load_location_provider(metadata.location, properties)
     path = locations.new_data_location(f"{uuid.uuid4()}.parquet")
     output = io.new_output(path)
     with output.create(overwrite=False) as stream:
         writer = pq.ParquetWriter(
             stream,
-            piece.rows.schema,
+            columns,
             compression=properties.get("write.parquet.compression-codec", "zstd"),
-            bloom_filter_options=_bloom_filters(properties, piece.rows),
+            bloom_filter_options=_bloom_filters(properties, len(piece.places)),
             store_decimal_as_integer=True,
         )
         with writer:
-            writer.write_table(piece.rows, row_group_size=ROW_GROUP_ROWS)
+            for start in range(0, len(piece.places), ROW_GROUP_ROWS):
+                group = piece.rows.take(piece.places.slice(start, ROW_GROUP_ROWS))
+                writer.write_table(_with_table_columns(group, columns))
     statistics = data_file_statistics_from_parquet_metadata(
         parquet_metadata=writer.writer.metadata,
         stats_columns=compute_statistics_plan(schema, properties),
         parquet_column_mapping=parquet_path_to_id_mapping(schema),
     )
-    return DataFile.from_args(
+    file = DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=path,
         file_format=FileFormat.PARQUET,
         partition=piece.partition,
         file_size_in_bytes=len(output),
         sort_order_id=metadata.default_sort_order_id,
-        spec_id=metadata.default_spec_id,
         equality_ids=None,
         key_metadata=None,
         **statistics.to_serialized_dict(),
     )
+    file.spec_id = metadata.default_spec_id
+    return file
 
 
-def _bloom_filters(properties: dict[str, str], rows: pa.Table) -> dict[str, Any] | None:
+def _bloom_filters(properties: dict[str, str], rows: int) -> dict[str, Any] | None:
     columns = [
         key.removeprefix(BLOOM_PREFIX)
         for key, value in properties.items()
         if key.startswith(BLOOM_PREFIX) and value == "true"
     ]
-    distinct = max(1, min(len(rows), ROW_GROUP_ROWS))
+    distinct = max(1, min(rows, ROW_GROUP_ROWS))
     return {column: {"ndv": distinct, "fpp": 0.01} for column in columns} or None

@@ -12,9 +12,10 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 from neve.errors import CatalogError, ConflictError, UnknownOutcomeError
-from neve.lake import jvm, jvm_tables
+from neve.lake import jvm
 from neve.lake.identifier import Identifier
-from neve.lake.jvm_tables import MAIN, Task
+from neve.lake.jvm import tables
+from neve.lake.jvm.tables import MAIN, Task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,7 +37,7 @@ _PASSING = re.compile(
 
 def isolated(lake: Lake, conf: Mapping[str, str]) -> SparkSession:
     """Return a session of its own with the lake's catalogs; its settings leak nowhere."""
-    return jvm_tables.isolated(lake.spark, conf)
+    return tables.isolated(lake.spark, conf)
 
 
 @contextmanager
@@ -93,29 +94,29 @@ class JavaTable:
     ) -> None:
         """Create it with an empty first snapshot. Raises ConflictError: somebody else did."""
         with self._committing("creating it"):
-            jvm_tables.create_table(
+            tables.create_table(
                 self.session, self.identifier, schema_json, spec_json, properties, summary
             )
 
     def union_schema(self, schema_json: str, properties: Mapping[str, str]) -> None:
         with self._committing("changing its schema"):
-            jvm_tables.union_schema(self.session, self.identifier, schema_json, properties)
+            tables.union_schema(self.session, self.identifier, schema_json, properties)
 
     def create_branch(self, branch: str, snapshot_id: int) -> None:
         with self._committing(f"creating branch {branch}"):
-            jvm_tables.create_branch(self.session, self.identifier, branch, snapshot_id)
+            tables.create_branch(self.session, self.identifier, branch, snapshot_id)
 
     def remove_branches(self, branches: Iterable[str]) -> None:
         with self._committing("removing branches"):
-            jvm_tables.remove_branches(self.session, self.identifier, branches)
+            tables.remove_branches(self.session, self.identifier, branches)
 
     def append_nothing(self, branch: str, summary: Mapping[str, str]) -> None:
         with self._committing(f"an empty snapshot on {branch}"):
-            jvm_tables.append_nothing(self.session, self.identifier, branch, summary)
+            tables.append_nothing(self.session, self.identifier, branch, summary)
 
     def branch_head(self, branch: str) -> int | None:
         with self._committing(f"looking for {branch}"):
-            return jvm_tables.branch_head(self.session, self.identifier, branch)
+            return tables.branch_head(self.session, self.identifier, branch)
 
     def publish_branch(self, branch: str, base_id: int, properties: Mapping[str, str]) -> int:
         """Move `main` to a branch's head, if `main` is still at `base_id`; drop the branch.
@@ -125,9 +126,7 @@ class JavaTable:
             UnknownOutcomeError: the answer was lost.
         """
         with self._committing(f"publishing {branch}"):
-            head = jvm_tables.publish_branch(
-                self.session, self.identifier, branch, base_id, properties
-            )
+            head = tables.publish_branch(self.session, self.identifier, branch, base_id, properties)
         if head is None:
             raise ConflictError(
                 f"{self.name}: main has moved away from snapshot {base_id}",
@@ -136,26 +135,14 @@ class JavaTable:
             )
         return head
 
-    def set_statistics(
-        self, snapshot_id: int, path: str, sizes: tuple[int, int], properties: Mapping[str, str]
-    ) -> None:
-        """Register a snapshot's statistics file, of these sizes (its own, its footer's).
-
-        Atomic, one attempt; `main` does not move. Raises as `publish_branch`.
-        """
-        with self._committing(f"statistics of snapshot {snapshot_id}"):
-            jvm_tables.set_statistics(
-                self.session, self.identifier, snapshot_id, path, sizes, properties
-            )
-
     def plan_files(self, snapshot_id: int, after_id: int | None = None) -> list[Task]:
         """Return the files of a snapshot, or those appended after another one."""
         with self._committing("planning files"):
-            return jvm_tables.plan_files(self.session, self.identifier, snapshot_id, after_id)
+            return tables.plan_files(self.session, self.identifier, snapshot_id, after_id)
 
     def scan(self, tasks: Sequence[Task]) -> AbstractContextManager[DataFrame]:
         """Yield the rows of exactly these files, deletes applied, with `_file` and `_pos`."""
-        return jvm_tables.staged_scan(self.session, self.identifier, tasks)
+        return tables.staged_scan(self.session, self.identifier, tasks)
 
     def _committing(self, what: str) -> AbstractContextManager[None]:
         return sorted_faults(self.lake, self.name, what)

@@ -152,5 +152,9 @@ def open_lake(
     config: str | Path | Settings | None = None, report: Callable[[str], None] = logger.info
 ) -> Lake:
     """Open a lake from a configuration file, settings, or the embedded default."""
-    settings = config if isinstance(config, Settings) else load(config).settings
-    return Lake(settings, report)
+    return Lake(read_settings(config), report)
+
+
+def read_settings(config: str | Path | Settings | None) -> Settings:
+    """Return settings as they are, or as a file and the environment say."""
+    return config if isinstance(config, Settings) else load(config).settings

@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Mapping
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -35,27 +36,31 @@ class SparkProcess:
     def __init__(self) -> None:
         self.context: SparkContext | None = None
         self.users = 0
+        # Lakes on several threads may ask first at the same time.
+        self.lock = threading.RLock()
 
     def acquire(self, settings: SparkSettings, report: Callable[[str], None]) -> SparkContext:
         """Return the running context, starting it first if nobody has."""
-        if self.context is None or not jvm.is_running(self.context):
-            self.context = _start(settings, report)
-        elif self.context.master != settings.master:
-            logger.warning(
-                "Spark already runs on %s in this process; %s is not used",
-                self.context.master,
-                settings.master,
-            )
-        self.users += 1
-        return self.context
+        with self.lock:
+            if self.context is None or not jvm.is_running(self.context):
+                self.context = _start(settings, report)
+            elif self.context.master != settings.master:
+                logger.warning(
+                    "Spark already runs on %s in this process; %s is not used",
+                    self.context.master,
+                    settings.master,
+                )
+            self.users += 1
+            return self.context
 
     def release(self) -> None:
         """Stop Spark when its last user leaves."""
-        self.users -= 1
-        if self.users == 0 and self.context is not None:
-            if jvm.is_running(self.context):
-                jvm.stop_context(self.context)
-            self.context = None
+        with self.lock:
+            self.users -= 1
+            if self.users == 0 and self.context is not None:
+                if jvm.is_running(self.context):
+                    jvm.stop_context(self.context)
+                self.context = None
 
 
 SPARK = SparkProcess()
@@ -67,8 +72,9 @@ def new_session(
     """Return a session of its own, so that two lakes in one process share no settings."""
     from pyspark.sql import SparkSession
 
-    context = SPARK.acquire(settings, report)
-    session = SparkSession(context).newSession()
+    with SPARK.lock:
+        context = SPARK.acquire(settings, report)
+        session = SparkSession(context).newSession()
     for key, value in conf.items():
         session.conf.set(key, value)
     return session

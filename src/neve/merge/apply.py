@@ -11,13 +11,22 @@ import logging
 import time
 import uuid
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from neve import failpoints
-from neve.errors import ConflictError, NeveError, UnknownOutcomeError
+from neve.errors import (
+    ConfigError,
+    ConflictError,
+    NeveError,
+    UnknownOutcomeError,
+    UnsupportedError,
+)
+from neve.index.maintain import Refreshed, build, refreshed
+from neve.index.mirrors import observe
+from neve.index.state import find_root
+from neve.lake.catalog import load_table
 from neve.lake.java_tables import JavaTable, isolated
 from neve.merge.batch import BatchWork
 from neve.merge.checkpoint import (
@@ -27,6 +36,7 @@ from neve.merge.checkpoint import (
     TOMBSTONES,
     Checkpoint,
 )
+from neve.merge.indexed import index_locator
 from neve.merge.mirror import (
     mirror_properties,
     origins_property,
@@ -35,9 +45,11 @@ from neve.merge.mirror import (
     united_schema,
 )
 from neve.merge.plan import Look, look, look_anew, next_batch
+from neve.merge.replace_rows import ReplaceRows
 from neve.merge.report import Counts, Preview, TableReport
 from neve.merge.side import REJECTED_SCHEMA, SideTable, tombstones_schema
-from neve.merge.strategy import MergeInto
+from neve.merge.spec import merge_specs
+from neve.merge.strategy import TRUNCATES, Choice, MergeInto, Strategy, Writer, choose
 from neve.publish.apply import Retry
 
 if TYPE_CHECKING:
@@ -49,9 +61,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Observe = Callable[["Lake", "MergeSpec"], Look]
-
-BRANCH_PREFIX = "neve-merge-"
-STALE_BRANCH_SECONDS = 3600
 
 
 @dataclass(frozen=True)
@@ -71,6 +80,7 @@ class Merger:
     spec: MergeSpec
     retry: Retry = field(default_factory=Retry)
     progress: Callable[[str], None] = logger.info
+    strategy: Strategy = Strategy.AUTO
 
     @property
     def name(self) -> str:
@@ -99,9 +109,17 @@ class Merger:
         batch = next_batch(found, self.spec, JavaTable(self.lake, session, self.spec.changelog))
         with BatchWork.reading(self.lake, session, self.spec, found, batch) as work:
             buried = found.state.tombstones_id if found.state else None
-            work.look_up(self.spec.tombstones, buried, datetime.now(timezone.utc))
+            work.look_up(work.scanning(buried, datetime.now(timezone.utc)))
+        choice = choose(found, self.spec, batch.events, self.strategy)
+        if work.counts.truncated:
+            choice = TRUNCATES
         return Preview(
-            self.name, found.pending.lag_snapshots, work.counts, notes=_notes(self.name, found)
+            self.name,
+            found.pending.lag_snapshots,
+            work.counts,
+            choice.strategy.value,
+            choice.why,
+            _notes(self.name, found),
         )
 
     def merge(self, stop: threading.Event | None = None) -> TableReport:
@@ -119,6 +137,7 @@ class Merger:
                     break
                 report.add(done.counts, done.seconds)
                 self.progress(_told(self.name, report))
+                self._build_index(report)
                 if stop is not None and stop.is_set():
                     break
         finally:
@@ -147,19 +166,13 @@ class Merger:
             report.note(note)
         if found.pending.is_empty:
             return None
-        batch_id = uuid.uuid4().hex
         found = self._prepare(found)
         failpoints.reach("merge.prepared")
         session = isolated(self.lake, {})
         changelog = JavaTable(self.lake, session, self.spec.changelog)
         batch = next_batch(found, self.spec, changelog)
-        with ExitStack() as stack:
-            work = stack.enter_context(
-                BatchWork.reading(self.lake, session, self.spec, found, batch)
-            )
-            summary = self._write_beside(found, work, batch_id)
-            summary |= {CHECKPOINT: batch.reaches.encode(), BATCH_ID: batch_id}
-            self._commit(found, work, summary)
+        with BatchWork.reading(self.lake, session, self.spec, found, batch) as work:
+            self._apply(work, report)
         failpoints.reach("merge.published")
         return Committed(work.counts, time.monotonic() - started, batch.reaches)
 
@@ -167,7 +180,6 @@ class Merger:
         """Make the mirror, or give it the columns it lacks. Idempotent."""
         anew = look_anew if found.rebuild else look
         mirror = JavaTable(self.lake, self.lake.spark, self.spec.mirror)
-        source = found.changelog.schema()
         if found.mirror is None or found.state is None:
             tombstones = self._tombstones(found).empty()
             rejected = self._rejected().empty()
@@ -183,7 +195,7 @@ class Merger:
             )
             return self._prepare(anew(self.lake, self.spec))
         remembered = {
-            **origins_property(self.spec, source, found.mirror.schema()),
+            **origins_property(found.drift, found.changelog, found.mirror),
             **source_property(self.spec, str(found.changelog.table_uuid)),
         }
         grown = found.drift.changes_mirror
@@ -191,55 +203,97 @@ class Merger:
             mirror.union_schema(united_schema(found.drift).model_dump_json(), remembered)
         return self._prepare(anew(self.lake, self.spec)) if grown else found
 
-    def _write_beside(self, found: Look, work: BatchWork, batch_id: str) -> dict[str, str]:
-        """Write tombstones and rejected rows; return what the mirror's commit says of them."""
-        state = found.state
+    def _apply(self, work: BatchWork, report: TableReport) -> None:
+        """Decide a batch, write what is beside the mirror, then commit to the mirror itself."""
+        found, state = work.found, work.found.state
         if state is None:
             raise AssertionError("the mirror was prepared")
-        now = datetime.now(timezone.utc)
+        batch_id, now = uuid.uuid4().hex, datetime.now(timezone.utc)
         tombstones, rejected = self._tombstones(found), self._rejected()
         tombstones.open()
         rejected.open()
         buried = tombstones.empty() if found.rebuild else tombstones.go_to(state.tombstones_id)
         refused = rejected.go_to(state.rejected_id)
-        work.look_up(self.spec.tombstones, buried, now)
-        if work.has_tombstones:
-            files = tombstones.write(work.tombstones(batch_id, now))
+        writer = self._decide(work, tombstones, buried, now, report)
+        if files := writer.write(work, batch_id, now):
             buried = tombstones.append(files, {BATCH_ID: batch_id})
         failpoints.reach("merge.buried")
         if work.counts.set_aside:
             files = rejected.write(work.rejected(batch_id, now))
             refused = rejected.append(files, {BATCH_ID: batch_id})
         failpoints.reach("merge.rejected")
-        barrier = work.barrier_summary()
-        return {TOMBSTONES: str(buried), REJECTED: str(refused), **barrier}
-
-    def _commit(self, found: Look, work: BatchWork, summary: dict[str, str]) -> None:
-        """Change the mirror on a branch of its own, then move `main` there, if it has not moved."""
-        state = found.state
-        if state is None:
-            raise AssertionError("the mirror was prepared")
-        batch_id = summary[BATCH_ID]
-        branch = f"{BRANCH_PREFIX}{int(time.time())}-{batch_id[:12]}"
-        conf = {
-            f"spark.sql.iceberg.snapshot-property.{key}": value for key, value in summary.items()
+        summary = {
+            CHECKPOINT: work.batch.reaches.encode(),
+            BATCH_ID: batch_id,
+            TOMBSTONES: str(buried),
+            REJECTED: str(refused),
+            **work.barrier_summary(),
         }
-        mirror = JavaTable(self.lake, work.session, self.spec.mirror)
-        self._remove_stale_branches(found, mirror)
-        mirror.create_branch(branch, state.main_id)
-        for key, value in conf.items():
-            work.session.conf.set(key, value)
         try:
-            MergeInto(self.lake, mirror, branch).apply(work, summary)
-            failpoints.reach("merge.applied")
-            mirror.publish_branch(branch, state.main_id, {})
-        except ConflictError:
-            mirror.remove_branches([branch])
-            raise
+            writer.commit(work, summary)
         except UnknownOutcomeError:
             # Nothing is cleaned up: the commit is there, or it is not.
             if not self._is_published(batch_id):
                 raise
+
+    def _decide(
+        self,
+        work: BatchWork,
+        tombstones: SideTable,
+        buried: int,
+        now: datetime,
+        report: TableReport,
+    ) -> Writer:
+        """Find what the events meet, in the cheapest way, and say how they are applied."""
+        choice = choose(work.found, self.spec, work.batch.events, self.strategy)
+        mirror = JavaTable(self.lake, work.session, self.spec.mirror)
+        merge_into = MergeInto(self.lake, mirror, tombstones)
+        index = None
+        if choice.strategy is Strategy.INDEX:
+            index, choice = self._fresh_index(work, choice, report)
+        if index is not None:
+            work.look_up(index_locator(work.session, index))
+        else:
+            work.look_up(work.scanning(buried, now))
+        if work.counts.truncated and choice.strategy is not Strategy.MERGE:
+            choice = TRUNCATES
+        report.strategy, report.why = choice.strategy.value, choice.why
+        if choice.strategy is Strategy.MERGE:
+            return merge_into
+        table = load_table(self.lake.profile, self.lake.catalog(), self.spec.mirror)
+        return ReplaceRows(table, tombstones, index)
+
+    def _fresh_index(
+        self, work: BatchWork, choice: Choice, report: TableReport
+    ) -> tuple[Refreshed | None, Choice]:
+        """Bring the index to the snapshot the batch is decided on, or say why it is not used.
+
+        A merge does not wait for a whole index, unless it was asked to: it reads the keys once
+        more, and the index is built when the batch is in.
+        """
+        try:
+            mirror = observe(self.lake, self.spec.mirror)
+            if work.found.state is None or mirror.main_id != work.found.state.main_id:
+                raise ConflictError(f"{self.name}: main has moved", retryable=True)
+            root, why = find_root(mirror)
+            if root is None and self.strategy is not Strategy.INDEX:
+                report.index_wanted = True
+                return None, Choice(Strategy.SCAN, f"there is no index yet: {why}")
+            found = refreshed(self.lake, mirror, self.progress)
+        except UnsupportedError as error:
+            return None, Choice(Strategy.SCAN, error.message)
+        report.count_index(found)
+        return found, choice
+
+    def _build_index(self, report: TableReport) -> None:
+        """Build the index that the next merge will use; a failure costs nothing but time."""
+        if not report.index_wanted:
+            return
+        report.index_wanted = False
+        try:
+            report.count_index(build(self.lake, self.spec.mirror, self.progress))
+        except NeveError as error:
+            report.note(f"{self.name}: the index was not built: {error.message}")
 
     def _is_published(self, batch_id: str) -> bool:
         from pyiceberg.table.snapshots import ancestors_of
@@ -253,24 +307,30 @@ class Merger:
             for one in ancestors_of(main, metadata)
         )
 
-    def _remove_stale_branches(self, found: Look, mirror: JavaTable) -> None:
-        """Forget what killed workers left; those at work may still need theirs."""
-        before = time.time() - STALE_BRANCH_SECONDS
-        refs = found.mirror.refs if found.mirror else {}
-        stale = [
-            name
-            for name in refs
-            if name.startswith(BRANCH_PREFIX) and int(name.split("-")[2]) < before
-        ]
-        if stale:
-            mirror.remove_branches(stale)
-
     def _tombstones(self, found: Look) -> SideTable:
         schema = tombstones_schema(self.spec, found.schema)
         return SideTable(self.lake, self.spec.tombstones, schema)
 
     def _rejected(self) -> SideTable:
         return SideTable(self.lake, self.spec.rejected, REJECTED_SCHEMA)
+
+
+def configured_mergers(
+    lake: Lake, names: tuple[str, ...], progress: Callable[[str], None], strategy: str = "auto"
+) -> list[Merger]:
+    """Return what keeps each configured mirror, or each of the named ones.
+
+    Raises:
+        ConfigError: none is configured.
+    """
+    lake.profile.require_catalog("merging")
+    specs = merge_specs(lake.settings, names)
+    if not specs:
+        raise ConfigError(
+            "merge.tables names no mirror", hint="see docs/mirroring-a-database.md for an example"
+        )
+    chosen = Strategy(strategy)
+    return [Merger(lake, spec, progress=progress, strategy=chosen) for spec in specs]
 
 
 def _notes(name: str, found: Look) -> list[str]:

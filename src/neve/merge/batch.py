@@ -21,6 +21,7 @@ from neve.lake.profile import DEFAULT_CATALOG
 from neve.merge import names
 from neve.merge import transforms as tr
 from neve.merge.checkpoint import BARRIER, Checkpoint
+from neve.merge.locate import Locator, ScanLocator
 from neve.merge.pending import Batch, Slice, consumed_slices
 from neve.merge.report import Counts
 from neve.merge.side import AT, BATCH, DELETED, KIND, TRUNCATED
@@ -30,8 +31,12 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from neve.lake import Lake
+    from neve.merge.drift import Unfit
     from neve.merge.plan import Look
     from neve.merge.spec import MergeSpec
+
+# What becomes of events that are no key's newest.
+_REJECTED, _TRUNCATES, _TAKEN = "rejected", "truncates", "taken"
 
 
 @dataclass
@@ -48,7 +53,8 @@ class BatchWork:
     counts: Counts = field(default_factory=Counts)
     # The newest TRUNCATE, of this batch or an earlier one, as text.
     barrier: tuple[str, ...] | None = None
-    effective: DataFrame | None = None
+    _won: DataFrame | None = None
+    _buries: bool = False
     _located: DataFrame | None = None
 
     @classmethod
@@ -63,34 +69,53 @@ class BatchWork:
             events = tr.classified(changes, spec, found.drift.unfit)
             shape = tr.shape_of(spec, _columns(session, spec, found, changes.schema))
             work = cls(lake, session, spec, found, batch, events, shape)
-            work._count_events()
             try:
                 yield work
             finally:
-                if work._located is not None:
-                    work._located.unpersist()
+                work._forget()
 
-    def _count_events(self) -> None:
+    def look_up(self, locator: Locator) -> None:
+        """Find what the events meet, and decide what becomes of each."""
         state = self.found.state
-        known = tr.barrier_column(state.barrier if state else None, self.shape)
-        newest = F.max(
-            F.when(
-                F.col(names.REASON).isNull() & (F.col(names.OPERATION) == TRUNCATE),
-                tr.sequence_of(self.shape),
-            )
-        )
+        self.barrier = state.barrier if state else None
+        self._decide(locator)
+        if self.counts.truncated:
+            # Rare, and known only now: the barrier decides over all other events.
+            self.barrier = self._newest_barrier()
+            self._decide(locator)
+        self._won = self._winning_ties()
+
+    def _decide(self, locator: Locator) -> None:
+        """Reduce, locate and dispose in one job that also counts."""
+        self._forget()
+        shape = self.shape
+        rows = tr.as_rows(self.events, shape, self._unfit)
+        if shape.marked:
+            barrier = tr.barrier_column(self.barrier, shape)
+            if barrier is not None:
+                rows = rows.where(~(tr.sequence_of(shape) < barrier))
+            reduced = tr.folded(rows, shape)
+        else:
+            rows = locator.distributed(rows, shape)
+            reduced = tr.latest(rows, shape, locator.partition_by)
+        met = locator.located(reduced, shape)
+        barrier = locator.barrier(self.barrier, shape)
+        self._located = tr.disposed(met, locator.sequence(shape), barrier).persist()
+        self._count(self._located)
+
+    def _newest_barrier(self) -> tuple[str, ...] | None:
+        known = tr.barrier_column(self.barrier, self.shape)
+        is_truncate = F.col(names.REASON).isNull() & (F.col(names.OPERATION) == TRUNCATE)
+        newest = F.max(F.when(is_truncate, tr.sequence_of(self.shape)))
         barrier = newest if known is None else F.greatest(newest, known)
         texts = [tr.as_text(barrier[name], self.shape, name) for name in self.shape.sequence]
-        row = self.events.agg(
-            F.count("*").alias("scanned"),
-            F.count(names.REASON).alias("set_aside"),
-            newest.isNotNull().alias("truncated"),
-            *(text.alias(f"part{number}") for number, text in enumerate(texts)),
-        ).collect()[0]
-        self.counts.scanned, self.counts.set_aside = row["scanned"], row["set_aside"]
-        self.counts.truncated = row["truncated"]
-        parts = tuple(row[f"part{number}"] for number in range(len(texts)))
-        self.barrier = None if None in parts else parts
+        row = self.events.agg(*(text.alias(f"part{n}") for n, text in enumerate(texts))).collect()
+        return tuple(row[0])
+
+    def _forget(self) -> None:
+        if self._located is not None:
+            self._located.unpersist()
+            self._located = None
 
     @property
     def barrier_column(self) -> Column | None:
@@ -99,23 +124,9 @@ class BatchWork:
     def barrier_summary(self) -> dict[str, str]:
         return {BARRIER: json.dumps(self.barrier)} if self.barrier else {}
 
-    def look_up(self, tombstones: Identifier, buried_id: int | None, now: datetime) -> None:
-        """Find what the events meet, and decide what becomes of each."""
-        rows = tr.as_rows(self.events, self.shape)
-        barrier = self.barrier_column
-        if self.shape.marked:
-            if barrier is not None:
-                rows = rows.where(~(tr.sequence_of(self.shape) < barrier))
-            reduced = tr.folded(rows, self.shape)
-        else:
-            reduced = tr.latest(rows, self.shape)
-        met = tr.located(
-            reduced, self._mirror_rows(), self._buried(tombstones, buried_id, now), self.shape
-        )
-        self._located = tr.disposed(met, self.shape, barrier).persist()
-        self._count_dispositions(self._located)
-        kept = self._located.where(F.col(names.DISPOSITION).isin(tr.UPSERT, tr.REMOVE))
-        self.effective = self._with_winning_ties(kept, self._located)
+    def scanning(self, buried_id: int | None, now: datetime) -> Locator:
+        """Return the locator that reads the whole mirror."""
+        return ScanLocator(self._mirror_rows(), self._buried(buried_id, now))
 
     def _mirror_rows(self) -> DataFrame | None:
         state = self.found.state
@@ -123,72 +134,122 @@ class BatchWork:
             return None
         return self._at(self.spec.mirror, state.main_id)
 
-    def _buried(
-        self, tombstones: Identifier, snapshot_id: int | None, now: datetime
-    ) -> DataFrame | None:
+    def _buried(self, snapshot_id: int | None, now: datetime) -> DataFrame | None:
         if snapshot_id is None:
             return None
-        found = self._at(tombstones, snapshot_id).where(F.col(KIND) == DELETED)
+        found = self._at(self.spec.tombstones, snapshot_id).where(F.col(KIND) == DELETED)
         retention = self.spec.tombstone_retention_seconds
         if retention is not None:
             found = found.where(F.col(AT) >= F.lit(now - timedelta(seconds=retention)))
         return found
 
-    def _count_dispositions(self, events: DataFrame) -> None:
+    def _count(self, decided: DataFrame) -> None:
         is_full = F.col(names.FULL) if self.shape.marked else F.lit(False)
-        counted = {
-            row[names.DISPOSITION]: row
-            for row in events.groupBy(names.DISPOSITION)
-            .agg(F.count("*").alias("events"), F.count_if(is_full).alias("full"))
-            .collect()
-        }
-        events_of = {key: row["events"] for key, row in counted.items()}
-        self.counts.reduced = sum(events_of.values())
-        self.counts.late = events_of.get(tr.LATE, 0)
-        self.counts.late_full = counted[tr.LATE]["full"] if tr.LATE in counted else 0
-        self.counts.upserted = events_of.get(tr.UPSERT, 0)
-        self.counts.deleted = events_of.get(tr.REMOVE, 0)
-        self.counts.repeated = events_of.get(tr.TIE, 0)
-        self._buries = bool(events_of.get(tr.REMOVE, 0) + events_of.get(tr.ABSENT, 0))
+        is_known = F.col(names.CURRENT).isNotNull() | F.col(names.BURIED).isNotNull()
+        is_indexed = names.CACHE_HITS in decided.columns
+        of_keys = decided.groupBy(F.col(names.DISPOSITION).alias("what")).agg(
+            F.count("*").alias("events"),
+            F.count_if(is_full).alias("full"),
+            F.count_if(is_known).alias("known"),
+            (F.sum(names.CACHE_HITS) if is_indexed else F.lit(0)).alias("cached"),
+        )
+        kind = (
+            F.when(F.col(names.REASON).isNotNull(), _REJECTED)
+            .when(F.col(names.OPERATION) == TRUNCATE, _TRUNCATES)
+            .otherwise(_TAKEN)
+        )
+        of_events = self.events.groupBy(kind.alias("what")).agg(
+            F.count("*").alias("events"), *(F.lit(0).alias(c) for c in ("full", "known", "cached"))
+        )
+        counted = {row["what"]: row for row in of_keys.unionAll(of_events).collect()}
+        number = {what: int(row["events"]) for what, row in counted.items()}
+        of_key = (tr.LATE, tr.TIE, tr.UPSERT, tr.REMOVE, tr.ABSENT)
+        self._buries = bool(number.get(tr.REMOVE, 0) + number.get(tr.ABSENT, 0))
+        self.counts = Counts(
+            scanned=sum(number.get(what, 0) for what in (_REJECTED, _TRUNCATES, _TAKEN)),
+            set_aside=number.get(_REJECTED, 0),
+            reduced=sum(number.get(what, 0) for what in of_key),
+            upserted=number.get(tr.UPSERT, 0),
+            deleted=number.get(tr.REMOVE, 0),
+            late=number.get(tr.LATE, 0),
+            late_full=int(counted[tr.LATE]["full"]) if tr.LATE in counted else 0,
+            repeated=number.get(tr.TIE, 0),
+            truncated=_TRUNCATES in number,
+        )
+        if is_indexed:
+            self.counts.index_hits = sum(int(row["known"]) for row in counted.values())
+            self.counts.index_misses = self.counts.reduced - self.counts.index_hits
+            self.counts.index_cache_hits = sum(int(row["cached"]) for row in counted.values())
 
-    def _with_winning_ties(self, kept: DataFrame, events: DataFrame) -> DataFrame:
-        """Add events of a sequence the mirror has already, where they are the greater ones.
+    @property
+    def has_changes(self) -> bool:
+        return bool(self.counts.upserted or self._buries)
+
+    def changes(self, *, with_absent: bool = False) -> DataFrame:
+        """Return each key once that changes, with where its row is.
+
+        Args:
+            with_absent: deletes of keys without a row, too, which leave a tombstone.
+        """
+        if self._located is None:
+            raise AssertionError("look_up comes first")
+        kinds = [tr.UPSERT, tr.REMOVE, *([tr.ABSENT] if with_absent else [])]
+        kept = self._located.where(F.col(names.DISPOSITION).isin(kinds))
+        return kept if self._won is None else kept.unionByName(self._won)
+
+    def _winning_ties(self) -> DataFrame | None:
+        """Return events of a sequence the mirror has already, where they are the greater ones.
 
         What the mirror's row came from is in the changelog alone: its operation is not in the
         mirror. With an unchanged marker a row is made of several events, and the first stays.
         """
-        if not self.counts.repeated or self.shape.marked:
-            return kept
-        ties = events.where(F.col(names.DISPOSITION) == tr.TIE)
+        if not self.counts.repeated or self.shape.marked or self._located is None:
+            return None
+        ties = self._located.where(F.col(names.DISPOSITION) == tr.TIE)
         bounds = ties.agg(
             F.min(self.shape.sequence[0]).alias("least"),
             F.max(self.shape.sequence[0]).alias("most"),
         ).collect()[0]
         first = F.col(tr.quoted(self.shape.sequence[0]))
         with ExitStack() as stack:
-            history = self._history(stack).where(first.between(bounds["least"], bounds["most"]))
-            known = tr.as_rows(tr.classified(history, self.spec), self.shape)
-            winners = tr.winning_ties(ties, known, self.shape).localCheckpoint()
+            is_near = first.between(bounds["least"], bounds["most"])
+            known = [self._as_merged(part.where(is_near)) for part in self._history(stack)]
+            if not known:
+                known = [tr.as_rows(self.events.where(F.lit(False)), self.shape, self._unfit)]
+            known_rows = reduce(lambda one, other: one.unionByName(other), known)
+            winners = tr.winning_ties(ties, known_rows, self.shape).localCheckpoint()
         won = winners.count()
         self.counts.repeated -= won
         self.counts.upserted += won
-        return kept.unionByName(winners) if won else kept
+        return winners if won else None
 
-    def _history(self, stack: ExitStack) -> DataFrame:
+    @property
+    def _unfit(self) -> tuple[Unfit, ...]:
+        return self.found.drift.unfit
+
+    def _as_merged(self, part: DataFrame) -> DataFrame:
+        """Return events of the past as the rows they were: their columns may have fitted then."""
+        had = {field.name: field.dataType for field in part.schema}
+        has = {field.name: field.dataType for field in self.shape.columns}
+        unfit = [
+            one
+            for one in self._unfit
+            if one.column in had and had[one.column] != has.get(one.column)
+        ]
+        return tr.as_rows(tr.classified(part, self.spec, unfit), self.shape, unfit)
+
+    def _history(self, stack: ExitStack) -> list[DataFrame]:
         """Return the events that are merged already, as far as the changelog still has them."""
         checkpoint = self.found.state.checkpoint if self.found.state else None
         changelog = JavaTable(self.lake, self.session, self.spec.changelog)
         parts = []
-        metadata = self.found.changelog
         merged = checkpoint.snapshot_id if checkpoint else None
-        if merged is not None and metadata.snapshot_by_id(merged) is not None:
-            parts.append(self._changes_at(merged))
+        if merged is not None and self.found.changelog.snapshot_by_id(merged) is not None:
+            parts.append(self._at(self.spec.changelog, merged))
         begun = self._begun_slices(checkpoint, changelog)
         if begun:
-            parts.append(_slices(stack, changelog, begun).drop(names.FILE, names.POSITION))
-        if not parts:
-            return self._changes_at(None).where(F.lit(False))
-        return reduce(lambda one, other: one.unionByName(other), parts)
+            parts.append(_slices(stack, changelog, begun))
+        return parts
 
     def _begun_slices(
         self, checkpoint: Checkpoint | None, changelog: JavaTable
@@ -199,15 +260,6 @@ class BatchWork:
             return ()
         after = None if checkpoint.whole else checkpoint.snapshot_id
         return consumed_slices(checkpoint, changelog.plan_files(checkpoint.scanning, after))
-
-    def _changes_at(self, snapshot_id: int | None) -> DataFrame:
-        """Return the changelog at a snapshot, with its present columns."""
-        name = table_name(self.spec.changelog)
-        if snapshot_id is None:
-            return self.session.table(name)
-        present = self.session.table(name)
-        then = self._at(self.spec.changelog, snapshot_id)
-        return present.where(F.lit(False)).unionByName(then, allowMissingColumns=True)
 
     @property
     def has_tombstones(self) -> bool:

@@ -106,14 +106,21 @@ def find_drift(
     )
 
 
-def origin_ids(spec: MergeSpec, changelog: Schema, mirror: Schema) -> dict[int, int]:
-    """Return which column of the mirror each column of the changelog goes into, by field ids."""
+def origin_ids(
+    drift: Drift, changelog: Schema, mirror: Schema, before: Mapping[int, int]
+) -> dict[int, int]:
+    """Return which column of the mirror each column of the changelog goes into, by field ids.
+
+    What was known before stays known: a column that is renamed is set aside until the mirror's is
+    renamed, too. A column that only has the name of one it does not fit into comes from nowhere.
+    """
     by_name = {field.name: field.field_id for field in mirror.fields}
-    return {
+    taken = {
         field.field_id: by_name[field.name]
-        for field in taken_fields(spec, changelog)
-        if field.name in by_name
+        for field in changelog.fields
+        if field.name in drift.taken and field.name in by_name
     }
+    return {**before, **taken}
 
 
 def fit_of(column: IcebergType, value: IcebergType) -> Fit:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import parse_transform
+from pyiceberg.transforms import Transform, parse_transform
 from pyiceberg.types import NestedField
 
 from neve.errors import ConfigError
@@ -23,6 +23,7 @@ SEQUENCE = "neve.merge.sequence"
 SOURCE = "neve.merge.changelog"
 
 _FIRST_PARTITION_ID = 1000
+_NUMBERED = ("bucket", "truncate")
 _PARTITION = re.compile(
     r"(?P<transform>bucket|truncate|year|month|day|hour)s?\s*\(\s*((?P<number>\d+)\s*,\s*)?"
     r"(?P<column>[^,()]+?)\s*\)|(?P<identity>[^,()\s]+)"
@@ -67,19 +68,13 @@ def partition_spec(spec: MergeSpec, schema: Schema) -> PartitionSpec:
     Raises:
         ConfigError: a transform or column that does not exist.
     """
-    fields = []
-    for number, text in enumerate(spec.partition_by):
-        found = _PARTITION.fullmatch(text.strip())
-        column = (found["identity"] or found["column"]) if found else ""
+    fields: list[PartitionField] = []
+    taken = set(schema.column_names)
+    for text in spec.partition_by:
+        kind, column, transform = _partition(spec, text)
         source = next((field for field in schema.fields if field.name == column), None)
-        if found is None or source is None:
-            raise ConfigError(
-                f"merge.tables: {spec.name}: partition_by {text} cannot be used",
-                hint="write column, bucket(16, column), truncate(8, column), or year, month, day "
-                "or hour(column)",
-            )
-        kind = found["transform"] or "identity"
-        transform = parse_transform(f"{kind}[{found['number']}]" if found["number"] else kind)
+        if source is None:
+            raise _unusable(spec, text)
         if not transform.can_transform(source.field_type):
             raise ConfigError(
                 f"merge.tables: {spec.name}: partition_by {text}: {column} is "
@@ -87,10 +82,34 @@ def partition_spec(spec: MergeSpec, schema: Schema) -> PartitionSpec:
                 hint="choose another column or transform",
             )
         name = column if kind == "identity" else f"{column}_{kind}"
-        fields.append(
-            PartitionField(source.field_id, _FIRST_PARTITION_ID + number, transform, name)
-        )
+        if name in {field.name for field in fields} or (kind != "identity" and name in taken):
+            raise ConfigError(
+                f"merge.tables: {spec.name}: partition_by {text}: {name} is there already",
+                hint="leave it out; a partition needs a name that no other one and no column has",
+            )
+        number = _FIRST_PARTITION_ID + len(fields)
+        fields.append(PartitionField(source.field_id, number, transform, name))
     return PartitionSpec(*fields, spec_id=0)
+
+
+def _partition(spec: MergeSpec, text: str) -> tuple[str, str, Transform[Any, Any]]:
+    found = _PARTITION.fullmatch(text.strip())
+    if found is None:
+        raise _unusable(spec, text)
+    kind = found["transform"] or "identity"
+    number = int(found["number"]) if found["number"] else None
+    if (kind in _NUMBERED) != bool(number):
+        raise _unusable(spec, text)
+    transform = parse_transform(f"{kind}[{number}]" if number else kind)
+    return kind, found["identity"] or found["column"], transform
+
+
+def _unusable(spec: MergeSpec, text: str) -> ConfigError:
+    return ConfigError(
+        f"merge.tables: {spec.name}: partition_by {text} cannot be used",
+        hint="write column, bucket(16, column), truncate(8, column), or year, month, day "
+        "or hour(column)",
+    )
 
 
 def require_ours(spec: MergeSpec, metadata: TableMetadata) -> None:
@@ -118,21 +137,25 @@ def require_ours(spec: MergeSpec, metadata: TableMetadata) -> None:
             )
 
 
-def source_uuid(metadata: TableMetadata) -> str | None:
-    """Return which changelog a mirror is of."""
-    found: dict[str, str] = json.loads(metadata.properties.get(SOURCE, "{}"))
-    return found.get("uuid")
+def origins_of(metadata: TableMetadata, uuid: str) -> dict[int, int]:
+    """Return which column of a changelog each column of the mirror came from, by field ids.
 
-
-def origins_of(metadata: TableMetadata) -> dict[int, int]:
-    """Return which column of the changelog each column of the mirror came from, by field ids."""
+    Of another changelog than the one that the mirror was made of, nothing is known.
+    """
+    source = json.loads(metadata.properties.get(SOURCE, "{}"))
+    if source.get("uuid") != uuid:
+        return {}
     found = json.loads(metadata.properties.get(COLUMNS, "{}"))
-    return {int(source): target for source, target in found.items()}
+    return {int(theirs): ours for theirs, ours in found.items()}
 
 
-def origins_property(spec: MergeSpec, changelog: Schema, mirror: Schema) -> dict[str, str]:
-    """Return the property that remembers `origins_of`."""
-    return {COLUMNS: json.dumps(origin_ids(spec, changelog, mirror))}
+def origins_property(
+    drift: Drift, changelog: TableMetadata, mirror: TableMetadata
+) -> dict[str, str]:
+    """Return the property that remembers `origins_of`, as it is to be now."""
+    before = origins_of(mirror, str(changelog.table_uuid))
+    ids = origin_ids(drift, changelog.schema(), mirror.schema(), before)
+    return {COLUMNS: json.dumps(ids)}
 
 
 def united_schema(drift: Drift) -> Schema:

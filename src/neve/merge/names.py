@@ -10,10 +10,17 @@ SEQUENCE = "_neve_sequence"
 # The sequence of the mirror's row, and of the key's tombstone; NULL where there is none.
 CURRENT = "_neve_current"
 BURIED = "_neve_buried"
+# Where the mirror's row is: its file, and its position there.
+ROW_FILE = "_neve_row_file"
+ROW_POSITION = "_neve_row_position"
+# How many parts of the index were in memory already; said once in a batch of rows.
+CACHE_HITS = "_neve_cache_hits"
 DISPOSITION = "_neve_disposition"
 # With an unchanged marker: the newest delete of the key in the batch, and for each column that may
 # carry the marker a struct of its newest known value and that value's sequence.
 RESET = "_neve_reset"
 KNOWN = "_neve_known_"
+# The value that the mirror has in such a column.
+BASE = "_neve_base_"
 FULL = "_neve_full"
 FILE, POSITION = "_file", "_pos"

@@ -167,20 +167,22 @@ class Batch:
     after_id: int | None = None
     until_id: int | None = None
     slices: tuple[Slice, ...] = ()
+    # How many it has, as far as metadata tells.
+    events: int | None = None
 
 
 def whole_snapshots(found: Pending, batch_size: int) -> Batch | None:
     """Take as many snapshots as fit; None when not even the first does, or its size is unknown."""
-    total, last = 0, None
+    total, taken, last = 0, 0, None
     for snapshot in found.snapshots:
         total += _added_records(snapshot, batch_size + 1)
         if total > batch_size:
             break
-        last = snapshot
+        last, taken = snapshot, total
     if last is None or found.checkpoint.scanning is not None:
         return None
     reaches = Checkpoint(found.checkpoint.table_uuid, last.snapshot_id)
-    return Batch(reaches, found.checkpoint.snapshot_id, last.snapshot_id)
+    return Batch(reaches, found.checkpoint.snapshot_id, last.snapshot_id, events=taken)
 
 
 def _added_records(snapshot: Snapshot, unknown: int) -> int:
@@ -212,9 +214,9 @@ def file_slices(
         number, offset = (number + 1, 0) if end == task.records else (number, end)
     uuid = checkpoint.table_uuid
     if number == len(ordered):
-        return Batch(Checkpoint(uuid, snapshot_id), slices=tuple(slices))
+        return Batch(Checkpoint(uuid, snapshot_id), slices=tuple(slices), events=batch_size - room)
     reaches = Checkpoint(uuid, checkpoint.snapshot_id, snapshot_id, number, offset, whole)
-    return Batch(reaches, slices=tuple(slices))
+    return Batch(reaches, slices=tuple(slices), events=batch_size - room)
 
 
 def consumed_slices(checkpoint: Checkpoint, tasks: Sequence[Task]) -> tuple[Slice, ...]:

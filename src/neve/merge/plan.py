@@ -15,7 +15,7 @@ from neve.lake.java_tables import JavaTable
 from neve.merge.check import check_columns
 from neve.merge.checkpoint import Checkpoint, MirrorState, mirror_state
 from neve.merge.drift import Drift, find_drift
-from neve.merge.mirror import mirror_schema, origins_of, require_ours, source_uuid
+from neve.merge.mirror import mirror_schema, origins_of, require_ours
 from neve.merge.pending import (
     Batch,
     Pending,
@@ -52,9 +52,17 @@ class Look:
         """Tell whether there is nothing that events could meet."""
         if self.mirror is None or self.state is None or self.rebuild:
             return True
+        return self.mirror_rows == 0
+
+    @property
+    def mirror_rows(self) -> int:
+        """Rows of the mirror, deleted ones that lie in its files included."""
+        if self.mirror is None or self.state is None:
+            return 0
         main = self.mirror.snapshot_by_id(self.state.main_id)
         total = main.summary["total-records"] if main and main.summary else None
-        return total == "0"
+        # Not said: some engine's commit. Then it is taken for large, which is never wrong.
+        return int(total) if total is not None else 1 << 62
 
 
 def look(lake: Lake, spec: MergeSpec) -> Look:
@@ -105,8 +113,7 @@ def look_anew(lake: Lake, spec: MergeSpec) -> Look:
 
 
 def _drift(spec: MergeSpec, changelog: TableMetadata, mirror: TableMetadata) -> Drift:
-    same_table = source_uuid(mirror) == str(changelog.table_uuid)
-    origins = origins_of(mirror) if same_table else {}
+    origins = origins_of(mirror, str(changelog.table_uuid))
     drift = find_drift(spec, changelog.schema(), mirror.schema(), origins)
     _refuse_unfit_keys(spec, drift)
     return drift

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from neve.index.maintain import Refreshed
 
 
 @dataclass
@@ -20,6 +24,11 @@ class Counts:
     # The same event merged before, or another one of the same sequence that loses.
     repeated: int = 0
     truncated: bool = False
+    # Keys that the index knew and did not know, and parts of it that were in memory already.
+    index_hits: int = 0
+    index_misses: int = 0
+    index_cache_hits: int = 0
+    vectors_written: int = 0
 
 
 @dataclass(frozen=True)
@@ -30,7 +39,7 @@ class Preview:
     # Snapshots of the changelog that are waiting; the commit may take fewer.
     snapshots: int = 0
     counts: Counts = field(default_factory=Counts)
-    strategy: str = "merge"
+    strategy: str = ""
     why: str = ""
     notes: list[str] = field(default_factory=list)
 
@@ -55,6 +64,26 @@ class TableReport:
     lag_seconds: float = 0.0
     lag_snapshots: int = 0
     notes: list[str] = field(default_factory=list)
+    # How the last batch was applied, and why so.
+    strategy: str = ""
+    why: str = ""
+
+    # The index: is one to be built, and what was done to it.
+    index_wanted: bool = False
+    index_rebuilds: int = 0
+    index_files_indexed: int = 0
+    index_entries: int = 0
+    index_bytes: int = 0
+    index_hits: int = 0
+    index_misses: int = 0
+    index_cache_hits: int = 0
+    vectors_written: int = 0
+
+    def count_index(self, found: Refreshed) -> None:
+        """Count what bringing an index up to date took."""
+        self.index_rebuilds += found.rebuilt
+        self.index_files_indexed += found.files_indexed
+        self.index_entries, self.index_bytes = found.root.rows, found.root.size
 
     def add(self, counts: Counts, seconds: float) -> None:
         """Count a batch that was committed."""
@@ -67,6 +96,10 @@ class TableReport:
         self.late_dropped += counts.late
         self.late_full += counts.late_full
         self.set_aside += counts.set_aside
+        self.index_hits += counts.index_hits
+        self.index_misses += counts.index_misses
+        self.index_cache_hits += counts.index_cache_hits
+        self.vectors_written += counts.vectors_written
         self.merge_seconds.append(seconds)
 
     def note(self, text: str | None) -> None:

@@ -1,63 +1,169 @@
-"""How the rows of a batch reach the mirror: by Iceberg's own MERGE INTO, on a branch."""
+"""How a batch reaches the mirror, and which way is the cheapest.
+
+Every way gives the same rows. `MergeInto` is Iceberg's own statement: right for most of a table,
+and what the others are tested against.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol
 
 from pyspark.sql import functions as F
 
+from neve import failpoints
+from neve.errors import ConflictError
 from neve.lake.identifier import quote_identifier
 from neve.lake.java_tables import JavaTable, sorted_faults
 from neve.lake.profile import DEFAULT_CATALOG
 from neve.merge import names
 from neve.merge import transforms as tr
+from neve.merge.checkpoint import BATCH_ID
 
 if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile
     from pyspark.sql import DataFrame
 
     from neve.lake import Lake
     from neve.merge.batch import BatchWork
+    from neve.merge.plan import Look
+    from neve.merge.side import SideTable
+    from neve.merge.spec import MergeSpec
+
+BRANCH_PREFIX = "neve-merge-"
+STALE_BRANCH_SECONDS = 3600
+# Below this a scan of the keys takes less time than looking after an index.
+INDEXED_ROWS = 200_000
+# Above this share of the rows a statement that rewrites what it meets is the cheapest.
+MOST_TOUCHED = 0.3
 
 _SOURCE = "neve_changes"
 _DELETES = "_neve_deletes"
 _KEEPS = "_neve_keeps_"
 
 
-class MergeInto:
-    """Applies a batch with one statement; Spark finds the rows by joining keys."""
+class Strategy(str, Enum):
+    """How rows are found and replaced."""
 
-    def __init__(self, lake: Lake, mirror: JavaTable, branch: str) -> None:
+    AUTO = "auto"
+    # Found by the index, replaced by deletion vectors.
+    INDEX = "index"
+    # Found by reading all keys, replaced by deletion vectors.
+    SCAN = "scan"
+    # Both by MERGE INTO.
+    MERGE = "merge"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A strategy, and why it was taken."""
+
+    strategy: Strategy
+    why: str
+
+
+TRUNCATES = Choice(Strategy.MERGE, "a TRUNCATE touches most of the table")
+
+
+def choose(found: Look, spec: MergeSpec, events: int | None, forced: Strategy) -> Choice:
+    """Choose by cost.
+
+    Args:
+        events: how many the batch has, if that is known before it is read.
+    """
+    rows = found.mirror_rows
+    if found.mirror_is_empty:
+        return Choice(Strategy.MERGE, "the mirror is empty" if not found.rebuild else "a rebuild")
+    if forced is Strategy.INDEX and spec.unchanged_marker is not None:
+        return Choice(Strategy.SCAN, "partial events need the mirror's values")
+    if forced is not Strategy.AUTO:
+        return Choice(forced, "it was asked for")
+    if events is not None and events > MOST_TOUCHED * rows:
+        return Choice(Strategy.MERGE, f"{events} events for {rows} rows touch most of the table")
+    if spec.unchanged_marker is not None:
+        return Choice(Strategy.SCAN, "partial events need the mirror's values")
+    if rows < INDEXED_ROWS:
+        return Choice(Strategy.SCAN, f"{rows} rows are read faster than an index is kept")
+    return Choice(Strategy.INDEX, f"{rows} rows, of which few change")
+
+
+class Writer(Protocol):
+    """Brings a batch that is decided into the mirror."""
+
+    def write(self, work: BatchWork, batch_id: str, now: datetime) -> list[DataFile]:
+        """Write what can be written before the commit; return the files of tombstones."""
+
+    def commit(self, work: BatchWork, summary: Mapping[str, str]) -> None:
+        """Commit one snapshot with the summary on it, if `main` is where the batch was decided.
+
+        Raises:
+            ConflictError: `main` has moved; nothing was applied.
+            UnknownOutcomeError: the answer was lost.
+        """
+
+
+class MergeInto:
+    """Applies a batch with one statement on a branch, and moves `main` there."""
+
+    def __init__(self, lake: Lake, mirror: JavaTable, tombstones: SideTable) -> None:
         self.lake = lake
         self.mirror = mirror
-        self.branch = branch
+        self.tombstones = tombstones
 
-    def apply(self, work: BatchWork, summary: Mapping[str, str]) -> None:
-        """Commit one snapshot to the branch, with the summary on it.
+    def write(self, work: BatchWork, batch_id: str, now: datetime) -> list[DataFile]:
+        if not work.has_tombstones:
+            return []
+        return self.tombstones.write(work.tombstones(batch_id, now))
 
-        The session's settings carry the summary to what Spark commits.
-        """
-        changes = work.effective
-        if changes is None:
-            raise AssertionError("look_up comes first")
-        target = quote_identifier(
-            (DEFAULT_CATALOG, *self.mirror.identifier, f"branch_{self.branch}")
-        )
-        counts = work.counts
-        changed = counts.upserted or counts.deleted or counts.truncated
-        if not changed and not work.found.rebuild:
-            self.mirror.append_nothing(self.branch, summary)
+    def commit(self, work: BatchWork, summary: Mapping[str, str]) -> None:
+        state = work.found.state
+        if state is None:
+            raise AssertionError("the mirror was prepared")
+        self._remove_stale_branches(work.found)
+        branch = f"{BRANCH_PREFIX}{int(time.time())}-{summary[BATCH_ID][:12]}"
+        self.mirror.create_branch(branch, state.main_id)
+        try:
+            self._apply(work, summary, branch)
+            failpoints.reach("merge.applied")
+            self.mirror.publish_branch(branch, state.main_id, {})
+        except ConflictError:
+            self.mirror.remove_branches([branch])
+            raise
+
+    def _apply(self, work: BatchWork, summary: Mapping[str, str], branch: str) -> None:
+        for key, value in summary.items():
+            # What Spark commits in this session, which is the batch's own, carries it.
+            work.session.conf.set(f"spark.sql.iceberg.snapshot-property.{key}", value)
+        target = quote_identifier((DEFAULT_CATALOG, *self.mirror.identifier, f"branch_{branch}"))
+        counts, found = work.counts, work.found
+        if not (counts.upserted or counts.deleted or counts.truncated or found.rebuild):
+            self.mirror.append_nothing(branch, summary)
             return
+        changes = work.changes()
         with sorted_faults(self.lake, self.mirror.name, "the merge"):
-            if work.found.mirror_is_empty:
-                rows = _rows(changes, work).writeTo(target)
-                if work.found.rebuild:
-                    rows.overwrite(F.lit(True))
-                else:
-                    rows.append()
-                return
-            _source(changes, work).createOrReplaceTempView(_SOURCE)
-            work.session.sql(merge_statement(target, work.shape, work.barrier))
+            if not found.mirror_is_empty:
+                _source(changes, work).createOrReplaceTempView(_SOURCE)
+                work.session.sql(merge_statement(target, work.shape, work.barrier))
+            elif found.rebuild:
+                _rows(changes, work).writeTo(target).overwrite(F.lit(True))
+            else:
+                _rows(changes, work).writeTo(target).append()
+
+    def _remove_stale_branches(self, found: Look) -> None:
+        """Forget what killed workers left; those at work may still need theirs."""
+        before = time.time() - STALE_BRANCH_SECONDS
+        refs = found.mirror.refs if found.mirror else {}
+        stale = [
+            name
+            for name in refs
+            if name.startswith(BRANCH_PREFIX) and int(name.split("-")[2]) < before
+        ]
+        if stale:
+            self.mirror.remove_branches(stale)
 
 
 def _rows(changes: DataFrame, work: BatchWork) -> DataFrame:
@@ -102,17 +208,13 @@ def _value(name: str, shape: tr.Shape) -> str:
 
 
 def _is_older(barrier: tuple[str, ...], shape: tr.Shape) -> str:
-    fields = {field.name: field.dataType for field in shape.columns}
     own, other = [], []
-    for name, text in zip(shape.sequence, barrier, strict=True):
+    for number, (name, text) in enumerate(zip(shape.sequence, barrier, strict=True)):
+        kind = shape.columns[name].dataType
         # As hexadecimal digits, so that no text can end the literal.
         literal = f"decode(unhex('{text.encode().hex()}'), 'UTF-8')"
-        if tr.is_binary(fields[name]):
+        if tr.is_binary(kind):
             literal = f"unhex({literal})"
-        own += [f"'{_label(name, shape)}'", f"t.{tr.quoted(name)}"]
-        other += [f"'{_label(name, shape)}'", f"CAST({literal} AS {fields[name].simpleString()})"]
+        own += [f"'part{number}'", f"t.{tr.quoted(name)}"]
+        other += [f"'part{number}'", f"CAST({literal} AS {kind.simpleString()})"]
     return f"named_struct({', '.join(own)}) < named_struct({', '.join(other)})"
-
-
-def _label(name: str, shape: tr.Shape) -> str:
-    return f"part{shape.sequence.index(name)}"

@@ -127,9 +127,11 @@ def sequence_of(shape: Shape) -> Column:
     )
 
 
-def as_rows(events: DataFrame, shape: Shape) -> DataFrame:
+def as_rows(events: DataFrame, shape: Shape, unfit: Sequence[Unfit] = ()) -> DataFrame:
     """Give events that can be taken the mirror's columns and types, and their rank."""
-    present = {field.name: field.dataType for field in events.schema}
+    # A column that does not fit is NULL in them, and may have no cast at all.
+    left_out = {one.column for one in unfit}
+    present = {f.name: f.dataType for f in events.schema if f.name not in left_out}
     is_snapshot, is_delete = (F.col(names.OPERATION) == one for one in (SNAPSHOT, DELETE))
     rank = F.when(is_delete, DELETE_RANK).when(is_snapshot, SNAPSHOT_RANK).otherwise(UPSERT_RANK)
     taken = F.col(names.REASON).isNull() & (F.col(names.OPERATION) != TRUNCATE)
@@ -146,16 +148,20 @@ def as_rows(events: DataFrame, shape: Shape) -> DataFrame:
     )
 
 
-def latest(rows: DataFrame, shape: Shape) -> DataFrame:
-    """Keep each key's greatest event, and say whether another one has the same sequence."""
+def latest(rows: DataFrame, shape: Shape, partition_by: Sequence[str] = ()) -> DataFrame:
+    """Keep each key's greatest event, and say whether another one has the same sequence.
+
+    Args:
+        partition_by: what the rows are distributed by already, and a key has one value of.
+    """
     content = F.xxhash64(names.RANK, *(_orderable(field) for field in shape.columns))
     # Peers: all events of the key that have the sequence of this one.
-    peers = _newest_first(shape, tie_break=False).rangeBetween(0, 0)
+    peers = _newest_first(shape, partition_by, tie_break=False).rangeBetween(0, 0)
     return (
         rows.withColumn(names.CONTESTED, F.min(content).over(peers) != F.max(content).over(peers))
-        .withColumn("_neve_number", F.row_number().over(_newest_first(shape)))
+        .withColumn("_neve_number", F.row_number().over(_newest_first(shape, partition_by)))
         .where(F.col("_neve_number") == 1)
-        .drop("_neve_number")
+        .drop("_neve_number", *partition_by)
     )
 
 
@@ -205,19 +211,21 @@ def _is_marked(name: str, shape: Shape) -> Column:
     return F.col(quoted(name)).eqNullSafe(marker)
 
 
-def _newest_first(shape: Shape, *, tie_break: bool = True) -> WindowSpec:
+def _newest_first(
+    shape: Shape, partition_by: Sequence[str] = (), *, tie_break: bool = True
+) -> WindowSpec:
     order = [F.col(quoted(name)).desc() for name in shape.sequence]
     if tie_break:
         order.append(F.col(names.RANK).desc())
         fields = {field.name: field for field in shape.columns}
         order += [_orderable(fields[name]).desc_nulls_last() for name in shape.others]
-    return Window.partitionBy(*(quoted(key) for key in shape.keys)).orderBy(*order)
+    return Window.partitionBy(*partition_by, *(quoted(key) for key in shape.keys)).orderBy(*order)
 
 
 def located(
     reduced: DataFrame, mirror: DataFrame | None, tombstones: DataFrame | None, shape: Shape
 ) -> DataFrame:
-    """Add the sequence of each key's row in the mirror, and of its tombstone."""
+    """Add the sequence and place of each key's row in the mirror, and its tombstone's sequence."""
     keys = [F.col(quoted(key)) for key in shape.keys]
     sequence = sequence_of(shape)
     nothing = F.when(F.lit(False), sequence)
@@ -227,14 +235,30 @@ def located(
         buried = tombstones.groupBy(*keys).agg(F.max(sequence).alias(names.BURIED))
         met = reduced.join(buried, on=list(shape.keys), how="left")
     if mirror is None:
-        return met.withColumn(names.CURRENT, nothing)
-    current = mirror.select(*keys, sequence.alias(names.CURRENT))
-    return met.join(current, on=list(shape.keys), how="left")
+        return met.withColumns(
+            {
+                names.CURRENT: nothing,
+                names.ROW_FILE: F.lit(None).cast("string"),
+                names.ROW_POSITION: F.lit(None).cast("long"),
+                **{names.BASE + name: F.lit(None).cast("string") for name in shape.marked},
+            }
+        )
+    rows = mirror.select(
+        *keys,
+        sequence.alias(names.CURRENT),
+        F.col(names.FILE).alias(names.ROW_FILE),
+        F.col(names.POSITION).alias(names.ROW_POSITION),
+        *(F.col(quoted(name)).alias(names.BASE + name) for name in shape.marked),
+    )
+    return met.join(rows, on=list(shape.keys), how="left")
 
 
-def disposed(events: DataFrame, shape: Shape, barrier: Column | None) -> DataFrame:
-    """Say what becomes of each key's newest event."""
-    sequence = sequence_of(shape)
+def disposed(events: DataFrame, sequence: Column, barrier: Column | None) -> DataFrame:
+    """Say what becomes of each key's newest event.
+
+    Args:
+        sequence: the event's, in the form that CURRENT and BURIED have.
+    """
     if barrier is not None:
         # A row from before the barrier goes with it, and says nothing any more.
         is_kept = ~(F.col(names.CURRENT) < barrier)
@@ -293,6 +317,14 @@ def keeps_value(name: str) -> Column:
     not_newer = known.isNull() | F.coalesce(known["at"] < at, F.lit(False))
     not_deleted = F.col(names.RESET).isNull() | F.coalesce(F.col(names.RESET) < at, F.lit(False))
     return at.isNotNull() & not_newer & not_deleted
+
+
+def final_value(name: str, shape: Shape) -> Column:
+    """Return what a column's value becomes: the sent one, or the mirror's where none was sent."""
+    sent = sent_value(name, shape)
+    if name not in shape.marked:
+        return sent
+    return F.when(keeps_value(name), F.col(quoted(names.BASE + name))).otherwise(sent)
 
 
 def sent_value(name: str, shape: Shape) -> Column:

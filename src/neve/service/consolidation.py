@@ -1,17 +1,27 @@
-"""What consolidation reports, as metrics and as health."""
+"""Consolidation as a part of the service, and what it reports, as metrics and as health."""
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from neve.consolidate.apply import Consolidator, SparkRunner
+from neve.consolidate.spec import consolidate_spec
+from neve.consolidate.watch import look, watch
+from neve.errors import NeveError
+from neve.observe.metrics import ConsolidationMetrics
 from neve.publish.apply import Outcome
 
 if TYPE_CHECKING:
     from neve.buffer.reader import StreamStatus
     from neve.consolidate.apply import Report, TableResult
-    from neve.observe.metrics import ConsolidationMetrics
+    from neve.lake import Lake
+    from neve.observe.metrics import Registry
     from neve.publish.apply import Counters
+
+logger = logging.getLogger(__name__)
 
 
 class Recorder:
@@ -63,3 +73,37 @@ class Recorder:
         self.metrics.discarded.inc(commits.discarded)
         for seconds in commits.commit_seconds:
             self.metrics.commit_seconds.observe(seconds)
+
+
+class Consolidation:
+    """The consolidation worker: a `run.Part`."""
+
+    def __init__(self, lake: Lake, registry: Registry, on_report: Callable[[Report], None]) -> None:
+        settings = lake.settings
+        self.worker = Consolidator(lake, consolidate_spec(settings), SparkRunner(lake))
+        self.recorder = Recorder(
+            ConsolidationMetrics(registry), settings.telemetry.namespace, on_report
+        )
+
+    @property
+    def trouble(self) -> str | None:
+        trouble = self.recorder.trouble
+        return None if trouble is None else f"consolidation failed: {trouble}"
+
+    def run(self, stop: threading.Event) -> None:
+        try:
+            # Spark starts before the first data comes; if it fails to, the first batch tries again.
+            self.worker.prepare()
+        except NeveError as error:
+            logger.warning("Spark is not ready yet: %s", error)
+        watch(self.worker, stop, self.recorder)
+
+    def finish(self) -> None:
+        """Consolidate what the receiver has sealed at its end, if that is little.
+
+        Anything more, and anything while consolidation fails, waits in the buffer for the next
+        start: nothing is lost, and stopping stays quick.
+        """
+        waiting = sum(stream.bytes for stream in self.worker.reader.streams())
+        if self.recorder.trouble is None and 0 < waiting <= self.worker.spec.trigger_bytes:
+            look(self.worker, threading.Event(), self.recorder, at_once=True)

@@ -1,4 +1,4 @@
-"""The service: consolidation in this process, and the receiver as a child if it is asked for.
+"""The service: its parts on threads of this process, and the receiver as a child if asked for.
 
 It ends by a signal and nothing else. What fails is tried again; while it fails, the buffer keeps
 what was acknowledged, and `/readyz` and the metrics say so.
@@ -7,33 +7,29 @@ what was acknowledged, and `/readyz` and the metrics say so.
 from __future__ import annotations
 
 import json
-import logging
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
+
+from prometheus_client import ProcessCollector
 
 from neve.config.address import parse_address
-from neve.consolidate.apply import Consolidator, Report, SparkRunner
-from neve.consolidate.spec import consolidate_spec
-from neve.consolidate.watch import look, watch
-from neve.errors import NeveError
 from neve.observe.http import Pages, serving
-from neve.observe.metrics import ConsolidationMetrics, Registry, common_labels, supervision
-from neve.service.consolidation import Recorder
+from neve.observe.metrics import Registry, supervision
 from neve.service.stopping import stopping_on_signals
 from neve.service.supervise import Supervisor
 
 if TYPE_CHECKING:
-    from neve.lake import Lake
-
-logger = logging.getLogger(__name__)
+    from neve.config import Settings
 
 ASK_SECONDS = 5.0
+WAKE_SECONDS = 0.2
 # The receiver's own metrics and health: on any free port of this machine, for this process to ask.
 RECEIVER_OBSERVE = {"NEVE_OBSERVE__HTTP": "127.0.0.1:0"}
 
@@ -57,25 +53,40 @@ def supervised_receiver(arguments: list[str]) -> Supervisor:
     return Supervisor("receiver", command, RECEIVER_OBSERVE)
 
 
+class Part(Protocol):
+    """Work that goes on beside other work, with a lake of its own if it needs one."""
+
+    @property
+    def trouble(self) -> str | None:
+        """Why it fails at present; None when it does not."""
+
+    def run(self, stop: threading.Event) -> None:
+        """Work until `stop` is set, and then to the end of the commit in progress."""
+
+    def finish(self) -> None:
+        """Do what is left when nothing comes in any more, if it is little."""
+
+
 class Service:
     """Everything that runs together in one deployment on one machine."""
 
     def __init__(
-        self, lake: Lake, on_report: Callable[[Report], None], receiver: Supervisor | None = None
+        self,
+        settings: Settings,
+        registry: Registry,
+        parts: Sequence[Part],
+        receiver: Supervisor | None = None,
     ) -> None:
-        settings = lake.settings
+        self.parts = parts
         self.receiver = receiver
-        self.registry = Registry(common_labels(settings))
-        self.worker = Consolidator(lake, consolidate_spec(settings), SparkRunner(lake))
-        self.recorder = Recorder(
-            ConsolidationMetrics(self.registry), settings.telemetry.namespace, on_report
-        )
-        if receiver is not None:
-            self.registry.register(supervision(lambda: receiver.is_up, lambda: receiver.restarts))
+        self._registry = registry
         self._http = settings.observe.http
+        ProcessCollector(registry=registry)
+        if receiver is not None:
+            registry.register(supervision(lambda: receiver.is_up, lambda: receiver.restarts))
 
     def run(self, on_ready: Callable[[Started], None]) -> None:
-        """Run until SIGTERM or SIGINT, then stop the receiver and finish the batch in progress.
+        """Run until SIGTERM or SIGINT, then stop the receiver and finish what is in progress.
 
         Raises:
             ConfigError: an address cannot be listened on, or the receiver refuses to start.
@@ -92,16 +103,27 @@ class Service:
                         str(observe) if observe else None,
                     )
                 )
-                self._prepare()
-                watch(self.worker, stop, self.recorder)
-            self._finish()
+                self._work(stop)
+            for part in self.parts:
+                part.finish()
 
-    def _prepare(self) -> None:
-        """Start Spark before the first data comes; if that fails, the first batch tries again."""
-        try:
-            self.worker.prepare()
-        except NeveError as error:
-            logger.warning("Spark is not ready yet: %s", error)
+    def _work(self, stop: threading.Event) -> None:
+        """Run each part on a thread of its own until `stop`; raise what ended one before."""
+
+        def work(part: Part) -> None:
+            try:
+                part.run(stop)
+            finally:
+                # Whole or not at all: whoever started the service sees it end, and starts it again.
+                stop.set()
+
+        with ThreadPoolExecutor(len(self.parts), thread_name_prefix="neve-part") as pool:
+            running = [pool.submit(work, part) for part in self.parts]
+            # Signals are handled on this thread alone, and if another took one, when it wakes.
+            while wait(running, WAKE_SECONDS).not_done:
+                pass
+        for one in running:
+            one.result()
 
     @contextmanager
     def _receiving(self, stop: threading.Event) -> Iterator[Mapping[str, Any]]:
@@ -125,31 +147,24 @@ class Service:
             stop.set()
             stopper.join()
 
-    def _finish(self) -> None:
-        """Consolidate what the receiver has sealed at its end, if that is little.
-
-        Anything more, and anything while consolidation fails, waits in the buffer for the next
-        start: nothing is lost, and stopping stays quick.
-        """
-        waiting = sum(stream.bytes for stream in self.worker.reader.streams())
-        if self.recorder.trouble is None and 0 < waiting <= self.worker.spec.trigger_bytes:
-            look(self.worker, threading.Event(), self.recorder, at_once=True)
-
     def metrics(self) -> bytes:
         """Return the metrics of this process and of the receiver, so that one scrape has all."""
         _, body = self._ask_receiver("/metrics")
-        return self.registry.text() + body
+        return self._registry.text() + body
 
     def trouble(self) -> str | None:
-        """Say why the service is not ready; None when it is."""
-        if self.receiver is not None:
-            status, body = self._ask_receiver("/readyz")
-            if status is None:
-                return "the receiver is down"
-            if status != HTTPStatus.OK:
-                return f"the receiver takes nothing: {json.loads(body)['reason']}"
-        if self.recorder.trouble is not None:
-            return f"consolidation failed: {self.recorder.trouble}"
+        """Say everything that keeps the service from being ready; None when it is."""
+        troubles = [self._receiver_trouble(), *(part.trouble for part in self.parts)]
+        return "; ".join(one for one in troubles if one is not None) or None
+
+    def _receiver_trouble(self) -> str | None:
+        if self.receiver is None:
+            return None
+        status, body = self._ask_receiver("/readyz")
+        if status is None:
+            return "the receiver is down"
+        if status != HTTPStatus.OK:
+            return f"the receiver takes nothing: {json.loads(body)['reason']}"
         return None
 
     def _ask_receiver(self, path: str) -> tuple[int | None, bytes]:

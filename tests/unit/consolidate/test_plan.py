@@ -49,8 +49,8 @@ def test_nothing_waiting_is_an_empty_batch():
 
 
 def test_tasks_are_packed_by_size():
-    tasks = plan_tasks(segments("a", 1, 2, 3, 4, 5), 25)
-    assert [[one.number for one in task] for task in tasks] == [[1, 2, 3], [4, 5]]
+    tasks = plan_tasks(segments("a", 1, 2, 3, 4, 5, 6), 25)
+    assert [[one.number for one in task] for task in tasks] == [[1, 2, 3], [4, 5, 6]]
     assert plan_tasks([], 25) == []
 
 
@@ -64,6 +64,12 @@ def test_tasks_leave_no_small_remainder(count):
     # But for half a segment at a cut.
     assert min(sizes) >= min(10 * count, 60 - 5)
     assert max(sizes) < 2 * 60 + 5
+
+
+def test_segments_too_large_to_be_cut_evenly_stay_together():
+    uneven = [*segments("a", 1, size=64), *segments("a", 2, size=16)]
+    assert [len(task) for task in plan_tasks(uneven, 36)] == [2]
+    assert [len(task) for task in plan_tasks(segments("a", *range(16), size=64), 36)] == [1] * 16
 
 
 def identity(stream, segment, key, at=0, position=0):

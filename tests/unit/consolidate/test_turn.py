@@ -89,7 +89,11 @@ def test_a_dead_holder_is_taken_over_by_one_that_waits(bench):
     assert DiskStore(bench.directory / "buffer").lease("logs", SHORT).hold()
     assert bench.run().left_to_others == ["logs"]
     assert bench.waiting_segments() > 0
-    assert bench.worker().run_once(wait=True).rows == 2
+    stop = threading.Event()
+    timeout = threading.Timer(30, stop.set)
+    timeout.start()
+    assert bench.worker().run_once(stop=stop, wait=True).rows == 2
+    timeout.cancel()
     assert bench.names("logs") == ROWS
 
 

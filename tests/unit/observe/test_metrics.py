@@ -6,6 +6,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import neve
 from neve.config import Settings
+from neve.observe.merging import IndexMetrics
 from neve.observe.metrics import (
     ConsolidationMetrics,
     Registry,
@@ -82,3 +83,13 @@ def test_supervision_says_whether_the_receiver_is_up():
     found = samples(registry)
     assert found["neve_receive_up",].value == 0
     assert found["neve_receive_restarts_total",].value == 3
+
+
+def test_the_index_has_its_metrics_by_table():
+    registry = Registry(LABELS)
+    index = IndexMetrics(registry)
+    index.bytes.labels("shop.orders").set(4096)
+    index.hits.labels("shop.orders").inc(3)
+    found = samples(registry)
+    assert found["merger_index_bytes", "shop.orders"].value == 4096
+    assert found["merger_index_hits_total", "shop.orders"].value == 3

@@ -1,5 +1,6 @@
 """The service around a worker without Spark: health, metrics, stopping."""
 
+import json
 import os
 import signal
 import sys
@@ -16,11 +17,15 @@ import neve
 from neve.config import Settings
 from neve.consolidate import watch as watching
 from neve.errors import CatalogError
+from neve.observe.metrics import Registry, common_labels
+from neve.service.consolidation import Consolidation
+from neve.service.merging import Merging
 from neve.service.run import Service
 from neve.service.supervise import Backoff, Supervisor
 from neve.signals import Signal
 from tests.support.consolidation import Bench, run_inline
 from tests.support.lakes import sqlite_settings
+from tests.support.mergers import ListedMerger
 from tests.support.wait import until
 
 # A receiver's stand-in: its own /metrics and /readyz, and nothing else.
@@ -53,6 +58,9 @@ class Running:
     def __init__(self, settings, monkeypatch):
         self.settings = settings
         self.reports = []
+        self.mergers = []
+        self.merged = []
+        self.on_merged = self.merged.append
         monkeypatch.setattr(watching, "POLL_SECONDS", 0.01)
         monkeypatch.setattr(watching, "FIRST_PAUSE_SECONDS", 0.01)
 
@@ -74,8 +82,12 @@ class Running:
             command = [sys.executable, "-c", STAND_IN]
             receiver = Supervisor("receiver", command, {}, Backoff(first_seconds=1))
             self.bench = Bench(lake, Path(self.settings.buffer.location).parent)
-            self.service = Service(lake, self.reports.append, receiver)
+            registry = Registry(common_labels(self.settings))
+            consolidation = Consolidation(lake, registry, self.reports.append)
+            self.worker = consolidation.worker
             self.worker.runner = run_inline
+            merging = Merging(self.mergers, 0.01, registry, self.on_merged)
+            self.service = Service(self.settings, registry, [consolidation, merging], receiver)
             running.set()
             try:
                 self.service.run(ready)
@@ -83,10 +95,6 @@ class Running:
                 running.clear()
             self.watching.result()
             self.names = self.bench.names("logs") if self.published else Counter()
-
-    @property
-    def worker(self):
-        return self.service.worker
 
     @property
     def published(self):
@@ -185,6 +193,7 @@ def test_a_batch_in_progress_is_finished_and_the_rest_if_it_is_little(running):
         # Stopped in the middle of its first batch, with more sealed meanwhile.
         if not began.is_set():
             os.kill(os.getpid(), signal.SIGTERM)
+            until(running.service.receiver._stopping.is_set)
             running.bench.send(Signal.LOGS, "late")
             began.set()
         return run_inline(job)
@@ -197,6 +206,76 @@ def test_a_batch_in_progress_is_finished_and_the_rest_if_it_is_little(running):
     running.run(during, stopped_by_itself=True)
     assert len([report for report in running.reports if report.rows]) == 2
     assert running.names == Counter(["a 0", "a 1", "late 0", "late 1"])
+
+
+def test_consolidation_and_merges_go_on_beside_each_other(running):
+    hanging, release = threading.Event(), threading.Event()
+
+    def hang(stop):
+        hanging.set()
+        assert release.wait(10)
+
+    running.mergers = [ListedMerger("shop.a", {"rows_scanned": 5}), ListedMerger("shop.b")]
+    running.mergers[0].during = hang
+
+    def during(service):
+        # A merge takes its time, and consolidation does not wait for it.
+        assert hanging.wait(10)
+        service.bench.send(Signal.LOGS, "a")
+        until(lambda: service.published)
+        assert not service.merged
+        release.set()
+        until(lambda: sample(service, "merger_cycle_completed_total") >= 1)
+        assert sample(service, 'merger_rows_scanned_total{environment="dev"') == 5
+        assert sample(service, "process_resident_memory_bytes") > 0
+
+    running.run(during)
+    assert running.names == Counter(["a 0", "a 1"])
+
+
+def test_readiness_names_the_mirrors_that_fail(running):
+    failing = ListedMerger("shop.b", *[CatalogError("the catalog is down")] * 10_000)
+    running.mergers = [ListedMerger("shop.a"), failing]
+
+    def during(service):
+        until(lambda: service.get("/readyz")[0] == 503)
+        reason = "merge failed: shop.b: the catalog is down"
+        assert json.loads(service.get("/readyz")[1])["reason"] == reason
+        failing.turns.clear()
+        until(lambda: service.get("/readyz")[0] == 200)
+
+    running.run(during)
+
+
+def test_a_merge_in_progress_is_finished_when_it_is_stopped(running):
+    began = threading.Event()
+    running.mergers = [ListedMerger("shop.a"), ListedMerger("shop.b")]
+
+    def merge(stop):
+        # Stopped in the middle of its commit.
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.wait(10)
+        began.set()
+
+    running.mergers[0].during = merge
+
+    def during(service):
+        assert began.wait(10)
+
+    running.run(during, stopped_by_itself=True)
+    assert [one.table for one in running.merged] == ["shop.a"]
+    assert running.mergers[1].taken == 0
+
+
+def test_a_part_that_breaks_ends_the_service_with_its_error(running):
+    def broken(_):
+        raise KeyError("a defect of the service itself")
+
+    running.mergers = [ListedMerger("shop.a")]
+    running.on_merged = broken
+    with pytest.raises(KeyError, match="a defect of the service itself"):
+        running.run(lambda service: None, stopped_by_itself=True)
+    assert running.mergers[0].taken == 1
 
 
 def sample(service, name):

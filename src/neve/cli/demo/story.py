@@ -26,6 +26,13 @@ audits:
     - {name: says_whose_it_is, check: not_null, column: service_name}
   otel.traces:
     - {name: ends_after_it_began, check: between, column: duration_nano, min: 0}
+merge:
+  tables:
+    - namespace: shop
+      changelog_table: customers_changes
+      mirror_table: customers
+      primary_keys: id
+      sequence_column: lsn
 """
 
 
@@ -36,7 +43,7 @@ def demo(
     ] = Path("neve-demo"),
 ) -> None:
     """Run the pipeline on an embedded lake with data it makes, and leave it to explore."""
-    from neve.cli.demo import orders, tables, telemetry
+    from neve.cli.demo import mirror, orders, tables, telemetry
     from neve.lake import open_lake
 
     output = context.obj.output
@@ -58,13 +65,15 @@ def demo(
         results |= tables.answer(lake)
         results["spans"] = tables.read(lake)
         results["orders"] = orders.tell(lake, output, step)
-        step("Three engines that share no code read both. The results:\n")
+        results["customers"] = mirror.tell(lake, output, step)
+        step("Three engines that share no code read spans and orders. The results:\n")
     output.record(results)
     where = f"{sys.argv[0]} -c {config}"
     output.say(
         "\nEverything acknowledged was kept, once, and all three engines agree. "
         f"The lake stays in {directory}; try:\n"
         f"  {where} staged list\n"
+        f"  {where} merge --dry-run\n"
         f"  {where} tables\n"
         f"  {where} describe {tables.TRACES}\n"
         f'  {where} sql "{" ".join(tables.ERRORS.split())}"'

@@ -1,4 +1,4 @@
-"""Iceberg's Java tables: what has no SQL of its own. Part of the py4j room, see `jvm.py`.
+"""Iceberg's Java tables: what has no SQL of its own.
 
 Functions take and return Python values, except for `Task`, which carries a Java object that only
 `staged_scan` opens. Java exceptions pass through; `java_tables.py` says what they mean.
@@ -50,7 +50,7 @@ def create_table(
 ) -> None:
     """Create a table whose first snapshot is empty and has a summary of ours. Atomic."""
     iceberg = _jvm(session).org.apache.iceberg
-    with _active(session):
+    with active(session):
         catalog = iceberg.spark.Spark3Util.loadIcebergCatalog(
             session._jsparkSession, DEFAULT_CATALOG
         )
@@ -142,30 +142,6 @@ def publish_branch(
     return head
 
 
-def set_statistics(
-    session: SparkSession,
-    identifier: Identifier,
-    snapshot_id: int,
-    path: str,
-    sizes: tuple[int, int],
-    properties: Mapping[str, str],
-) -> None:
-    """Register a snapshot's statistics file and set properties, in one swap and one attempt.
-
-    The sizes are the file's and its footer's.
-    """
-    iceberg = _jvm(session).org.apache.iceberg
-    operations = load(session, identifier).operations()
-    base = operations.refresh()
-    # No blob is listed: PyIceberg 0.12 refuses whole tables for a type of blob it does not know.
-    blobs = _jvm(session).java.util.ArrayList()
-    statistics = iceberg.GenericStatisticsFile(snapshot_id, path, *sizes, blobs)
-    update = iceberg.TableMetadata.buildFrom(base)
-    update.setStatistics(statistics)
-    update.setProperties(_java_map(session, properties))
-    operations.commit(base, update.build())
-
-
 def plan_files(
     session: SparkSession, identifier: Identifier, snapshot_id: int, after_id: int | None
 ) -> list[Task]:
@@ -216,15 +192,15 @@ def staged_scan(
 def load(session: SparkSession, identifier: Identifier) -> Any:
     """Load a table as the catalog has it now: the session's catalogs do not cache."""
     name = quote_identifier((DEFAULT_CATALOG, *identifier))
-    with _active(session):
+    with active(session):
         return _jvm(session).org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
             session._jsparkSession, name
         )
 
 
 @contextmanager
-def _active(session: SparkSession) -> Iterator[None]:
-    """Make it the session whose settings say which catalogs there are."""
+def active(session: SparkSession) -> Iterator[None]:
+    """Make it, for this thread, the session whose settings say which catalogs there are."""
     sessions = _jvm(session).org.apache.spark.sql.classic.SparkSession
     before = sessions.getActiveSession()
     sessions.setActiveSession(session._jsparkSession)

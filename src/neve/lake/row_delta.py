@@ -1,0 +1,210 @@
+"""Replace rows: one commit that adds data files and deletion vectors together.
+
+The commit is a compare-and-set on the snapshot that was looked at. A row that somebody else added
+or removed since, or moved by a compaction, is a conflict, whatever row it is: positions and keys
+were looked up in that snapshot, and no other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from neve.errors import ConflictError, NeveError, UnknownOutcomeError, UsageError
+from neve.lake import jvm
+from neve.lake.content_files import data_files_json, vectors_json
+from neve.lake.identifier import Identifier, quote_identifier
+from neve.lake.jvm import commits
+from neve.lake.jvm.commits import StatisticsFile
+from neve.lake.live_files import LiveFile, live_files
+from neve.lake.profile import DEFAULT_CATALOG
+from neve.lake.sql import explain
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.table import Table
+    from pyspark.sql import SparkSession
+
+    from neve.lake.vectors import DeletionVector
+
+__all__ = [
+    "PreparedCommit",
+    "RowChanges",
+    "StatisticsFile",
+    "commit_row_delta",
+    "prepare_row_delta",
+    "read_statistics",
+    "set_statistics",
+]
+
+_CONFLICT = re.compile(r"CommitFailedException|ValidationException")
+# Answers that say that nothing was applied.
+_REFUSED = re.compile(
+    r"NotAuthorizedException|ForbiddenException|BadRequestException|NoSuch(Table|Namespace)Exception"
+)
+
+
+@dataclass(frozen=True)
+class RowChanges:
+    """What a commit does to rows.
+
+    A data file's new vector replaces the one it has, so it must hold that one's rows, too.
+    """
+
+    base_snapshot_id: int | None
+    data_files: Sequence[DataFile] = ()
+    vectors: Sequence[DeletionVector] = ()
+    summary: Mapping[str, str] = field(default_factory=dict)
+
+
+class PreparedCommit:
+    """A snapshot whose id is known and that is not yet sent; what names it can be written now."""
+
+    def __init__(self, table: str, delta: commits.RowDelta, snapshot_id: int, number: int) -> None:
+        self.snapshot_id = snapshot_id
+        self.sequence_number = number
+        self._table = table
+        self._delta = delta
+
+    def commit(
+        self,
+        properties: Mapping[str, str] | None = None,
+        statistics: StatisticsFile | None = None,
+    ) -> int:
+        """Make the snapshot `main`, with properties and its statistics file, in one swap.
+
+        Atomic, one attempt.
+
+        Raises:
+            ConflictError: another writer was first; nothing was applied.
+            UnknownOutcomeError: the answer was lost; look for `snapshot_id` in the table.
+        """
+        with _outcome(self._table, f"snapshot {self.snapshot_id}"):
+            self._delta.send(properties or {}, statistics)
+        return self.snapshot_id
+
+
+def prepare_row_delta(spark: SparkSession, table: Table, changes: RowChanges) -> PreparedCommit:
+    """Write the manifests of a commit; nothing is seen of it before it is sent.
+
+    `table` is the configured catalog's, with metadata no older than the base.
+
+    Raises:
+        ConflictError: `main` is not, or no longer, at the base, or a vector is for another file.
+        UsageError: a new vector cannot hold all the rows of the one it replaces.
+    """
+    identifier: Identifier = table.name()
+    name = ".".join(identifier)
+    touched = _touched(table, changes)
+    replaced = [file.vector for file in touched.values() if file.vector]
+    with _preparing():
+        delta = commits.RowDelta(spark, quote_identifier((DEFAULT_CATALOG, *identifier)))
+        if delta.base_snapshot_id != changes.base_snapshot_id:
+            raise _conflict(
+                name,
+                f"main is at {delta.base_snapshot_id}, and no longer at {changes.base_snapshot_id}",
+            )
+        snapshot_id, number, summary = delta.prepare(
+            data_files_json(table.metadata, changes.data_files),
+            vectors_json(table.metadata, changes.vectors, touched),
+            vectors_json(table.metadata, replaced, touched),
+            changes.summary,
+        )
+    # Two vectors for one file are accepted by a commit, and then every scan of the table fails.
+    if int(summary.get("removed-dvs", 0)) != len(replaced):
+        raise _conflict(name, f"{len(replaced)} deletion vectors to be replaced are not there")
+    return PreparedCommit(name, delta, snapshot_id, number)
+
+
+def _touched(table: Table, changes: RowChanges) -> dict[str, LiveFile]:
+    """Return the data files that get a vector, as they are at the base."""
+    if not changes.vectors or changes.base_snapshot_id is None:
+        return {}
+    new = {vector.data_file: vector for vector in changes.vectors}
+    if len(new) < len(changes.vectors):
+        raise UsageError("a data file has two new deletion vectors")
+    files = live_files(table, changes.base_snapshot_id, new)
+    for path, file in files.items():
+        if file.vector and file.vector.cardinality > new[path].cardinality:
+            raise UsageError(f"the new deletion vector of {path} would bring rows back")
+    return files
+
+
+def commit_row_delta(
+    spark: SparkSession,
+    table: Table,
+    changes: RowChanges,
+    properties: Mapping[str, str] | None = None,
+) -> int:
+    """Commit rows and deletion vectors in one snapshot; return its id.
+
+    Atomic, one attempt. Raises as `prepare_row_delta` and `PreparedCommit.commit`.
+    """
+    return prepare_row_delta(spark, table, changes).commit(properties)
+
+
+def set_statistics(
+    spark: SparkSession,
+    identifier: Identifier,
+    statistics: StatisticsFile,
+    properties: Mapping[str, str] | None = None,
+) -> None:
+    """Register a snapshot's statistics file, replacing the one it has, and set properties.
+
+    Atomic, one attempt; `main` does not move. Raises as `PreparedCommit.commit`.
+    """
+    name = quote_identifier((DEFAULT_CATALOG, *identifier))
+    with _outcome(".".join(identifier), f"statistics of snapshot {statistics.snapshot_id}"):
+        commits.set_statistics(spark, name, statistics, properties or {})
+
+
+def read_statistics(table: Table) -> dict[int, StatisticsFile]:
+    """Return the statistics file of each snapshot that has one."""
+    return {
+        one.snapshot_id: StatisticsFile(
+            one.snapshot_id,
+            one.statistics_path,
+            one.file_size_in_bytes,
+            one.file_footer_size_in_bytes,
+        )
+        for one in table.metadata.statistics
+    }
+
+
+@contextmanager
+def _preparing() -> Iterator[None]:
+    """Explain what is raised before anything was sent."""
+    try:
+        yield
+    except jvm.JavaError as error:
+        raise explain(error) from error
+
+
+@contextmanager
+def _outcome(table: str, what: str) -> Iterator[None]:
+    """Sort what a commit raises into refused and unknown; nothing else is known of it."""
+    try:
+        yield
+    except jvm.JavaError as error:
+        raise _sorted(table, what, error) from error
+
+
+def _sorted(table: str, what: str, error: Exception) -> NeveError:
+    causes = jvm.messages(error)
+    # The outermost says what the commit came to; its causes may be of any kind.
+    if _CONFLICT.search(causes[0].partition(":")[0]):
+        return _conflict(table, f"{what} was refused: {causes[0].partition(': ')[2]}")
+    if _REFUSED.search(causes[0].partition(":")[0]):
+        return explain(error)
+    return UnknownOutcomeError(
+        f"{table}: the outcome of {what} is unknown: {causes[-1]}",
+        hint=f"nothing is cleaned up; look for {what}",
+        retryable=True,
+    )
+
+
+def _conflict(table: str, reason: str) -> ConflictError:
+    return ConflictError(f"{table}: {reason}", hint="it is tried again", retryable=True)

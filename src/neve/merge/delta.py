@@ -1,0 +1,220 @@
+"""Changes as files: new rows as data files, old rows as deletion vectors, one commit.
+
+The tasks write; what comes back to the driver is small: files, bitmaps, index entries.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.io import load_file_io
+from pyiceberg.table.metadata import TableMetadata
+from pyroaring import BitMap64
+
+from neve.index.entries import Entries, concat_entries, make_entries
+from neve.index.hashing import compute_pk_hash
+from neve.index.sequences import encode_sequences
+from neve.lake.files import write_data_files, write_rows
+from neve.merge import names
+from neve.merge import transforms as tr
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.table import Table
+    from pyspark.sql import DataFrame
+
+_RESULT = "kind STRING, name STRING, payload BINARY"
+_FILE, _VECTOR, _ENTRIES, _BURIED, _BURIED_ENTRIES = "file", "vector", "entries", "buried", "graves"
+
+
+@dataclass
+class Written:
+    """What the tasks of a batch wrote."""
+
+    data_files: list[DataFile] = field(default_factory=list)
+    # By the mirror's file, as the locator named it.
+    deleted: dict[str, BitMap64] = field(default_factory=dict)
+    tombstones: list[DataFile] = field(default_factory=list)
+    # Index entries by new file's path, still without their files' ordinals.
+    entries: dict[str, list[pa.Table]] = field(default_factory=dict)
+    buried: list[pa.Table] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _WriteRows:
+    """The task: everything in it can be pickled."""
+
+    mirror: TableMetadata
+    mirror_io: dict[str, str]
+    tombstones: TableMetadata
+    tombstones_io: dict[str, str]
+    columns: tuple[str, ...]
+    keys: tuple[str, ...]
+    sequence: tuple[str, ...]
+    seed: int | None  # None: there is no index to be kept
+    stamp: tuple[tuple[str, object], ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        found = [batch for batch in batches if len(batch)]
+        if not found:
+            return
+        rows = pa.Table.from_batches(found)
+        results = [*self._upserts(rows), *self._vectors(rows), *self._graves(rows)]
+        kinds, labels, payloads = zip(*results, strict=True) if results else ((), (), ())
+        yield pa.RecordBatch.from_arrays(
+            [
+                pa.array(kinds, pa.string()),
+                pa.array(labels, pa.string()),
+                pa.array(payloads, pa.binary()),
+            ],
+            names=["kind", "name", "payload"],
+        )
+
+    def _upserts(self, rows: pa.Table) -> Iterator[tuple[str, str, bytes]]:
+        upserts = rows.filter(pc.not_equal(rows[names.RANK], tr.DELETE_RANK))
+        if not len(upserts):
+            return
+        io = load_file_io(self.mirror_io, self.mirror.location)
+        ordered = _sorted(upserts.select(list(self.columns)), self.keys)
+        for written in write_rows(self.mirror, io, ordered):
+            path = written.data_file.file_path
+            yield _FILE, path, pickle.dumps(written.data_file)
+            if self.seed is not None:
+                yield _ENTRIES, path, self._entries(written.rows)
+
+    def _vectors(self, rows: pa.Table) -> Iterator[tuple[str, str, bytes]]:
+        replaced = rows.filter(pc.is_valid(rows[names.ROW_FILE]))
+        for file in pc.unique(replaced[names.ROW_FILE]).to_pylist():
+            here = replaced.filter(pc.equal(replaced[names.ROW_FILE], file))
+            positions = BitMap64(here[names.ROW_POSITION].to_numpy())
+            yield _VECTOR, file, positions.serialize()
+
+    def _graves(self, rows: pa.Table) -> Iterator[tuple[str, str, bytes]]:
+        deletes = rows.filter(pc.equal(rows[names.RANK], tr.DELETE_RANK))
+        if not len(deletes):
+            return
+        buried = deletes.select(list(dict.fromkeys((*self.keys, *self.sequence))))
+        if self.seed is not None:
+            yield _BURIED_ENTRIES, "", self._entries(buried)
+        for name, value in self.stamp:
+            buried = buried.append_column(name, pa.array([value] * len(buried)))
+        io = load_file_io(self.tombstones_io, self.tombstones.location)
+        for file in write_data_files(self.tombstones, io, buried):
+            yield _BURIED, file.file_path, pickle.dumps(file)
+
+    def _entries(self, rows: pa.Table) -> bytes:
+        hashes = compute_pk_hash([rows[key] for key in self.keys], self.seed or 0)
+        columns = {"first": pa.array(hashes.first)}
+        if hashes.second is not None:
+            columns["second"] = pa.array(hashes.second)
+        columns["sequence"] = encode_sequences([rows[name] for name in self.sequence])
+        sink = pa.BufferOutputStream()
+        table = pa.table(columns)
+        with pa.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table)
+        return bytes(sink.getvalue())
+
+
+def _sorted(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Sort by key, so that files' bounds are narrow and columns compress."""
+    sortable = all(
+        pa.types.is_integer(rows[key].type)
+        or pa.types.is_string(rows[key].type)
+        or pa.types.is_temporal(rows[key].type)
+        for key in keys
+    )
+    return rows.sort_by([(key, "ascending") for key in keys]) if sortable else rows
+
+
+def write_changes(
+    changes: DataFrame,
+    shape: tr.Shape,
+    mirror: Table,
+    tombstones: Table,
+    stamp: dict[str, object],
+    seed: int | None,
+) -> Written:
+    """Write a batch in its tasks; nothing is committed.
+
+    Args:
+        changes: each key once, with the rank that says what is done, and where its row is.
+        stamp: what every tombstone carries beside key and sequence.
+        seed: of the index that is to be kept; None if there is none.
+    """
+    task = _WriteRows(
+        _without_history(mirror.metadata),
+        dict(mirror.io.properties),
+        _without_history(tombstones.metadata),
+        dict(tombstones.io.properties),
+        tuple(shape.columns.names),
+        shape.keys,
+        shape.sequence,
+        seed,
+        tuple(stamp.items()),
+    )
+    final = changes.select(
+        *(tr.final_value(name, shape).alias(name) for name in shape.columns.names),
+        names.RANK,
+        names.ROW_FILE,
+        names.ROW_POSITION,
+    )
+    written = Written()
+    for row in final.mapInArrow(task, _RESULT).toArrow().to_pylist():
+        _collect(written, row["kind"], row["name"], row["payload"])
+    return written
+
+
+def _without_history(metadata: TableMetadata) -> TableMetadata:
+    """Return what a writer needs of a table; a long history would be sent to every task."""
+    nothing: dict[str, object] = {
+        "snapshots": [],
+        "snapshot_log": [],
+        "metadata_log": [],
+        "statistics": [],
+        "refs": {},
+    }
+    return metadata.model_copy(update=nothing)
+
+
+def _collect(written: Written, kind: str, name: str, payload: bytes) -> None:
+    if kind == _FILE:
+        written.data_files.append(pickle.loads(payload))  # noqa: S301 - of our own tasks
+    elif kind == _BURIED:
+        written.tombstones.append(pickle.loads(payload))  # noqa: S301 - of our own tasks
+    elif kind == _VECTOR:
+        positions = BitMap64.deserialize(payload)
+        written.deleted[name] = written.deleted.get(name, BitMap64()) | positions
+    elif kind == _ENTRIES:
+        written.entries.setdefault(name, []).append(_table(payload))
+    else:
+        written.buried.append(_table(payload))
+
+
+def _table(payload: bytes) -> pa.Table:
+    with pa.ipc.open_stream(payload) as stream:
+        return stream.read_all()
+
+
+def new_entries(written: Written, ordinals: dict[str, int], tombstone: int) -> Entries | None:
+    """Return the index entries of a batch, given the ordinals of its files."""
+    runs = []
+    for path, tables in written.entries.items():
+        start = 0
+        for table in tables:
+            positions = range(start, start + len(table))
+            runs.append(_run(table, ordinals[path], positions))
+            start += len(table)
+    runs += [_run(table, tombstone, range(len(table))) for table in written.buried]
+    return concat_entries(runs) if runs else None
+
+
+def _run(table: pa.Table, file: int, positions: range) -> Entries:
+    second = table["second"].to_numpy() if "second" in table.column_names else None
+    at = np.arange(positions.start, positions.stop)
+    return make_entries(table["first"].to_numpy(), second, file, at, table["sequence"])

@@ -1,0 +1,171 @@
+"""Finds rows by the index: what changed is looked up, and the mirror is not read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from neve.index.cache import process_cache
+from neve.index.entries import TOMBSTONE, SequenceType
+from neve.index.hashing import compute_pk_hash
+from neve.index.search import lookup
+from neve.index.sequences import encode_sequences
+from neve.index.shard import bucket_of
+from neve.merge import names
+from neve.merge import transforms as tr
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from neve.index.maintain import Refreshed
+    from neve.index.root import Root
+
+BUCKET = "_neve_bucket"
+
+
+@dataclass(frozen=True)
+class IndexLocator:
+    """Looks keys up in an index of exactly the mirror's snapshot, a bucket in one task only."""
+
+    root: Root
+    io_properties: Mapping[str, str]
+    partitions: int
+    # Of the mirror's key and sequence columns, as Arrow has them.
+    types: pa.Schema
+
+    name = "index"
+    partition_by = (BUCKET,)
+
+    def distributed(self, rows: DataFrame, shape: tr.Shape) -> DataFrame:
+        """Bring the events of a bucket together."""
+        bits, seed, keys = self.root.bits, self.root.seed, list(shape.keys)
+        parts = min(self.partitions, 1 << bits)
+
+        def with_bucket(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+            for batch in batches:
+                hashes = compute_pk_hash([batch.column(key) for key in keys], seed)
+                yield batch.append_column(BUCKET, pa.array(bucket_of(hashes.first, bits)))
+
+        schema = T.StructType([*rows.schema, T.StructField(BUCKET, T.LongType())])
+        return rows.mapInArrow(with_bucket, schema).repartition(parts, BUCKET)
+
+    def located(self, reduced: DataFrame, shape: tr.Shape) -> DataFrame:
+        task = _Lookup(
+            self.root.to_json(),
+            dict(self.io_properties),
+            shape.keys,
+            shape.sequence,
+            self.root.seed,
+        )
+        kind = self._sequence_type
+        schema = T.StructType(
+            [
+                *reduced.schema,
+                T.StructField(names.SEQUENCE, kind),
+                T.StructField(names.CURRENT, kind),
+                T.StructField(names.BURIED, kind),
+                T.StructField(names.ROW_FILE, T.StringType()),
+                T.StructField(names.ROW_POSITION, T.LongType()),
+                T.StructField(names.CACHE_HITS, T.LongType()),
+            ]
+        )
+        return reduced.mapInArrow(task, schema)
+
+    def sequence(self, shape: tr.Shape) -> Column:  # noqa: ARG002 - as the port has it
+        return F.col(names.SEQUENCE)
+
+    def barrier(self, barrier: tuple[str, ...] | None, shape: tr.Shape) -> Column | None:
+        if barrier is None:
+            return None
+        columns = [
+            pa.array([_value(text, self.types.field(name).type)], self.types.field(name).type)
+            for text, name in zip(barrier, shape.sequence, strict=True)
+        ]
+        encoded = encode_sequences(columns)[0].as_py()
+        return F.lit(bytearray(encoded) if isinstance(encoded, bytes) else encoded)
+
+    @property
+    def _sequence_type(self) -> T.DataType:
+        is_integer = self.root.sequence_type is SequenceType.INTEGER
+        return T.LongType() if is_integer else T.BinaryType()
+
+
+def index_locator(session: SparkSession, index: Refreshed) -> IndexLocator:
+    """Return the locator of an index that is of the snapshot a batch is decided on."""
+    table = index.mirror.table
+    return IndexLocator(
+        index.root,
+        dict(table.io.properties),
+        2 * session.sparkContext.defaultParallelism,
+        schema_to_pyarrow(table.schema(), include_field_ids=False),
+    )
+
+
+@dataclass(frozen=True)
+class _Lookup:
+    """The task: everything in it can be pickled."""
+
+    root_json: str
+    io_properties: dict[str, str]
+    keys: tuple[str, ...]
+    sequence: tuple[str, ...]
+    seed: int
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        for batch in batches:
+            if len(batch):
+                yield self._located(batch)
+
+    def _located(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        hashes = compute_pk_hash([batch.column(key) for key in self.keys], self.seed)
+        before = process_cache.hits
+        found = lookup(self.root_json, self.io_properties, hashes.first, hashes.second)
+        own = encode_sequences([batch.column(name) for name in self.sequence])
+        is_row = pa.array(found.found & (found.file != TOMBSTONE))
+        is_buried = pa.array(found.found & (found.file == TOMBSTONE))
+        sequence = found.sequence.cast(own.type)
+        file = pa.array(found.file).cast(pa.string())
+        columns = {
+            names.SEQUENCE: own,
+            names.CURRENT: _where(is_row, sequence),
+            names.BURIED: _where(is_buried, sequence),
+            names.ROW_FILE: _where(is_row, file),
+            names.ROW_POSITION: _where(is_row, pa.array(found.position)),
+            names.CACHE_HITS: pa.array([process_cache.hits - before] + [0] * (len(batch) - 1)),
+        }
+        for name, column in columns.items():
+            batch = batch.append_column(name, _plain(column))
+        return batch
+
+
+def _value(text: str, kind: pa.DataType) -> object:
+    """Read a part of a sequence from the text that Spark wrote."""
+    if pa.types.is_integer(kind):
+        return int(text)
+    if pa.types.is_decimal(kind):
+        return Decimal(text)
+    if pa.types.is_date(kind):
+        return date.fromisoformat(text)
+    if pa.types.is_timestamp(kind):
+        moment = datetime.fromisoformat(text)
+        return moment.replace(tzinfo=timezone.utc) if kind.tz else moment
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    return text if is_text else bytes.fromhex(text)
+
+
+def _where(mask: pa.Array, values: pa.Array) -> pa.Array:
+    return pc.if_else(mask, values, pa.scalar(None, values.type))
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    # Spark takes binary, and not the large kind.
+    return column.cast(pa.binary()) if column.type == pa.large_binary() else column

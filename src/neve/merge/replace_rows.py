@@ -1,0 +1,117 @@
+"""Applies a batch as files: new rows beside the old ones, old rows by deletion vectors.
+
+One commit has the rows, the vectors, the checkpoint and the index's new root, and is made only if
+`main` is exactly where the rows were looked up.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from neve import failpoints
+from neve.errors import NeveError
+from neve.index.compaction import add_delta, compact, plan_compaction
+from neve.index.entries import TOMBSTONE
+from neve.index.state import store_root
+from neve.lake.live_files import live_files
+from neve.lake.row_delta import RowChanges, StatisticsFile, prepare_row_delta
+from neve.lake.vectors import read_vector, write_vectors
+from neve.merge.checkpoint import TOMBSTONES
+from neve.merge.delta import Written, new_entries, write_changes
+from neve.merge.side import AT, BATCH, DELETED, KIND
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.table import Table
+    from pyroaring import BitMap64
+
+    from neve.index.maintain import Refreshed
+    from neve.index.root import Root
+    from neve.merge.batch import BatchWork
+    from neve.merge.side import SideTable
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class ReplaceRows:
+    """Writes data files and deletion vectors, and keeps the index if there is one."""
+
+    table: Table
+    tombstones: SideTable
+    # The index of the snapshot the batch was decided on.
+    index: Refreshed | None = None
+    _written: Written = field(default_factory=Written)
+
+    def write(self, work: BatchWork, batch_id: str, now: datetime) -> list[DataFile]:
+        stamp = {KIND: DELETED, BATCH: batch_id, AT: now}
+        seed = self.index.root.seed if self.index else None
+        if work.has_changes:
+            self._written = write_changes(
+                work.changes(with_absent=True),
+                work.shape,
+                self.table,
+                self.tombstones.staging.table,
+                stamp,
+                seed,
+            )
+        return self._written.tombstones
+
+    def commit(self, work: BatchWork, summary: Mapping[str, str]) -> None:
+        state = work.found.state
+        if state is None:
+            raise AssertionError("the mirror was prepared")
+        table, written = self.table, self._written
+        deleted = self._by_path(written.deleted)
+        touched = live_files(table, state.main_id, deleted) if deleted else {}
+        for path, positions in deleted.items():
+            vector = touched[path].vector
+            if vector is not None:
+                positions |= read_vector(table.io, vector)  # noqa: PLW2901 - in place
+        vectors = write_vectors(table.metadata, table.io, deleted)
+        work.counts.vectors_written = len(vectors)
+        prepared = prepare_row_delta(
+            work.session,
+            table,
+            RowChanges(state.main_id, written.data_files, vectors, dict(summary)),
+        )
+        failpoints.reach("merge.applied")
+        properties, statistics = self._next_root(prepared.snapshot_id, summary)
+        prepared.commit(properties, statistics)
+
+    def _by_path(self, deleted: Mapping[str, BitMap64]) -> dict[str, BitMap64]:
+        """The index names files by their ordinals, a scan by their paths."""
+        if self.index is None:
+            return dict(deleted)
+        files = self.index.root.files
+        return {files[int(ordinal)]: rows for ordinal, rows in deleted.items()}
+
+    def _next_root(
+        self, snapshot_id: int, summary: Mapping[str, str]
+    ) -> tuple[dict[str, str], StatisticsFile | None]:
+        """Write the index's next root; if that fails the merge still counts, and it is stale."""
+        if self.index is None:
+            return {}, None
+        try:
+            root = self._grown(self.index, snapshot_id)
+            tombstones = int(summary[TOMBSTONES])
+            named = replace(root, tombstones_snapshot_id=tombstones)
+            stored = store_root(self.index.mirror, named)
+        except (NeveError, OSError) as error:
+            logger.warning("%s: the index was not kept: %s", ".".join(self.table.name()), error)
+            return {}, None
+        return dict(stored.properties), stored.statistics
+
+    def _grown(self, index: Refreshed, snapshot_id: int) -> Root:
+        io, location = self.table.io, index.mirror.index_location
+        grown, ordinals = index.root.with_files(file.file_path for file in self._written.data_files)
+        entries = new_entries(self._written, ordinals, TOMBSTONE)
+        if entries is None:
+            return replace(grown, snapshot_id=snapshot_id)
+        grown = add_delta(io, grown, location, entries, snapshot_id)
+        plan = plan_compaction(grown)
+        return grown if plan is None else compact(io, grown, plan, location)

@@ -1,0 +1,250 @@
+"""Merges as a service: cycle after cycle over all mirrors, each on its own."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from neve.errors import NeveError
+from neve.observe import sentry
+from neve.observe.merging import MergeMetrics
+from neve.observe.traces import span
+
+if TYPE_CHECKING:
+    from neve.observe.metrics import Registry
+
+logger = logging.getLogger(__name__)
+
+PART = "merge"
+REFUSED = "refused"
+
+
+class TableReport(Protocol):
+    """What a turn did to one mirror."""
+
+    @property
+    def table(self) -> str: ...
+    @property
+    def outcome(self) -> str: ...
+    @property
+    def batches(self) -> int: ...
+    @property
+    def rows_scanned(self) -> int: ...
+    @property
+    def rows_deduplicated(self) -> int: ...
+    @property
+    def rows_upserted(self) -> int: ...
+    @property
+    def rows_deleted(self) -> int: ...
+    @property
+    def late_dropped(self) -> int: ...
+    @property
+    def set_aside(self) -> int: ...
+    @property
+    def conflicts(self) -> int: ...
+    @property
+    def merge_seconds(self) -> Sequence[float]: ...
+    @property
+    def duration_seconds(self) -> float: ...
+    @property
+    def lag_seconds(self) -> float: ...
+    @property
+    def lag_snapshots(self) -> int: ...
+    @property
+    def index_bytes(self) -> int: ...
+    @property
+    def index_entries(self) -> int: ...
+    @property
+    def index_hits(self) -> int: ...
+    @property
+    def index_misses(self) -> int: ...
+    @property
+    def index_cache_hits(self) -> int: ...
+    @property
+    def index_rebuilds(self) -> int: ...
+    @property
+    def index_files_indexed(self) -> int: ...
+    @property
+    def vectors_written(self) -> int: ...
+
+
+class TableMerger(Protocol):
+    """Who keeps one mirror."""
+
+    @property
+    def name(self) -> str: ...
+
+    def merge(self, stop: threading.Event) -> TableReport:
+        """Merge what waits; once `stop` is set, no further batch is begun.
+
+        Raises:
+            NeveError: it could not; what was committed before stays.
+        """
+
+
+class Observer(Protocol):
+    """Who is told what merges do."""
+
+    def merged(self, report: TableReport) -> None:
+        """Hear that a table had its turn."""
+
+    def failed(self, table: str, seconds: float, trouble: str) -> None:
+        """Hear that a table's turn failed, after how long and why."""
+
+    def cycled(self, seconds: float) -> None:
+        """Hear that every table had its turn."""
+
+
+def keep_merging(
+    mergers: Sequence[TableMerger],
+    interval_seconds: float,
+    stop: threading.Event,
+    observer: Observer,
+) -> None:
+    """Begin a cycle every interval until `stop` is set; a batch in progress is finished.
+
+    A cycle that takes longer is followed by the next at once. Nothing but `stop` ends it: a table
+    that failed is tried again in the next cycle.
+    """
+    while not stop.is_set():
+        began = time.monotonic()
+        run_cycle(mergers, stop, observer)
+        stop.wait(max(0.0, began + interval_seconds - time.monotonic()))
+
+
+def run_cycle(mergers: Iterable[TableMerger], stop: threading.Event, observer: Observer) -> None:
+    """Give every table its turn, whatever became of the others."""
+    began = time.monotonic()
+    with span("merge.cycle"):
+        for merger in mergers:
+            if stop.is_set():
+                return
+            _give_turn(merger, stop, observer)
+    observer.cycled(time.monotonic() - began)
+
+
+def _give_turn(merger: TableMerger, stop: threading.Event, observer: Observer) -> None:
+    began = time.monotonic()
+
+    def fail(error: Exception, trouble: str) -> None:
+        sentry.capture(error, PART, merger.name)
+        observer.failed(merger.name, time.monotonic() - began, trouble)
+
+    try:
+        with span("merge.table", table=merger.name) as step:
+            report = merger.merge(stop)
+            step.set(outcome=report.outcome, batches=report.batches, rows=report.rows_scanned)
+    except NeveError as error:
+        logger.warning("%s: merge failed: %s", merger.name, error.message)
+        fail(error, error.message)
+    except Exception as error:
+        # A defect, ours or a library's: the next cycle may get past it, the others go on now.
+        logger.exception("%s: merge failed", merger.name)
+        fail(error, f"internal error: {type(error).__name__}")
+    else:
+        observer.merged(report)
+
+
+class Recorder:
+    """Hears what merges do, and remembers it for whoever asks: an `Observer`."""
+
+    def __init__(
+        self,
+        metrics: MergeMetrics,
+        tables: Iterable[str],
+        on_report: Callable[[TableReport], None],
+    ) -> None:
+        self.metrics = metrics
+        self._on_report = on_report
+        self._troubles: dict[str, str] = {}
+        for table in tables:
+            # An alert on a rate needs the 0 before the first.
+            metrics.successes.labels(table)
+            metrics.failures.labels(table)
+
+    @property
+    def troubles(self) -> Mapping[str, str]:
+        """Why the latest turn failed, of each table where it did."""
+        return dict(self._troubles)
+
+    @property
+    def trouble(self) -> str | None:
+        """The same in a line; None when no table fails."""
+        return "; ".join(f"{table}: {why}" for table, why in sorted(self.troubles.items())) or None
+
+    def merged(self, report: TableReport) -> None:
+        self._count(report)
+        if report.outcome == REFUSED:
+            self._fail(report.table, REFUSED)
+        else:
+            self.metrics.successes.labels(report.table).inc()
+            self._troubles.pop(report.table, None)
+        self._on_report(report)
+
+    def failed(self, table: str, seconds: float, trouble: str) -> None:
+        self.metrics.table_seconds.labels(table).observe(seconds)
+        self._fail(table, trouble)
+
+    def cycled(self, seconds: float) -> None:
+        self.metrics.cycles.inc()
+        self.metrics.cycle_seconds.observe(seconds)
+
+    def _fail(self, table: str, trouble: str) -> None:
+        self.metrics.failures.labels(table).inc()
+        self._troubles[table] = trouble
+
+    def _count(self, report: TableReport) -> None:
+        table, metrics = report.table, self.metrics
+        metrics.table_seconds.labels(table).observe(report.duration_seconds)
+        for seconds in report.merge_seconds:
+            metrics.merge_seconds.labels(table).observe(seconds)
+        metrics.scanned.labels(table).inc(report.rows_scanned)
+        metrics.deduplicated.labels(table).inc(report.rows_deduplicated)
+        metrics.upserted.labels(table).inc(report.rows_upserted)
+        metrics.deleted.labels(table).inc(report.rows_deleted)
+        metrics.late.labels(table).inc(report.late_dropped)
+        metrics.set_aside.labels(table).inc(report.set_aside)
+        metrics.conflicts.labels(table).inc(report.conflicts)
+        metrics.set_lag(table, report.lag_seconds, report.lag_snapshots)
+        self._count_index(report)
+
+    def _count_index(self, report: TableReport) -> None:
+        table, index = report.table, self.metrics.index
+        if report.index_entries:
+            index.bytes.labels(table).set(report.index_bytes)
+            index.entries.labels(table).set(report.index_entries)
+        index.hits.labels(table).inc(report.index_hits)
+        index.misses.labels(table).inc(report.index_misses)
+        index.cache_hits.labels(table).inc(report.index_cache_hits)
+        index.rebuilds.labels(table).inc(report.index_rebuilds)
+        index.reindexed_files.labels(table).inc(report.index_files_indexed)
+        index.vectors.labels(table).inc(report.vectors_written)
+
+
+class Merging:
+    """The merges of all mirrors: a `run.Part`."""
+
+    def __init__(
+        self,
+        mergers: Sequence[TableMerger],
+        interval_seconds: float,
+        registry: Registry,
+        on_report: Callable[[TableReport], None],
+    ) -> None:
+        self._mergers = mergers
+        self._interval_seconds = interval_seconds
+        self.recorder = Recorder(MergeMetrics(registry), [one.name for one in mergers], on_report)
+
+    @property
+    def trouble(self) -> str | None:
+        trouble = self.recorder.trouble
+        return None if trouble is None else f"merge failed: {trouble}"
+
+    def run(self, stop: threading.Event) -> None:
+        keep_merging(self._mergers, self._interval_seconds, stop, self.recorder)
+
+    def finish(self) -> None:
+        """Leave the rest for the next start: what waits is in the changelog."""

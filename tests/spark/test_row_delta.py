@@ -1,0 +1,397 @@
+"""Rows and deletion vectors in one commit: what every engine reads, and who may be first."""
+
+import uuid
+from collections import Counter
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from py4j.protocol import Py4JJavaError  # noqa: TID251 - to raise what Java raises
+from pyroaring import BitMap64
+
+from neve.errors import (
+    CatalogError,
+    ConflictError,
+    NotFoundError,
+    UnknownOutcomeError,
+    UnsupportedError,
+    UsageError,
+)
+from neve.lake.catalog import load_table
+from neve.lake.files import write_data_files, write_rows
+from neve.lake.jvm import commits
+from neve.lake.live_files import current_deletes, live_files
+from neve.lake.row_delta import (
+    RowChanges,
+    StatisticsFile,
+    commit_row_delta,
+    prepare_row_delta,
+    read_statistics,
+    set_statistics,
+)
+from neve.lake.vectors import encode_vector, read_vector, write_vectors
+from tests.support.readers import by_all, read_with_all
+
+
+class Mirror:
+    """A table of format v3, changed as a merge changes it."""
+
+    def __init__(self, lake, columns="id bigint, v string", more=""):
+        self.lake = lake
+        self.identifier = (f"n{uuid.uuid4().hex[:8]}", "t")
+        self.name = ".".join(self.identifier)
+        lake.sql(f"CREATE NAMESPACE {self.identifier[0]}").collect()
+        lake.sql(
+            f"CREATE TABLE {self.name} ({columns}) USING iceberg {more} TBLPROPERTIES "
+            "('format-version'='3', 'write.delete.mode'='merge-on-read')"
+        ).collect()
+
+    @property
+    def table(self):
+        return load_table(self.lake.profile, self.lake.catalog(), self.identifier)
+
+    @property
+    def main(self):
+        return self.table.metadata.current_snapshot_id
+
+    def fill(self, start, stop):
+        self.lake.sql(
+            f"INSERT INTO {self.name} SELECT /*+ COALESCE(1) */ id, 'old' "
+            f"FROM range({start}, {stop})"
+        ).collect()
+
+    def where(self, *ids):
+        """Return the positions of rows by file."""
+        found = self.lake.query(
+            f"SELECT _file, _pos FROM {self.name} WHERE id IN ({', '.join(map(str, ids))})"
+        ).to_pylist()
+        by_file = {}
+        for row in found:
+            by_file.setdefault(row["_file"], BitMap64()).add(row["_pos"])
+        return by_file
+
+    def changes(self, rows=None, deleted=None, base=None, **summary):
+        """Write everything a commit needs, old vectors united with what is deleted now."""
+        table, base = self.table, base or self.main
+        deleted = deleted or {}
+        old = current_deletes(table, base, deleted) if deleted else {}
+        united = {
+            path: positions | (read_vector(table.io, old[path]) if path in old else BitMap64())
+            for path, positions in deleted.items()
+        }
+        files = write_data_files(table.metadata, table.io, rows) if rows is not None else []
+        vectors = write_vectors(table.metadata, table.io, united)
+        return RowChanges(base, files, vectors, summary)
+
+    def commit(self, changes, **options):
+        return commit_row_delta(self.lake.spark, self.table, changes, **options)
+
+    def read(self):
+        return read_with_all(self.lake, self.name)
+
+
+@pytest.fixture
+def mirror(embedded_lake):
+    return Mirror(embedded_lake)
+
+
+def rows(**values):
+    return pa.table({"id": [int(key[1:]) for key in values], "v": list(values.values())})
+
+
+def expected(*old, **new):
+    found = [{"id": one, "v": "old"} for one in old]
+    found += [{"id": int(key[1:]), "v": value} for key, value in new.items()]
+    return by_all(sorted(found, key=lambda row: row["id"]))
+
+
+def test_rows_are_replaced_in_one_snapshot(mirror):
+    mirror.fill(0, 5)
+    mirror.fill(5, 10)
+    base = mirror.main
+    changes = mirror.changes(rows(_3="new", _12="new"), mirror.where(3, 7), batch="b1")
+    snapshot_id = mirror.commit(changes, properties={"mark": "1"})
+
+    assert mirror.read() == expected(0, 1, 2, 4, 5, 6, 8, 9, _3="new", _12="new")
+    snapshot = mirror.table.metadata.snapshot_by_id(snapshot_id)
+    assert (mirror.main, snapshot.parent_snapshot_id) == (snapshot_id, base)
+    assert snapshot.summary.additional_properties["batch"] == "b1"
+    assert mirror.table.properties["mark"] == "1"
+
+
+def test_a_second_vector_holds_the_first(mirror):
+    mirror.fill(0, 10)
+    for number in range(4):
+        mirror.commit(mirror.changes(None, mirror.where(number)))
+        assert mirror.read() == expected(*range(number + 1, 10))
+    (file,) = live_files(mirror.table, mirror.main).values()
+    assert (file.record_count, file.vector.cardinality) == (10, 4)
+    assert read_vector(mirror.table.io, file.vector) == BitMap64([0, 1, 2, 3])
+
+
+def test_vectors_that_spark_wrote_are_united_too(mirror):
+    mirror.fill(0, 10)
+    mirror.lake.sql(f"DELETE FROM {mirror.name} WHERE id IN (1, 2)").collect()
+    mirror.commit(mirror.changes(None, mirror.where(8)))
+    assert mirror.read() == expected(0, 3, 4, 5, 6, 7, 9)
+    # And the other way round: Spark goes on from ours.
+    mirror.lake.sql(f"DELETE FROM {mirror.name} WHERE id = 9").collect()
+    assert mirror.read() == expected(0, 3, 4, 5, 6, 7)
+
+
+def test_the_first_rows_of_an_empty_table(mirror):
+    mirror.commit(mirror.changes(rows(_1="new")))
+    assert mirror.read() == expected(_1="new")
+
+
+def test_row_lineage_stays_valid(mirror):
+    mirror.fill(0, 5)
+    mirror.commit(mirror.changes(rows(_3="new", _6="new"), mirror.where(3)))
+    mirror.commit(mirror.changes(rows(_7="new"), mirror.where(0)))
+    mirror.fill(20, 22)
+    found = mirror.lake.query(
+        f"SELECT id, _row_id, _last_updated_sequence_number n FROM {mirror.name}"
+    ).to_pylist()
+    assert len({row["_row_id"] for row in found}) == len(found) == 8
+    assert all(row["_row_id"] is not None for row in found)
+    assert Counter(row["n"] for row in found) == {1: 3, 2: 2, 3: 1, 4: 2}
+    assert mirror.table.metadata.next_row_id > max(row["_row_id"] for row in found)
+
+
+def test_positions_of_written_rows_are_known(mirror):
+    table = mirror.table
+    (written,) = write_rows(table.metadata, table.io, rows(_5="a", _1="b", _3="c"))
+    mirror.commit(RowChanges(None, [written.data_file]))
+    position = written.rows.column("id").to_pylist().index(1)
+    assert mirror.where(1) == {written.data_file.file_path: BitMap64([position])}
+
+
+PARTITIONED = (
+    "id bigint, v string, ts timestamp, wall timestamp_ntz, amount decimal(10, 2), day date, "
+    "raw binary, flag boolean"
+)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "days(ts)",
+        "bucket(4, id), day, v, amount, flag, wall",
+        "hours(wall), months(day), ts, truncate(2, v)",
+    ],
+)
+def test_partitions_of_any_kind(embedded_lake, spec):
+    mirror = Mirror(embedded_lake, PARTITIONED, f"PARTITIONED BY ({spec})")
+    moment = datetime(1969, 12, 31, 23, 59, 59, 5, tzinfo=timezone.utc)
+    data = pa.table(
+        {
+            "id": range(6),
+            "v": ["a/b=c", None, "é", "a", "b", "c"],
+            "ts": [moment + timedelta(days=n) for n in range(6)],
+            "wall": [(moment + timedelta(hours=n)).replace(tzinfo=None) for n in range(6)],
+            "amount": [Decimal(n) / 4 for n in range(6)],
+            "day": [date(1969, 12, 30) + timedelta(days=n) for n in range(6)],
+            "raw": [bytes([n, 255]) for n in range(6)],
+            "flag": [None, True, False, True, False, None],
+        }
+    )
+    mirror.commit(mirror.changes(data))
+    mirror.commit(mirror.changes(data.slice(2, 1), mirror.where(2, 4)))
+    mirror.commit(mirror.changes(None, mirror.where(3)))
+    wanted = data.take([0, 1, 2, 5]).to_pylist()
+    found = mirror.read()
+    assert found["Spark"] == wanted
+    assert found["PyIceberg"] == wanted
+    # Each row is in the partition Spark itself looks for it in.
+    for row in wanted:
+        (one,) = mirror.lake.query(
+            f"SELECT id FROM {mirror.name} WHERE id = {row['id']} AND day = DATE'{row['day']}'"
+        ).to_pylist()
+        assert one["id"] == row["id"]
+
+
+def test_a_partition_that_only_spark_can_write_is_said(embedded_lake):
+    mirror = Mirror(embedded_lake, "id bigint, raw binary", "PARTITIONED BY (truncate(1, raw))")
+    with pytest.raises(UnsupportedError, match="truncate"):
+        mirror.changes(pa.table({"id": [1], "raw": [b"ab"]}))
+
+
+def foreign_append(mirror):
+    mirror.fill(100, 101)
+
+
+def foreign_delete(mirror):
+    mirror.lake.sql(f"DELETE FROM {mirror.name} WHERE id = 9").collect()
+
+
+def foreign_compaction(mirror):
+    mirror.lake.sql(
+        f"CALL system.rewrite_data_files(table => '{mirror.name}', "
+        "options => map('rewrite-all', 'true'))"
+    ).collect()
+
+
+def foreign_rollback(mirror):
+    first = mirror.table.metadata.snapshots[0].snapshot_id
+    mirror.lake.sql(
+        f"CALL system.rollback_to_snapshot(table => '{mirror.name}', snapshot_id => {first})"
+    ).collect()
+
+
+@pytest.mark.parametrize(
+    "foreign", [foreign_append, foreign_delete, foreign_compaction, foreign_rollback]
+)
+def test_who_comes_second_changes_nothing(mirror, foreign):
+    mirror.fill(0, 5)
+    mirror.fill(5, 10)
+    table, changes = mirror.table, mirror.changes(rows(_3="new"), mirror.where(3))
+    prepared = prepare_row_delta(mirror.lake.spark, table, changes)
+    foreign(mirror)
+    before = mirror.table.metadata.snapshots, mirror.read()
+    with pytest.raises(ConflictError, match=str(prepared.snapshot_id)) as conflict:
+        prepared.commit()
+    assert conflict.value.retryable
+    with pytest.raises(ConflictError, match="no longer at"):
+        prepare_row_delta(mirror.lake.spark, table, changes)
+    assert (mirror.table.metadata.snapshots, mirror.read()) == before
+
+
+def test_a_file_that_left_is_a_conflict(mirror):
+    mirror.fill(0, 5)
+    deleted = mirror.where(3)
+    foreign_compaction(mirror)
+    with pytest.raises(ConflictError, match="not in snapshot"):
+        mirror.changes(None, deleted)
+
+
+def test_a_vector_may_not_bring_rows_back(mirror):
+    mirror.fill(0, 5)
+    mirror.commit(mirror.changes(None, mirror.where(1, 2)))
+    table = mirror.table
+    (path,) = mirror.where(3)
+    one = write_vectors(table.metadata, table.io, {path: BitMap64([3])})
+    with pytest.raises(UsageError, match="bring rows back"):
+        mirror.commit(RowChanges(mirror.main, vectors=one))
+    with pytest.raises(UsageError, match="two new"):
+        mirror.commit(RowChanges(mirror.main, vectors=one * 2))
+
+
+def test_a_vector_that_is_not_there_cannot_be_replaced(mirror, monkeypatch):
+    """Two vectors for a file would be committed, and no scan would work any more."""
+    mirror.fill(0, 5)
+    mirror.commit(mirror.changes(None, mirror.where(1)))
+    changes = mirror.changes(None, mirror.where(2))
+    monkeypatch.setattr(commits.RowDelta, "_parse", _without_removals(commits.RowDelta._parse))
+    with pytest.raises(ConflictError, match="are not there"):
+        mirror.commit(changes)
+
+
+def _without_removals(parse):
+    calls = []
+
+    def parsed(self, document):
+        calls.append(document)
+        return parse(self, document) if len(calls) < 3 else []
+
+    return parsed
+
+
+def test_other_deletes_are_refused_by_name(embedded_lake):
+    mirror = Mirror(embedded_lake)
+    lake, name = mirror.lake, mirror.name
+    lake.sql(f"DROP TABLE {name}").collect()
+    lake.sql(
+        f"CREATE TABLE {name} (id bigint, v string) USING iceberg TBLPROPERTIES "
+        "('format-version'='2', 'write.delete.mode'='merge-on-read')"
+    ).collect()
+    mirror.fill(0, 5)
+    lake.sql(f"DELETE FROM {name} WHERE id = 1").collect()
+    lake.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('format-version'='3')").collect()
+    with pytest.raises(UnsupportedError, match="no deletion vector"):
+        live_files(mirror.table, mirror.main)
+
+
+def test_a_snapshot_that_is_not_there(mirror):
+    with pytest.raises(NotFoundError, match="42"):
+        live_files(mirror.table, 42)
+
+
+OUTCOMES = {
+    "CommitFailedException": ConflictError,
+    "ValidationException": ConflictError,
+    "CommitStateUnknownException": UnknownOutcomeError,
+    "ServiceFailureException": UnknownOutcomeError,
+    "RESTException": UnknownOutcomeError,
+    "ForbiddenException": CatalogError,
+    "NoSuchTableException": NotFoundError,
+}
+
+
+def test_what_java_raises_is_sorted(mirror, monkeypatch):
+    prepared = prepare_row_delta(mirror.lake.spark, mirror.table, mirror.changes(rows(_9="new")))
+    jvm = mirror.lake.spark._jvm
+    exceptions = jvm.org.apache.iceberg.exceptions
+    no_arguments = jvm.org.apache.spark.api.python.PythonUtils.toArray(jvm.java.util.ArrayList())
+    for name, kind in OUTCOMES.items():
+        if name == "CommitStateUnknownException":
+            raised = exceptions.CommitStateUnknownException(jvm.java.lang.RuntimeException("504"))
+        else:
+            raised = getattr(exceptions, name)("failed", no_arguments)
+
+        def failing(*_, raised=raised):
+            raise Py4JJavaError("failed", raised)
+
+        monkeypatch.setattr(commits.RowDelta, "send", failing)
+        with pytest.raises(kind) as error:
+            prepared.commit()
+        assert type(error.value) is kind
+    assert mirror.main is None
+
+
+def test_the_statistics_file_comes_with_its_snapshot(mirror):
+    mirror.fill(0, 5)
+    prepared = prepare_row_delta(mirror.lake.spark, mirror.table, mirror.changes(rows(_9="new")))
+    # A root can be written now: it names the snapshot that it comes with.
+    file = StatisticsFile(prepared.snapshot_id, "file:/somewhere/root.puffin", 400, 200)
+    prepared.commit({"neve.index.root": file.path}, file)
+    assert read_statistics(mirror.table) == {prepared.snapshot_id: file}
+    assert mirror.table.properties["neve.index.root"] == file.path
+    assert mirror.read() == expected(*range(5), _9="new")
+
+
+def test_statistics_are_replaced_and_the_property_stays(mirror):
+    mirror.fill(0, 5)
+    main = mirror.main
+    for number in (1, 2):
+        file = StatisticsFile(main, f"file:/somewhere/root-{number}.puffin", 400, 200)
+        set_statistics(mirror.lake.spark, mirror.identifier, file, {"neve.index.root": file.path})
+        assert read_statistics(mirror.table) == {main: file}
+    assert mirror.main == main
+    mirror.lake.sql(f"CALL system.compute_table_stats(table => '{mirror.name}')").collect()
+    assert read_statistics(mirror.table)[main] != file
+    assert mirror.table.properties["neve.index.root"] == file.path
+
+
+def test_positions_beyond_32_bits_are_read_by_java(embedded_lake):
+    positions = BitMap64([0, 5, 2**32 - 1, 2**32, 3 * 2**32 + 7])
+    blob = encode_vector(positions)
+    jvm = embedded_lake.spark._jvm
+    iceberg = jvm.org.apache.iceberg
+    vector = (
+        iceberg.FileMetadata.deleteFileBuilder(iceberg.PartitionSpec.unpartitioned())
+        .ofPositionDeletes()
+        .withFormat("PUFFIN")
+        .withPath("dv.puffin")
+        .withFileSizeInBytes(len(blob))
+        .withReferencedDataFile("data.parquet")
+        .withContentOffset(0)
+        .withContentSizeInBytes(len(blob))
+        .withRecordCount(len(positions))
+        .build()
+    )
+    index = iceberg.deletes.PositionDeleteIndex.deserialize(bytearray(blob), vector)
+    assert index.cardinality() == len(positions)
+    for one in positions:
+        assert index.isDeleted(one)
+        assert not index.isDeleted(one + 2)

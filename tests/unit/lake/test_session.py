@@ -1,0 +1,34 @@
+"""One Spark a process, whoever asks first and from whichever threads."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from neve.config import SparkSettings
+from neve.lake import session
+
+
+class Context:
+    """Stands for a running Spark."""
+
+    master = SparkSettings().master
+
+
+def test_lakes_on_several_threads_share_one_start(monkeypatch):
+    started, stopped = [], []
+
+    def start(settings, report):
+        time.sleep(0.05)  # as Spark takes its time, for the others to come in between
+        started.append(Context())
+        return started[-1]
+
+    monkeypatch.setattr(session, "_start", start)
+    monkeypatch.setattr(session.jvm, "is_running", lambda context: context not in stopped)
+    monkeypatch.setattr(session.jvm, "stop_context", stopped.append)
+    spark = session.SparkProcess()
+    with ThreadPoolExecutor(4) as pool:
+        given = list(pool.map(lambda _: spark.acquire(SparkSettings(), print), range(4)))
+    assert given == started * 4
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: spark.release(), range(4)))
+    assert stopped == started
+    assert len(started) == 1

@@ -1,0 +1,97 @@
+"""What a configuration says of mirrors, held against the catalog; no JVM is started."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+import neve
+from neve.config import Settings
+from neve.errors import ConfigError, NeveError, NotFoundError
+from neve.merge.check import checks
+from tests.support.lakes import sqlite_settings
+
+SCHEMA = pa.schema(
+    [
+        ("customer_id", pa.int64()),
+        ("name", pa.string()),
+        ("rate", pa.float64()),
+        ("is_new", pa.bool_()),
+        ("tags", pa.list_(pa.string())),
+        ("at", pa.timestamp("us")),
+        ("op", pa.string()),
+        ("lsn", pa.int64()),
+    ]
+)
+
+
+@pytest.fixture
+def settings(tmp_path):
+    settings = sqlite_settings(tmp_path)
+    with neve.open(settings) as lake:
+        lake.catalog().create_namespace("shop")
+        lake.catalog().create_table("shop.changes", SCHEMA)
+        lake.catalog().create_table("shop.theirs", SCHEMA)
+    return settings
+
+
+def probe(settings, **keys):
+    one = {
+        "namespace": "shop",
+        "changelog_table": "changes",
+        "mirror_table": "rows",
+        "primary_keys": "customer_id",
+        "sequence_column": "lsn",
+        **keys,
+    }
+    document = settings.model_dump(include={"catalog", "spark"}) | {"merge": {"tables": [one]}}
+    checked = Settings.model_validate(document)
+    ((name, check),) = checks(checked, lambda: neve.open(checked))
+    assert name == f"mirror {one['namespace']}.{one['mirror_table']}"
+    return check()
+
+
+def problem(settings, kind=ConfigError, **keys):
+    with pytest.raises(kind) as caught:
+        probe(settings, **keys)
+    return f"{caught.value.message} ({caught.value.hint})"
+
+
+def test_a_mirror_that_can_be_made(settings):
+    assert probe(settings, partition_by="day(at)") == "of shop.changes, to be made"
+
+
+def test_a_changelog_that_does_not_exist_is_told_with_the_nearest_name(settings):
+    told = problem(settings, NotFoundError, changelog_table="change")
+    assert "shop.change does not exist" in told
+    assert "did you mean shop.changes" in told
+    assert "shop" in problem(settings, NotFoundError, namespace="none")
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        (
+            {"primary_keys": "custmer_id"},
+            "names custmer_id, which shop.changes does not have (did you mean customer_id?)",
+        ),
+        ({"sequence_column": ["lsn", "zz"]}, "sequence_column names zz"),
+        ({"operation_column": "kind"}, "operation_column names kind"),
+        ({"include_columns": ["nam"]}, "did you mean name?"),
+        ({"sequence_column": "rate"}, "sequence_column rate is double, which has no order"),
+        ({"sequence_column": "is_new"}, "sequence_column is_new is boolean"),
+        ({"sequence_column": "tags"}, "sequence_column tags is list<string>"),
+        ({"primary_keys": ["name", "tags"]}, "the key column tags is list<string>"),
+        ({"partition_by": "day(name)"}, "partition_by day(name): name is string"),
+        ({"mirror_table": "theirs"}, "shop.theirs exists and was not made by Neve"),
+    ],
+)
+def test_what_is_not_possible_is_refused_with_the_names(settings, keys, told):
+    assert told in problem(settings, **keys)
+
+
+def test_every_error_says_what_to_do(settings):
+    with pytest.raises(NeveError) as caught:
+        probe(settings, primary_keys="zzzz")
+    assert caught.value.hint == f"it has {', '.join(SCHEMA.names)}"
+    assert caught.value.exit_status == 2
