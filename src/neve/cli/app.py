@@ -13,7 +13,17 @@ import typer
 from typer.exceptions import TyperException
 
 from neve import __version__, failpoints
-from neve.cli import catalog, configuration, consolidation, debug, demo, merging, receive, service
+from neve.cli import (
+    catalog,
+    configuration,
+    consolidation,
+    debug,
+    demo,
+    indexing,
+    merging,
+    receive,
+    service,
+)
 from neve.cli.output import JsonOutput, Output, TextOutput
 from neve.errors import EXIT_INTERRUPTED, EXIT_STATUS, NeveError, UsageError
 from neve.observe import sentry, traces
@@ -77,6 +87,7 @@ app.command("run")(service.run)
 app.command("consolidate")(consolidation.consolidate)
 app.add_typer(consolidation.app, name="staged")
 app.command("merge")(merging.merge)
+app.add_typer(indexing.app, name="index")
 app.command("tables")(catalog.tables)
 app.command("describe")(catalog.describe)
 app.command("sql")(catalog.sql)
