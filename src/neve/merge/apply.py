@@ -16,9 +16,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
+from pyiceberg.table.snapshots import ancestors_of
+
 from neve import failpoints
 from neve.errors import ConflictError, NeveError, UnknownOutcomeError
-from neve.lake.java_tables import JavaTable, isolated
+from neve.lake.create import load_if_exists
+from neve.lake.java_tables import MAIN, JavaTable, isolated
 from neve.merge.batch import BatchWork
 from neve.merge.checkpoint import (
     BATCH_ID,
@@ -42,6 +45,8 @@ from neve.publish.apply import Retry
 
 if TYPE_CHECKING:
     import threading
+
+    from pyiceberg.table.metadata import TableMetadata
 
     from neve.lake import Lake
     from neve.merge.spec import MergeSpec
@@ -241,16 +246,27 @@ class Merger:
                 raise
 
     def _is_published(self, batch_id: str) -> bool:
-        from pyiceberg.table.snapshots import ancestors_of
-
-        metadata = look(self.lake, self.spec).mirror
+        """Look for a commit whose answer was lost, for as long as a merge is insisted on."""
+        metadata = self._mirror_metadata()
         if metadata is None:
             return False
-        main = metadata.snapshot_by_name("main")
+        main = metadata.snapshot_by_name(MAIN)
         return any(
             one.summary is not None and one.summary[BATCH_ID] == batch_id
             for one in ancestors_of(main, metadata)
         )
+
+    def _mirror_metadata(self) -> TableMetadata | None:
+        for number in range(self.retry.attempts):
+            try:
+                found = load_if_exists(self.lake.profile, self.lake.catalog(), self.spec.mirror)
+            except NeveError as error:
+                if not error.retryable or number + 1 == self.retry.attempts:
+                    raise
+                self.retry.wait(number)
+            else:
+                return found.metadata if found else None
+        return None
 
     def _remove_stale_branches(self, found: Look, mirror: JavaTable) -> None:
         """Forget what killed workers left; those at work may still need theirs."""
