@@ -40,6 +40,7 @@ from neve.merge.checkpoint import (
     Checkpoint,
 )
 from neve.merge.indexed import index_locator
+from neve.merge.locate import Locator
 from neve.merge.mirror import (
     mirror_properties,
     origins_property,
@@ -52,12 +53,14 @@ from neve.merge.replace_rows import ReplaceRows
 from neve.merge.report import Counts, Preview, TableReport
 from neve.merge.side import REJECTED_SCHEMA, SideTable, tombstones_schema
 from neve.merge.spec import merge_specs
-from neve.merge.strategy import TRUNCATES, Choice, MergeInto, Strategy, Writer, choose
+from neve.merge.strategy import ON_TRUNCATE, Choice, MergeInto, Strategy, Writer, choose
+from neve.observe.traces import span
 from neve.publish.apply import Retry
 
 if TYPE_CHECKING:
     import threading
 
+    from pyiceberg.manifest import DataFile
     from pyiceberg.table.metadata import TableMetadata
 
     from neve.lake import Lake
@@ -75,6 +78,16 @@ class Committed:
     counts: Counts
     seconds: float
     reaches: Checkpoint
+
+
+@dataclass
+class _Way:
+    """How one batch is merged."""
+
+    choice: Choice
+    locator: Locator
+    writer: Writer
+    by_statement: MergeInto
 
 
 @dataclass
@@ -117,7 +130,7 @@ class Merger:
             work.look_up(work.scanning(buried, datetime.now(timezone.utc)))
         choice = choose(found, self.spec, batch.events, self.strategy)
         if work.counts.truncated:
-            choice = TRUNCATES
+            choice = ON_TRUNCATE
         return Preview(
             self.name,
             found.pending.lag_snapshots,
@@ -164,18 +177,20 @@ class Merger:
 
     def _merge_batch(self, report: TableReport, observe: Observe) -> Committed | None:
         started = time.monotonic()
-        found = observe(self.lake, self.spec)
+        with span("merge.look", table=self.name):
+            found = observe(self.lake, self.spec)
         report.lag_seconds = found.pending.lag_seconds
         report.lag_snapshots = found.pending.lag_snapshots
         for note in _notes(self.name, found):
             report.note(note)
         if found.pending.is_empty:
             return None
-        found = self._prepare(found)
-        failpoints.reach("merge.prepared")
-        session = isolated(self.lake, {})
-        changelog = JavaTable(self.lake, session, self.spec.changelog)
-        batch = next_batch(found, self.spec, changelog)
+        with span("merge.prepare", table=self.name):
+            found = self._prepare(found)
+            failpoints.reach("merge.prepared")
+            session = isolated(self.lake, {})
+            changelog = JavaTable(self.lake, session, self.spec.changelog)
+            batch = next_batch(found, self.spec, changelog)
         with BatchWork.reading(self.lake, session, self.spec, found, batch) as work:
             self._apply(work, report)
         failpoints.reach("merge.published")
@@ -215,13 +230,17 @@ class Merger:
             raise AssertionError("the mirror was prepared")
         batch_id, now = uuid.uuid4().hex, datetime.now(timezone.utc)
         tombstones, rejected = self._tombstones(found), self._rejected()
-        tombstones.open()
-        rejected.open()
+        with span("merge.beside", table=self.name):
+            tombstones.open()
+            rejected.open()
         buried = tombstones.empty() if found.rebuild else tombstones.go_to(state.tombstones_id)
         refused = rejected.go_to(state.rejected_id)
-        writer = self._decide(work, tombstones, buried, now, report)
-        if files := writer.write(work, batch_id, now):
-            buried = tombstones.append(files, {BATCH_ID: batch_id})
+        way = self._choose_way(work, tombstones, buried, now, report)
+        files = self._write(work, way, batch_id, now)
+        report.strategy, report.why = way.choice.strategy.value, way.choice.why
+        if files:
+            with span("merge.bury", table=self.name):
+                buried = tombstones.append(files, {BATCH_ID: batch_id})
         failpoints.reach("merge.buried")
         if work.counts.set_aside:
             files = rejected.write(work.rejected(batch_id, now))
@@ -235,38 +254,52 @@ class Merger:
             **work.barrier_summary(),
         }
         try:
-            writer.commit(work, summary)
+            with span("merge.commit", table=self.name):
+                way.writer.commit(work, summary)
         except UnknownOutcomeError:
             # Nothing is cleaned up: the commit is there, or it is not.
             if not self._is_published(batch_id):
                 raise
 
-    def _decide(
+    def _choose_way(
         self,
         work: BatchWork,
         tombstones: SideTable,
         buried: int,
         now: datetime,
         report: TableReport,
-    ) -> Writer:
-        """Find what the events meet, in the cheapest way, and say how they are applied."""
+    ) -> _Way:
+        """Take the cheapest way to find rows and to replace them."""
         choice = choose(work.found, self.spec, work.batch.events, self.strategy)
-        mirror = JavaTable(self.lake, work.session, self.spec.mirror)
-        merge_into = MergeInto(self.lake, mirror, tombstones)
         index = None
         if choice.strategy is Strategy.INDEX:
-            index, choice = self._fresh_index(work, choice, report)
-        if index is not None:
-            work.look_up(index_locator(work.session, index))
+            with span("merge.index", table=self.name):
+                index, choice = self._fresh_index(work, choice, report)
+        locator: Locator
+        if index is None:
+            locator = work.scanning(buried, now)
         else:
-            work.look_up(work.scanning(buried, now))
-        if work.counts.truncated and choice.strategy is not Strategy.MERGE:
-            choice = TRUNCATES
-        report.strategy, report.why = choice.strategy.value, choice.why
+            locator = index_locator(work.session, index)
+        mirror = JavaTable(self.lake, work.session, self.spec.mirror)
+        by_statement = MergeInto(self.lake, mirror, tombstones)
         if choice.strategy is Strategy.MERGE:
-            return merge_into
+            return _Way(choice, locator, by_statement, by_statement)
         table = load_table(self.lake.profile, self.lake.catalog(), self.spec.mirror)
-        return ReplaceRows(table, tombstones, index)
+        return _Way(choice, locator, ReplaceRows(table, tombstones, index), by_statement)
+
+    def _write(self, work: BatchWork, way: _Way, batch_id: str, now: datetime) -> list[DataFile]:
+        """Decide a batch and write what can be before the commit, in one job if possible."""
+        writer = way.writer
+        if isinstance(writer, ReplaceRows):
+            with span("merge.at_once", table=self.name):
+                if writer.write_at_once(work, way.locator, batch_id, now):
+                    return writer.tombstone_files
+        with span("merge.decide", table=self.name):
+            work.look_up(way.locator)
+        if work.counts.truncated and way.choice.strategy is not Strategy.MERGE:
+            way.choice, way.writer = ON_TRUNCATE, way.by_statement
+        with span("merge.write", table=self.name):
+            return way.writer.write(work, batch_id, now)
 
     def _fresh_index(
         self, work: BatchWork, choice: Choice, report: TableReport

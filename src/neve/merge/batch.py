@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -23,7 +23,7 @@ from neve.merge import transforms as tr
 from neve.merge.checkpoint import BARRIER, Checkpoint
 from neve.merge.locate import Locator, ScanLocator
 from neve.merge.pending import Batch, Slice, consumed_slices
-from neve.merge.report import Counts
+from neve.merge.report import REJECTED, TALLIED, TRUNCATES, Counts, Tally
 from neve.merge.side import AT, BATCH, DELETED, KIND, TRUNCATED
 from neve.merge.spec import TRUNCATE
 
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from neve.merge.drift import Unfit
     from neve.merge.plan import Look
     from neve.merge.spec import MergeSpec
-
-# What becomes of events that are no key's newest.
-_REJECTED, _TRUNCATES, _TAKEN = "rejected", "truncates", "taken"
 
 
 @dataclass
@@ -86,22 +83,49 @@ class BatchWork:
         self._won = self._winning_ties()
 
     def _decide(self, locator: Locator) -> None:
-        """Reduce, locate and dispose in one job that also counts."""
+        """Reduce, locate and dispose in one job that also counts, and keep what came of it."""
         self._forget()
+        self._located = self._disposed(locator).persist()
+        self._count(self._located)
+
+    def _disposed(self, locator: Locator) -> DataFrame:
+        """Return each key's newest event, what it meets, and what becomes of it."""
         shape = self.shape
         rows = tr.as_rows(self.events, shape, self._unfit)
         if shape.marked:
-            barrier = tr.barrier_column(self.barrier, shape)
-            if barrier is not None:
-                rows = rows.where(~(tr.sequence_of(shape) < barrier))
+            since = tr.barrier_column(self.barrier, shape)
+            if since is not None:
+                rows = rows.where(~(tr.sequence_of(shape) < since))
             reduced = tr.folded(rows, shape)
         else:
             rows = locator.distributed(rows, shape)
             reduced = tr.latest(rows, shape, locator.partition_by)
         met = locator.located(reduced, shape)
-        barrier = locator.barrier(self.barrier, shape)
-        self._located = tr.disposed(met, locator.sequence(shape), barrier).persist()
-        self._count(self._located)
+        return tr.disposed(met, locator.sequence(shape), locator.barrier(self.barrier, shape))
+
+    def in_one_go(self, locator: Locator) -> DataFrame:
+        """Return what `look_up` would find, and what is no key's newest, not computed yet.
+
+        For a writer that counts what it sees (`counted`), so that one job does it all.
+        """
+        state = self.found.state
+        self.barrier = state.barrier if state else None
+        decided = self._disposed(locator)
+        kind = F.when(F.col(names.REASON).isNotNull(), REJECTED).otherwise(TRUNCATES)
+        is_other = F.col(names.REASON).isNotNull() | (F.col(names.OPERATION) == TRUNCATE)
+        others = self.events.where(is_other).select(
+            kind.alias(names.DISPOSITION), F.lit(1).cast("long").alias(names.EVENTS)
+        )
+        return decided.unionByName(others, allowMissingColumns=True)
+
+    def counted(self, tally: Mapping[str, Tally], *, indexed: bool) -> bool:
+        """Take over what a writer has counted; False when that is not all that has to be done.
+
+        A TRUNCATE decides over all other events, and one of two events of the same sequence has to
+        be looked for in the changelog.
+        """
+        self._take(tally, indexed=indexed)
+        return not (self.counts.truncated or (self.counts.repeated and not self.shape.marked))
 
     def _newest_barrier(self) -> tuple[str, ...] | None:
         known = tr.barrier_column(self.barrier, self.shape)
@@ -145,41 +169,51 @@ class BatchWork:
 
     def _count(self, decided: DataFrame) -> None:
         is_full = F.col(names.FULL) if self.shape.marked else F.lit(False)
-        is_known = F.col(names.CURRENT).isNotNull() | F.col(names.BURIED).isNotNull()
         is_indexed = names.CACHE_HITS in decided.columns
         of_keys = decided.groupBy(F.col(names.DISPOSITION).alias("what")).agg(
-            F.count("*").alias("events"),
+            F.count("*").alias("keys"),
+            F.sum(names.EVENTS).alias("events"),
             F.count_if(is_full).alias("full"),
-            F.count_if(is_known).alias("known"),
+            F.count_if(tr.is_known()).alias("known"),
             (F.sum(names.CACHE_HITS) if is_indexed else F.lit(0)).alias("cached"),
         )
-        kind = (
-            F.when(F.col(names.REASON).isNotNull(), _REJECTED)
-            .when(F.col(names.OPERATION) == TRUNCATE, _TRUNCATES)
-            .otherwise(_TAKEN)
+        kind = F.when(F.col(names.REASON).isNotNull(), REJECTED).otherwise(TRUNCATES)
+        is_other = F.col(names.REASON).isNotNull() | (F.col(names.OPERATION) == TRUNCATE)
+        of_events = (
+            self.events.where(is_other)
+            .groupBy(kind.alias("what"))
+            .agg(*(F.count("*").alias(name) for name in ("keys", "events")))
+            .select("*", *(F.lit(0).alias(name) for name in ("full", "known", "cached")))
         )
-        of_events = self.events.groupBy(kind.alias("what")).agg(
-            F.count("*").alias("events"), *(F.lit(0).alias(c) for c in ("full", "known", "cached"))
-        )
-        counted = {row["what"]: row for row in of_keys.unionAll(of_events).collect()}
-        number = {what: int(row["events"]) for what, row in counted.items()}
-        of_key = (tr.LATE, tr.TIE, tr.UPSERT, tr.REMOVE, tr.ABSENT)
-        self._buries = bool(number.get(tr.REMOVE, 0) + number.get(tr.ABSENT, 0))
+        tally = {
+            row["what"]: Tally(*(int(row[name]) for name in TALLIED))
+            for row in of_keys.unionByName(of_events).collect()
+        }
+        self._take(tally, indexed=is_indexed)
+
+    def _take(self, tally: Mapping[str, Tally], *, indexed: bool) -> None:
+        nothing = Tally()
+
+        def of(what: str) -> Tally:
+            return tally.get(what, nothing)
+
+        of_keys = [of(what) for what in (tr.LATE, tr.TIE, tr.UPSERT, tr.REMOVE, tr.ABSENT)]
+        self._buries = bool(of(tr.REMOVE).keys + of(tr.ABSENT).keys)
         self.counts = Counts(
-            scanned=sum(number.get(what, 0) for what in (_REJECTED, _TRUNCATES, _TAKEN)),
-            set_aside=number.get(_REJECTED, 0),
-            reduced=sum(number.get(what, 0) for what in of_key),
-            upserted=number.get(tr.UPSERT, 0),
-            deleted=number.get(tr.REMOVE, 0),
-            late=number.get(tr.LATE, 0),
-            late_full=int(counted[tr.LATE]["full"]) if tr.LATE in counted else 0,
-            repeated=number.get(tr.TIE, 0),
-            truncated=_TRUNCATES in number,
+            scanned=sum(one.events for one in tally.values()),
+            set_aside=of(REJECTED).events,
+            reduced=sum(one.keys for one in of_keys),
+            upserted=of(tr.UPSERT).keys,
+            deleted=of(tr.REMOVE).keys,
+            late=of(tr.LATE).keys,
+            late_full=of(tr.LATE).full,
+            repeated=of(tr.TIE).keys,
+            truncated=bool(of(TRUNCATES).events),
         )
-        if is_indexed:
-            self.counts.index_hits = sum(int(row["known"]) for row in counted.values())
+        if indexed:
+            self.counts.index_hits = sum(one.known for one in of_keys)
             self.counts.index_misses = self.counts.reduced - self.counts.index_hits
-            self.counts.index_cache_hits = sum(int(row["cached"]) for row in counted.values())
+            self.counts.index_cache_hits = sum(one.cached for one in of_keys)
 
     @property
     def has_changes(self) -> bool:

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from pyiceberg.io import load_file_io
 from pyiceberg.table.metadata import TableMetadata
 from pyroaring import BitMap64
+from pyspark.sql import functions as F
 
 from neve.index.entries import Entries, concat_entries, make_entries
 from neve.index.hashing import compute_pk_hash
@@ -23,14 +24,18 @@ from neve.index.sequences import encode_sequences
 from neve.lake.files import write_data_files, write_rows
 from neve.merge import names
 from neve.merge import transforms as tr
+from neve.merge.report import Tally
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
     from pyspark.sql import DataFrame
 
+_SUMMED = (names.EVENTS, names.FULL, names.KNOWN_KEY, names.CACHE_HITS)
 _RESULT = "kind STRING, name STRING, payload BINARY"
 _FILE, _VECTOR, _ENTRIES, _BURIED, _BURIED_ENTRIES = "file", "vector", "entries", "buried", "graves"
+_TALLY = "tally"
+_CHANGES = (tr.UPSERT, tr.REMOVE, tr.ABSENT)
 
 
 @dataclass
@@ -44,6 +49,8 @@ class Written:
     # Index entries by new file's path, still without their files' ordinals.
     entries: dict[str, list[pa.Table]] = field(default_factory=dict)
     buried: list[pa.Table] = field(default_factory=list)
+    # How many keys came to which end.
+    tally: dict[str, Tally] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -59,13 +66,17 @@ class _WriteRows:
     sequence: tuple[str, ...]
     seed: int | None  # None: there is no index to be kept
     stamp: tuple[tuple[str, object], ...]
+    applied: tuple[str, ...]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         found = [batch for batch in batches if len(batch)]
         if not found:
             return
-        rows = pa.Table.from_batches(found)
-        results = [*self._upserts(rows), *self._vectors(rows), *self._graves(rows)]
+        everything = pa.Table.from_batches(found)
+        results = list(_tallies(everything))
+        chosen = pc.is_in(everything[names.DISPOSITION], pa.array(self.applied))
+        rows = everything.filter(chosen)
+        results += [*self._upserts(rows), *self._vectors(rows), *self._graves(rows)]
         kinds, labels, payloads = zip(*results, strict=True) if results else ((), (), ())
         yield pa.RecordBatch.from_arrays(
             [
@@ -121,6 +132,18 @@ class _WriteRows:
         return bytes(sink.getvalue())
 
 
+def _tallies(rows: pa.Table) -> Iterator[tuple[str, str, bytes]]:
+    counted = rows.group_by(names.DISPOSITION).aggregate(
+        [
+            ([], "count_all"),
+            *((name, "sum") for name in _SUMMED),
+        ]
+    )
+    for row in counted.to_pylist():
+        sums = (row[f"{name}_sum"] or 0 for name in _SUMMED)
+        yield _TALLY, row[names.DISPOSITION], pickle.dumps(Tally(row["count_all"], *sums))
+
+
 def _sorted(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
     """Sort by key, so that files' bounds are narrow and columns compress."""
     sortable = all(
@@ -139,6 +162,8 @@ def write_changes(
     tombstones: Table,
     stamp: dict[str, object],
     seed: int | None,
+    *,
+    with_ties: bool,
 ) -> Written:
     """Write a batch in its tasks; nothing is committed.
 
@@ -146,6 +171,7 @@ def write_changes(
         changes: each key once, with the rank that says what is done, and where its row is.
         stamp: what every tombstone carries beside key and sequence.
         seed: of the index that is to be kept; None if there is none.
+        with_ties: events of a sequence that the mirror has are among the changes, and have won.
     """
     task = _WriteRows(
         _without_history(mirror.metadata),
@@ -157,12 +183,21 @@ def write_changes(
         shape.sequence,
         seed,
         tuple(stamp.items()),
+        (*_CHANGES, tr.TIE) if with_ties else _CHANGES,
     )
+    nothing = F.lit(0).cast("long")
     final = changes.select(
         *(tr.final_value(name, shape).alias(name) for name in shape.columns.names),
         names.RANK,
         names.ROW_FILE,
         names.ROW_POSITION,
+        names.DISPOSITION,
+        names.EVENTS,
+        (F.col(names.FULL).cast("long") if shape.marked else nothing).alias(names.FULL),
+        tr.is_known().cast("long").alias(names.KNOWN_KEY),
+        (F.col(names.CACHE_HITS) if names.CACHE_HITS in changes.columns else nothing).alias(
+            names.CACHE_HITS
+        ),
     )
     written = Written()
     for row in final.mapInArrow(task, _RESULT).toArrow().to_pylist():
@@ -190,6 +225,9 @@ def _collect(written: Written, kind: str, name: str, payload: bytes) -> None:
     elif kind == _VECTOR:
         positions = BitMap64.deserialize(payload)
         written.deleted[name] = written.deleted.get(name, BitMap64()) | positions
+    elif kind == _TALLY:
+        more: Tally = pickle.loads(payload)  # noqa: S301 - of our own tasks
+        written.tally[name] = written.tally.get(name, Tally()).plus(more)
     elif kind == _ENTRIES:
         written.entries.setdefault(name, []).append(_table(payload))
     else:

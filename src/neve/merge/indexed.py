@@ -20,6 +20,7 @@ from neve.index.hashing import compute_pk_hash
 from neve.index.search import lookup
 from neve.index.sequences import encode_sequences
 from neve.index.shard import bucket_of
+from neve.index.stored import local_path
 from neve.merge import names
 from neve.merge import transforms as tr
 
@@ -43,10 +44,20 @@ class IndexLocator:
     types: pa.Schema
 
     name = "index"
-    partition_by = (BUCKET,)
+
+    @property
+    def partition_by(self) -> tuple[str, ...]:
+        return (BUCKET,) if self._is_remote else ()
+
+    @property
+    def _is_remote(self) -> bool:
+        """A mapped file costs a task nothing but the pages it touches; a remote one is read."""
+        return any(local_path(shard.path) is None for shard in self.root.shards)
 
     def distributed(self, rows: DataFrame, shape: tr.Shape) -> DataFrame:
-        """Bring the events of a bucket together."""
+        """Bring the events of a bucket together, where reading it costs."""
+        if not self._is_remote:
+            return rows
         bits, seed, keys = self.root.bits, self.root.seed, list(shape.keys)
         parts = min(self.partitions, 1 << bits)
 

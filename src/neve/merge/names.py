@@ -13,8 +13,12 @@ BURIED = "_neve_buried"
 # Where the mirror's row is: its file, and its position there.
 ROW_FILE = "_neve_row_file"
 ROW_POSITION = "_neve_row_position"
+# Whether the key has a row or a tombstone.
+KNOWN_KEY = "_neve_known_key"
 # How many parts of the index were in memory already; said once in a batch of rows.
 CACHE_HITS = "_neve_cache_hits"
+# How many events of the batch a key has.
+EVENTS = "_neve_events"
 DISPOSITION = "_neve_disposition"
 # With an unchanged marker: the newest delete of the key in the batch, and for each column that may
 # carry the marker a struct of its newest known value and that value's sequence.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -28,10 +29,12 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
     from pyroaring import BitMap64
+    from pyspark.sql import DataFrame
 
     from neve.index.maintain import Refreshed
     from neve.index.root import Root
     from neve.merge.batch import BatchWork
+    from neve.merge.locate import Locator
     from neve.merge.side import SideTable
 
 logger = logging.getLogger(__name__)
@@ -47,19 +50,46 @@ class ReplaceRows:
     index: Refreshed | None = None
     _written: Written = field(default_factory=Written)
 
+    @property
+    def tombstone_files(self) -> list[DataFile]:
+        return self._written.tombstones
+
+    def write_at_once(
+        self, work: BatchWork, locator: Locator, batch_id: str, now: datetime
+    ) -> bool:
+        """Decide a batch and write it in one job; False when it has to be decided step by step."""
+        written = self._write(work, work.in_one_go(locator), batch_id, now, with_ties=False)
+        if work.counted(written.tally, indexed=self.index is not None):
+            self._written = written
+            return True
+        self._delete(written)
+        return False
+
     def write(self, work: BatchWork, batch_id: str, now: datetime) -> list[DataFile]:
+        if work.has_changes:
+            changes = work.changes(with_absent=True)
+            self._written = self._write(work, changes, batch_id, now, with_ties=True)
+        return self._written.tombstones
+
+    def _write(
+        self, work: BatchWork, changes: DataFrame, batch_id: str, now: datetime, *, with_ties: bool
+    ) -> Written:
         stamp = {KIND: DELETED, BATCH: batch_id, AT: now}
         seed = self.index.root.seed if self.index else None
-        if work.has_changes:
-            self._written = write_changes(
-                work.changes(with_absent=True),
-                work.shape,
-                self.table,
-                self.tombstones.staging.table,
-                stamp,
-                seed,
-            )
-        return self._written.tombstones
+        graves = self.tombstones.staging.table
+        return write_changes(
+            changes, work.shape, self.table, graves, stamp, seed, with_ties=with_ties
+        )
+
+    def _delete(self, written: Written) -> None:
+        """Delete files that no commit will name; what cannot be deleted is an orphan."""
+        for io, files in (
+            (self.table.io, written.data_files),
+            (self.tombstones.staging.table.io, written.tombstones),
+        ):
+            for file in files:
+                with suppress(OSError):
+                    io.delete(file.file_path)
 
     def commit(self, work: BatchWork, summary: Mapping[str, str]) -> None:
         state = work.found.state

@@ -3,10 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from neve.index.maintain import Refreshed
+
+
+# What becomes of events that are no key's newest.
+REJECTED, TRUNCATES = "rejected", "truncates"
+
+
+class Tally(NamedTuple):
+    """How many keys came to the same end, and what is counted of them."""
+
+    keys: int = 0
+    events: int = 0
+    full: int = 0
+    known: int = 0
+    cached: int = 0
+
+    def plus(self, other: Tally) -> Tally:
+        return Tally(*(one + more for one, more in zip(self, other, strict=True)))
+
+
+TALLIED = Tally._fields
 
 
 @dataclass

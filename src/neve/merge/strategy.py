@@ -66,7 +66,7 @@ class Choice:
     why: str
 
 
-TRUNCATES = Choice(Strategy.MERGE, "a TRUNCATE touches most of the table")
+ON_TRUNCATE = Choice(Strategy.MERGE, "a TRUNCATE touches most of the table")
 
 
 def choose(found: Look, spec: MergeSpec, events: int | None, forced: Strategy) -> Choice:

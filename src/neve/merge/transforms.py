@@ -159,6 +159,7 @@ def latest(rows: DataFrame, shape: Shape, partition_by: Sequence[str] = ()) -> D
     peers = _newest_first(shape, partition_by, tie_break=False).rangeBetween(0, 0)
     return (
         rows.withColumn(names.CONTESTED, F.min(content).over(peers) != F.max(content).over(peers))
+        .withColumn(names.EVENTS, F.count("*").over(_of_key(shape, partition_by)))
         .withColumn("_neve_number", F.row_number().over(_newest_first(shape, partition_by)))
         .where(F.col("_neve_number") == 1)
         .drop("_neve_number", *partition_by)
@@ -175,9 +176,7 @@ def folded(rows: DataFrame, shape: Shape) -> DataFrame:
     every = order.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     is_delete = F.col(names.RANK) == DELETE_RANK
     number = "_neve_number"
-    newest_delete = F.min(F.when(is_delete, F.col(number))).over(
-        Window.partitionBy(*(quoted(key) for key in shape.keys))
-    )
+    newest_delete = F.min(F.when(is_delete, F.col(number))).over(_of_key(shape))
     known = {
         name: F.first(
             F.when(
@@ -192,6 +191,7 @@ def folded(rows: DataFrame, shape: Shape) -> DataFrame:
     full = ~reduce(or_, (_is_marked(name, shape) for name in shape.marked))
     return (
         rows.withColumn(number, F.row_number().over(order))
+        .withColumn(names.EVENTS, F.count("*").over(_of_key(shape)))
         .withColumn("_neve_newest_delete", newest_delete)
         .withColumn(
             "_neve_since_delete",
@@ -204,6 +204,10 @@ def folded(rows: DataFrame, shape: Shape) -> DataFrame:
         .drop(number, "_neve_newest_delete", "_neve_since_delete")
         .withColumn(names.CONTESTED, F.lit(False))
     )
+
+
+def _of_key(shape: Shape, partition_by: Sequence[str] = ()) -> WindowSpec:
+    return Window.partitionBy(*partition_by, *(quoted(key) for key in shape.keys))
 
 
 def _is_marked(name: str, shape: Shape) -> Column:
@@ -219,7 +223,7 @@ def _newest_first(
         order.append(F.col(names.RANK).desc())
         fields = {field.name: field for field in shape.columns}
         order += [_orderable(fields[name]).desc_nulls_last() for name in shape.others]
-    return Window.partitionBy(*partition_by, *(quoted(key) for key in shape.keys)).orderBy(*order)
+    return _of_key(shape, partition_by).orderBy(*order)
 
 
 def located(
@@ -342,6 +346,11 @@ def keeps_value(name: str) -> Column:
     not_newer = known.isNull() | F.coalesce(known["at"] < at, F.lit(False))
     not_deleted = F.col(names.RESET).isNull() | F.coalesce(F.col(names.RESET) < at, F.lit(False))
     return at.isNotNull() & not_newer & not_deleted
+
+
+def is_known() -> Column:
+    """Tell whether a key has a row or a tombstone."""
+    return F.col(names.CURRENT).isNotNull() | F.col(names.BURIED).isNotNull()
 
 
 def final_value(name: str, shape: Shape) -> Column:
