@@ -6,6 +6,7 @@ What runs in tasks takes a root's JSON, properties of the store and arrays: `loo
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +36,8 @@ from neve.lake.puffin import read_range
 
 # A shard of no more than this is read in one piece: one request instead of one for each bucket.
 _WHOLE_SHARD_BYTES = 8 * 1024 * 1024
+# From an object store: most of a read is waiting.
+_READS_AT_ONCE = 8
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,8 @@ def lookup(
     """Find keys, in a task: everything it needs can be pickled.
 
     Best called with the keys of whole buckets (`bucket_of(first, root.bits)`), so that tasks read
-    different parts of the index; it needs the memory of one bucket beside the cache.
+    different parts of the index; beside the cache it needs the memory of one bucket, of eight where
+    shards are not local.
 
     Raises:
         CorruptionError: a shard is missing, truncated or not what was written; it is named.
@@ -159,17 +163,30 @@ class IndexReader:
         directory = self._directory(shard)
         buckets = bucket_of(first[places], shard.bits)
         starts = np.flatnonzero(np.diff(buckets, prepend=-1))
-        stops = [*starts[1:].tolist(), len(places)]
-        for start, stop in zip(starts.tolist(), stops, strict=True):
-            bucket = int(buckets[start])
-            if bucket not in directory:
-                continue
-            view = self._view(shard, directory[bucket])
-            wanted = places[start:stop]
-            rows = view.search(first[wanted], None if second is None else second[wanted])
+        wanted = {
+            int(buckets[start]): places[start:stop]
+            for start, stop in zip(starts, [*starts[1:].tolist(), len(places)], strict=True)
+        }
+        refs = [directory[bucket] for bucket in wanted if bucket in directory]
+        for ref, view in self._views(shard, refs):
+            at = wanted[ref.bucket]
+            rows = view.search(first[at], None if second is None else second[at])
             hit = rows >= 0
             if hit.any():
-                yield wanted[hit], view.read(rows[hit])
+                yield at[hit], view.read(rows[hit])
+
+    def _views(
+        self, shard: ShardRef, refs: list[BucketRef]
+    ) -> Iterator[tuple[BucketRef, BucketView]]:
+        """Return buckets one after the other, a few fetched at once where that takes long."""
+        if len(refs) < 2 or self._whole(shard) is not None:
+            yield from ((ref, self._view(shard, ref)) for ref in refs)
+            return
+        with ThreadPoolExecutor(_READS_AT_ONCE) as pool:
+            for start in range(0, len(refs), _READS_AT_ONCE):
+                some = refs[start : start + _READS_AT_ONCE]
+                views = pool.map(lambda ref: self._view(shard, ref), some)
+                yield from zip(some, views, strict=True)
 
     def _directory(self, shard: ShardRef) -> dict[int, BucketRef]:
         def load() -> tuple[dict[int, BucketRef], int]:

@@ -24,8 +24,9 @@ def opened(io: FileIO, path: str) -> Iterator[tuple[Any, int]]:
     """
     try:
         source = io.new_input(path)
-        size = len(source)
         stream = source.open(seekable=True)
+        # Opening has asked for the size already, where pyarrow did it.
+        size = stream.size() if hasattr(stream, "size") else len(source)
     except FileNotFoundError as error:
         raise missing(path) from error
     except OSError as error:
