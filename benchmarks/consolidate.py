@@ -13,12 +13,15 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import os
 import resource
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from multiprocessing import get_context
@@ -46,13 +49,14 @@ if TYPE_CHECKING:
     from neve.lake import Lake
 
 CORES = 2
-SPANS = 1_000_000
-# Making a request costs more than consolidating it: some are used again.
-DISTINCT_REQUESTS = 250
+# Enough for two tasks, one for each core.
+SPANS = 1_600_000
 GROWTH = 8
 MIB = 1024 * 1024
 FILE_MIB = 32
 WANTED_RATIO, WANTED_RATE = 0.6, 80_000
+WORKER_MIB = 2048
+SAMPLE_SECONDS = 0.1
 TRACES = "traces"
 
 
@@ -66,11 +70,13 @@ class Data:
 
 
 @cache
-def make_requests() -> list[tuple[bytes, bytes]]:
-    """Return requests of a thousand spans, plain and as they came: compressed."""
-    rng = Random(SEED)
-    plain = [traces(rng).SerializeToString() for _ in range(DISTINCT_REQUESTS)]
-    return [(one, gzip.compress(one, 6, mtime=0)) for one in plain]
+def make_request(number: int) -> tuple[int, bytes]:
+    """Return a request of a thousand spans as it came, compressed; and how long it was before.
+
+    Ids are its own: repeated ones would make smaller files than real spans do.
+    """
+    plain = traces(Random(SEED + number)).SerializeToString()
+    return len(plain), gzip.compress(plain, 6, mtime=0)
 
 
 def make_data(directory: Path, spans: int) -> Data:
@@ -83,14 +89,13 @@ def make_data(directory: Path, spans: int) -> Data:
 
 
 def fill_buffer(data: Data) -> None:
-    requests = make_requests()
     with open_buffer(data.buffer, [Signal.TRACES.value]) as buffer:
         for number in range(data.spans // RECORDS):
-            plain, stored = requests[number % len(requests)]
+            raw_bytes, stored = make_request(number)
             request = Request(
                 payload=stored,
                 codec=Codec.GZIP,
-                raw_bytes=len(plain),
+                raw_bytes=raw_bytes,
                 records=RECORDS,
                 received_unix_nano=time.time_ns(),
                 sender=NO_SENDER,
@@ -174,6 +179,48 @@ def peak_mib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
+class Workers:
+    """Spark's Python workers: the most that one of them had in memory while the block ran."""
+
+    def __init__(self) -> None:
+        self.peak_mib = 0.0
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Workers:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(SAMPLE_SECONDS):
+            self.peak_mib = max([self.peak_mib, *map(_resident_mib, _workers())])
+
+
+def _workers() -> Iterator[Path]:
+    """Yield the processes forked by pyspark's daemon, which is a child of our JVM."""
+    mine = {os.getpid()}
+    # A child has a higher number than its parent, but where they begin anew.
+    for process in sorted(Path("/proc").glob("[0-9]*"), key=lambda path: int(path.name)):
+        with suppress(OSError, StopIteration):
+            lines = (process / "status").read_text().splitlines()
+            parent = next(line for line in lines if line.startswith("PPid:"))
+            if int(parent.split()[1]) in mine:
+                mine.add(int(process.name))
+                if b"pyspark.daemon" in (process / "cmdline").read_bytes():
+                    yield process
+
+
+def _resident_mib(process: Path) -> float:
+    with suppress(OSError, StopIteration):
+        lines = (process / "status").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("VmRSS:")).split()[1]) / 1024
+    return 0.0
+
+
 def measure(lake: Lake, fresh: Callable[[int], Data], spans: int) -> None:
     small = fresh(spans // GROWTH)
     rivals = {"spark append of Parquet": append_parquet, "decoding, Spark writes": append_decoded}
@@ -186,7 +233,8 @@ def measure(lake: Lake, fresh: Callable[[int], Data], spans: int) -> None:
     theirs = {
         name: rival(lake, data, f"full_{n}") for n, (name, rival) in enumerate(rivals.items())
     }
-    ours = consolidate(lake, data, "full")
+    with Workers() as workers:
+        ours = consolidate(lake, data, "full")
     rate = spans / ours
     for name, seconds in theirs.items():
         wanted = f">= {WANTED_RATIO}" if "Parquet" in name else "the winner is kept"
@@ -200,6 +248,8 @@ def measure(lake: Lake, fresh: Callable[[int], Data], spans: int) -> None:
     tell(f"{GROWTH} times the spans", ours, "s", growth, f"<= {GROWTH + 1} times the time")
     growth = peak_mib() / before
     tell("driver's peak memory meanwhile", peak_mib(), "MiB", growth, "<= 1.1 times that before")
+    wanted = f"<= {WORKER_MIB}"
+    tell("a Python worker's peak memory", workers.peak_mib, "MiB", None, wanted)
     wanted = f">= {FILE_MIB}, or all of the batch"
     tell(f"smallest of {len(sizes)} files", sizes[0] / MIB, "MiB", None, wanted)
 

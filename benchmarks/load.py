@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
@@ -114,7 +115,7 @@ class Load:
             "statuses": self.statuses,
         }
 
-    def _connection(self, port: int, bodies: Bodies, numbers, due: float) -> None:  # noqa: ANN001
+    def _connection(self, port: int, bodies: Bodies, numbers: Iterator[int], due: float) -> None:
         stop = due + self.seconds
         with socket.create_connection(("127.0.0.1", port)) as connection:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -42,12 +42,12 @@ class NullSink:
     trouble = None
     used_bytes = 0
 
-    def append(self, signal: str, request: Request) -> Receipt:  # noqa: ARG002
+    def append(self, signal: str, request: Request) -> Receipt:  # noqa: ARG002 - a sink's
         durable: Future[None] = Future()
         durable.set_result(None)
         return Receipt(durable, duplicate=False)
 
-    def close(self, timeout_seconds: float) -> bool:  # noqa: ARG002
+    def close(self, timeout_seconds: float) -> bool:  # noqa: ARG002 - a sink's
         return True
 
 

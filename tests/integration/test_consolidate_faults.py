@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import neve
-from neve.consolidate.apply import Report
+from neve.consolidate.report import Report
 from neve.consolidate.watch import watch
 from neve.publish.apply import STAGED_PREFIX
 from neve.publish.ranges import read_marks

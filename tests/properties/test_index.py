@@ -33,6 +33,19 @@ steps = st.lists(
 kinds = st.sampled_from(SequenceType)
 
 
+def new_root(kind, checked, bits, **more):
+    return Root(
+        table_uuid="u",
+        snapshot_id=0,
+        key_columns=(KeyColumn("k", 1),),
+        sequence_columns=("s",),
+        sequence_type=kind,
+        checked=checked,
+        bits=bits,
+        **more,
+    )
+
+
 class Machine:
     """An index and the dict it must equal."""
 
@@ -42,7 +55,7 @@ class Machine:
         self.truth = {}
         self.moment = 0
         files = tuple(f"f{number}" for number in FILES)
-        self.root = Root("u", 0, (KeyColumn("k", 1),), ("s",), kind, checked, 2, files=files)
+        self.root = new_root(kind, checked, 2, files=files)
 
     def sequence(self, number):
         return number if self.kind is SequenceType.INTEGER else b"%020d" % number
@@ -122,8 +135,6 @@ def test_many_keys_of_a_narrow_hash(tmp_path_factory, seed, bits, narrow):
     io = load_file_io({}, location)
     entries = make_entries(first, second, 0, np.arange(count), np.arange(count))
     shard = write_run(io, location, entries, 1, bits)
-    root = Root(
-        "u", 0, (KeyColumn("k", 1),), ("s",), SequenceType.INTEGER, True, bits, shards=(shard,)
-    )
+    root = new_root(SequenceType.INTEGER, True, bits, shards=(shard,))
     found = IndexReader(root, io, BucketCache()).search_values(first, second)
     assert found.position.tolist() == list(range(count))

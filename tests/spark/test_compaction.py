@@ -11,7 +11,8 @@ import pytest
 import neve
 from neve import failpoints
 from neve.config import Settings
-from neve.consolidate.apply import Report, SparkRunner
+from neve.consolidate.apply import SparkRunner
+from neve.consolidate.report import Report
 from neve.errors import NeveError
 from neve.lake.staging import StagingTable
 from neve.publish.ranges import read_marks

@@ -17,7 +17,6 @@ from neve.errors import ConfigError, NeveError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import TracebackType
 
     from neve.buffer.payload import Request
     from neve.buffer.spec import BufferSpec
@@ -116,12 +115,7 @@ class Buffer:
     def __enter__(self) -> Buffer:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close(timeout_seconds=10.0)
 
 

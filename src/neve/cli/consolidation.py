@@ -11,11 +11,16 @@ from neve.cli.service import run_parts
 from neve.errors import EXIT_INCOMPLETE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from neve.cli.output import Output
-    from neve.consolidate.apply import Report
+    from neve.consolidate.report import Report
+    from neve.lake import Lake
 
 app = typer.Typer(help="What audits hold back.", no_args_is_help=True)
 
+_Table = Annotated[str, typer.Argument(help="namespace.table")]
+_Batch = Annotated[str, typer.Argument(help="The batch's id, as neve staged list shows it.")]
 _RESULT_COLUMNS = ("table", "outcome", "rows", "files", "bytes", "seconds", "error")
 
 
@@ -85,8 +90,8 @@ def list_batches(
 @app.command()
 def show(
     context: typer.Context,
-    table: Annotated[str, typer.Argument(help="namespace.table")],
-    batch: Annotated[str, typer.Argument(help="The batch's id, as neve staged list shows it.")],
+    table: _Table,
+    batch: _Batch,
     limit: Annotated[int, typer.Option("--limit", help="How many rows to show.")] = 20,
 ) -> None:
     """Show the rows of a held batch."""
@@ -98,28 +103,26 @@ def show(
 
 
 @app.command()
-def publish(
-    context: typer.Context,
-    table: Annotated[str, typer.Argument(help="namespace.table")],
-    batch: Annotated[str, typer.Argument(help="The batch's id.")],
-) -> None:
+def publish(context: typer.Context, table: _Table, batch: _Batch) -> None:
     """Publish a held batch after all; its rows come in exactly once."""
     from neve.publish.held import release
 
-    with context.obj.open() as lake:
-        outcome = release(lake, table, batch)
-    context.obj.output.record({"table": table, "batch_id": batch, "outcome": outcome.value})
+    _settle(context, table, batch, lambda lake: release(lake, table, batch).value)
 
 
 @app.command()
-def discard(
-    context: typer.Context,
-    table: Annotated[str, typer.Argument(help="namespace.table")],
-    batch: Annotated[str, typer.Argument(help="The batch's id.")],
-) -> None:
+def discard(context: typer.Context, table: _Table, batch: _Batch) -> None:
     """Give a held batch up; its rows are never published."""
     from neve.publish.held import discard as give_up
 
-    with context.obj.open() as lake:
+    def settle(lake: Lake) -> str:
         give_up(lake, table, batch)
-    context.obj.output.record({"table": table, "batch_id": batch, "outcome": "discarded"})
+        return "discarded"
+
+    _settle(context, table, batch, settle)
+
+
+def _settle(context: typer.Context, table: str, batch: str, settle: Callable[[Lake], str]) -> None:
+    with context.obj.open() as lake:
+        outcome = settle(lake)
+    context.obj.output.record({"table": table, "batch_id": batch, "outcome": outcome})

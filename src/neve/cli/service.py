@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     from neve.cli.app import Call
     from neve.cli.output import Output
-    from neve.consolidate.apply import Report
+    from neve.consolidate.report import Report
     from neve.service.run import Service, Started
 
 

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 from neve.errors import NeveError
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from neve.buffer.store import Lease
 
 logger = logging.getLogger(__name__)
@@ -55,12 +53,7 @@ class Turn:
     def __enter__(self) -> Turn:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
         if self._keeper.ident is not None:
             self._keeper.join()

@@ -35,7 +35,7 @@ class KeyColumn:
     field_id: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Root:
     """What an index covers, and its shards, the oldest first."""
 

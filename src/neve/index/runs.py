@@ -84,7 +84,15 @@ class RunReader:
     def __init__(self, runs: Runs) -> None:
         source = runs.source
         self._runs = runs
-        root = Root("", 0, (), (), source.columns.sequence_type, source.columns.checked, 0)
+        root = Root(
+            table_uuid="",
+            snapshot_id=0,
+            key_columns=(),
+            sequence_columns=(),
+            sequence_type=source.columns.sequence_type,
+            checked=source.columns.checked,
+            bits=0,
+        )
         self._reader = IndexReader(root, source.io(), BucketCache(_HELD_BYTES))
 
     def read(self, bucket: int, *kinds: Kind) -> Entries:

@@ -75,17 +75,22 @@ def lookup(
     Raises:
         CorruptionError: a shard is missing, truncated or not what was written; it is named.
     """
-    root = Root.from_json(root_json)
-    where = root.shards[0].path if root.shards else None
-    return IndexReader(root, load_file_io(dict(io_properties), where), cache).search_values(
-        first, second
-    )
+    return IndexReader(Root.from_json(root_json), io_properties, cache).search_values(first, second)
 
 
 class IndexReader:
-    """Reads an index as one root describes it."""
+    """Reads an index as one root describes it.
 
-    def __init__(self, root: Root, io: FileIO, cache: BucketCache = process_cache) -> None:
+    Given the properties of a store, that is loaded when a shard turns out not to be local: it takes
+    two seconds of a new worker's time.
+    """
+
+    def __init__(
+        self,
+        root: Root,
+        io: FileIO | Mapping[str, str],
+        cache: BucketCache = process_cache,
+    ) -> None:
         self.root = root
         self._io = io
         self._cache = cache
@@ -189,9 +194,14 @@ class IndexReader:
         whole = self._whole(shard)
         if whole is not None:
             return memoryview(whole)[offset : offset + length]
-        with opened(self._io, shard.path) as (stream, size):
+        with opened(self._store(shard), shard.path) as (stream, size):
             _check_size(shard, size)
             return read_range(stream, offset, length, shard.path)
+
+    def _store(self, shard: ShardRef) -> FileIO:
+        if not isinstance(self._io, FileIO):
+            self._io = load_file_io(dict(self._io), shard.path)
+        return self._io
 
     def _whole(self, shard: ShardRef) -> Any | None:
         """Return all bytes of a shard that is local or small."""
@@ -204,7 +214,7 @@ class IndexReader:
                 mapped = map_local(local, shard.path)
                 _check_size(shard, len(mapped))
                 return mapped, 0
-            with opened(self._io, shard.path) as (stream, size):
+            with opened(self._store(shard), shard.path) as (stream, size):
                 _check_size(shard, size)
                 return read_range(stream, 0, shard.size, shard.path), shard.size
 

@@ -11,7 +11,7 @@ from urllib.parse import urlparse
 
 from pyiceberg.io import FileIO
 
-from neve.errors import CorruptionError, StorageError
+from neve.errors import CorruptionError, StorageError, UnsupportedError
 
 
 @contextmanager
@@ -38,6 +38,21 @@ def missing(path: str) -> CorruptionError:
     return CorruptionError(
         f"index file {path} is missing", hint="the index is rebuilt from the table"
     )
+
+
+def list_files(io: FileIO, location: str) -> dict[str, int]:
+    """Return the files of an index by path, each with its time of modification in milliseconds."""
+    from pyarrow.fs import FileSelector
+    from pyiceberg.io.pyarrow import PyArrowFileIO
+
+    if not isinstance(io, PyArrowFileIO):
+        raise UnsupportedError(f"{type(io).__name__} cannot list the files of an index")
+    scheme, host, path = PyArrowFileIO.parse_location(location, io.properties)
+    selector = FileSelector(path, allow_not_found=True)
+    found = io.fs_by_scheme(scheme, host).get_file_info(selector)
+    return {
+        f"{location}/{one.base_name}": one.mtime_ns // 1_000_000 for one in found if one.is_file
+    }
 
 
 def local_path(path: str) -> Path | None:

@@ -42,6 +42,7 @@ def write_frame(frame: DataFrame, table: Table) -> list[DataFile]:
     """Write a DataFrame as data files of a table, in its tasks; nothing is committed."""
     metadata_json = table.metadata.model_dump_json()
     io_properties = dict(table.io.properties)
+    names = frame.columns
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         found = [batch for batch in batches if len(batch)]
@@ -49,9 +50,12 @@ def write_frame(frame: DataFrame, table: Table) -> list[DataFile]:
             return
         metadata = TableMetadataUtil.parse_raw(metadata_json)
         io = load_file_io(io_properties, metadata.location)
-        files = write_data_files(metadata, io, pa.Table.from_batches(found))
+        rows = pa.Table.from_batches(found).rename_columns(names)
+        files = write_data_files(metadata, io, rows)
         yield pa.RecordBatch.from_pydict({"data_file": [pickle.dumps(file) for file in files]})
 
-    written = frame.mapInArrow(work, _FILES).toArrow()
+    # PySpark looks the columns up by their names, unquoted: dots and backticks would fail.
+    numbered = frame.toDF(*(f"c{number}" for number in range(len(names))))
+    written = numbered.mapInArrow(work, _FILES).toArrow()
     # Pickled by our own tasks a moment ago.
     return [pickle.loads(one) for one in written["data_file"].to_pylist()]  # noqa: S301

@@ -76,14 +76,21 @@ class PreparedCommit:
     ) -> int:
         """Make the snapshot `main`, with properties and its statistics file, in one swap.
 
-        Atomic, one attempt.
+        Atomic, one attempt. What was refused or lost is looked for in the table: a commit that was
+        sent twice on its way is refused the second time, and applied all the same.
 
         Raises:
             ConflictError: another writer was first; nothing was applied.
-            UnknownOutcomeError: the answer was lost; look for `snapshot_id` in the table.
+            UnknownOutcomeError: the answer was lost, and the snapshot is not there, or not yet.
         """
-        with _outcome(self._table, f"snapshot {self.snapshot_id}"):
-            self._delta.send(properties or {}, statistics)
+        try:
+            with _outcome(self._table, f"snapshot {self.snapshot_id}"):
+                self._delta.send(properties or {}, statistics)
+        except (ConflictError, UnknownOutcomeError):
+            with _outcome(self._table, f"snapshot {self.snapshot_id}"):
+                applied = self._delta.is_applied(self.snapshot_id)
+            if not applied:
+                raise
         return self.snapshot_id
 
 
@@ -107,14 +114,14 @@ def prepare_row_delta(spark: SparkSession, table: Table, changes: RowChanges) ->
                 name,
                 f"main is at {delta.base_snapshot_id}, and no longer at {changes.base_snapshot_id}",
             )
-        snapshot_id, number, summary = delta.prepare(
+        snapshot_id, number, removed = delta.prepare(
             data_files_json(table.metadata, changes.data_files),
             vectors_json(table.metadata, changes.vectors, touched),
             vectors_json(table.metadata, replaced, touched),
             changes.summary,
         )
     # Two vectors for one file are accepted by a commit, and then every scan of the table fails.
-    if int(summary.get("removed-dvs", 0)) != len(replaced):
+    if removed != len(replaced):
         raise _conflict(name, f"{len(replaced)} deletion vectors to be replaced are not there")
     return PreparedCommit(name, delta, snapshot_id, number)
 

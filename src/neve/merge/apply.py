@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
+from pyiceberg.table.snapshots import ancestors_of
+
 from neve import failpoints
 from neve.errors import (
     ConfigError,
@@ -27,7 +29,8 @@ from neve.index.maintain import Refreshed, build, refreshed
 from neve.index.mirrors import observe
 from neve.index.state import find_root
 from neve.lake.catalog import load_table
-from neve.lake.java_tables import JavaTable, isolated
+from neve.lake.create import load_if_exists
+from neve.lake.java_tables import MAIN, JavaTable, isolated
 from neve.merge.batch import BatchWork
 from neve.merge.checkpoint import (
     BATCH_ID,
@@ -54,6 +57,8 @@ from neve.publish.apply import Retry
 
 if TYPE_CHECKING:
     import threading
+
+    from pyiceberg.table.metadata import TableMetadata
 
     from neve.lake import Lake
     from neve.merge.spec import MergeSpec
@@ -296,16 +301,27 @@ class Merger:
             report.note(f"{self.name}: the index was not built: {error.message}")
 
     def _is_published(self, batch_id: str) -> bool:
-        from pyiceberg.table.snapshots import ancestors_of
-
-        metadata = look(self.lake, self.spec).mirror
+        """Look for a commit whose answer was lost, for as long as a merge is insisted on."""
+        metadata = self._mirror_metadata()
         if metadata is None:
             return False
-        main = metadata.snapshot_by_name("main")
+        main = metadata.snapshot_by_name(MAIN)
         return any(
             one.summary is not None and one.summary[BATCH_ID] == batch_id
             for one in ancestors_of(main, metadata)
         )
+
+    def _mirror_metadata(self) -> TableMetadata | None:
+        for number in range(self.retry.attempts):
+            try:
+                found = load_if_exists(self.lake.profile, self.lake.catalog(), self.spec.mirror)
+            except NeveError as error:
+                if not error.retryable or number + 1 == self.retry.attempts:
+                    raise
+                self.retry.wait(number)
+            else:
+                return found.metadata if found else None
+        return None
 
     def _tombstones(self, found: Look) -> SideTable:
         schema = tombstones_schema(self.spec, found.schema)

@@ -206,18 +206,20 @@ class BatchWork:
         if not self.counts.repeated or self.shape.marked or self._located is None:
             return None
         ties = self._located.where(F.col(names.DISPOSITION) == tr.TIE)
-        bounds = ties.agg(
-            F.min(self.shape.sequence[0]).alias("least"),
-            F.max(self.shape.sequence[0]).alias("most"),
-        ).collect()[0]
         first = F.col(tr.quoted(self.shape.sequence[0]))
+        bounds = ties.agg(F.min(first).alias("least"), F.max(first).alias("most")).collect()[0]
         with ExitStack() as stack:
             is_near = first.between(bounds["least"], bounds["most"])
             known = [self._as_merged(part.where(is_near)) for part in self._history(stack)]
             if not known:
                 known = [tr.as_rows(self.events.where(F.lit(False)), self.shape, self._unfit)]
             known_rows = reduce(lambda one, other: one.unionByName(other), known)
-            winners = tr.winning_ties(ties, known_rows, self.shape).localCheckpoint()
+            anew = self.found.pending.whole is not None
+            won_ties = tr.winning_ties(ties, known_rows, self.shape, anew=anew)
+            mirror = self._mirror_rows()
+            if anew and mirror is not None:
+                won_ties = tr.changing(won_ties, mirror, self.shape)
+            winners = won_ties.localCheckpoint()
         won = winners.count()
         self.counts.repeated -= won
         self.counts.upserted += won

@@ -281,11 +281,14 @@ def disposed(events: DataFrame, sequence: Column, barrier: Column | None) -> Dat
     )
 
 
-def winning_ties(ties: DataFrame, history: DataFrame, shape: Shape) -> DataFrame:
+def winning_ties(
+    ties: DataFrame, history: DataFrame, shape: Shape, *, anew: bool = False
+) -> DataFrame:
     """Keep those events that are greater than all merged ones of the same key and sequence.
 
     Args:
         history: rows of the changelog that are merged already, with their rank.
+        anew: everything is merged again, so that the mirror's row may be of an event to come.
     """
     on = [*shape.keys, *shape.sequence]
     theirs = history.join(ties.select(*map(quoted, on)), on=on, how="left_semi")
@@ -306,8 +309,30 @@ def winning_ties(ties: DataFrame, history: DataFrame, shape: Shape) -> DataFrame
         .withColumn("_neve_rivals", rivals)
         .where(F.col(number) == 1)
         .where(F.col(ours) == 1)
-        .where((F.col("_neve_rivals") > 1) | F.col(names.CONTESTED))
+        .where(F.lit(anew) | (F.col("_neve_rivals") > 1) | F.col(names.CONTESTED))
         .drop(ours, number, "_neve_rivals")
+    )
+
+
+def changing(rows: DataFrame, mirror: DataFrame, shape: Shape) -> DataFrame:
+    """Keep those rows that the mirror does not have just so."""
+    present = {field.name: field.dataType for field in mirror.schema}
+    same = mirror.select(
+        *(
+            aligned(F.col(quoted(field.name)), present[field.name], field.dataType).alias(
+                field.name
+            )
+            if field.name in present
+            else F.lit(None).cast(field.dataType).alias(field.name)
+            for field in shape.columns
+        )
+    )
+    content = F.xxhash64(*(_orderable(field) for field in shape.columns))
+    hashed, keys = "_neve_content", [quoted(key) for key in shape.keys]
+    return (
+        rows.withColumn(hashed, content)
+        .join(same.select(*keys, content.alias(hashed)), on=[*shape.keys, hashed], how="left_anti")
+        .drop(hashed)
     )
 
 

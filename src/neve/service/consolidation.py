@@ -16,7 +16,7 @@ from neve.publish.apply import Outcome
 
 if TYPE_CHECKING:
     from neve.buffer.reader import StreamStatus
-    from neve.consolidate.apply import Report, TableResult
+    from neve.consolidate.report import Report, TableResult
     from neve.lake import Lake
     from neve.observe.metrics import Registry
     from neve.publish.apply import Counters

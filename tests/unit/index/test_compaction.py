@@ -1,5 +1,7 @@
 """Runs are merged before they are many, at little cost, and nothing changes by it."""
 
+import time
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +14,12 @@ from neve.index.compaction import (
     compact_buckets,
     plan_compaction,
     with_compacted,
+    write_run,
 )
 from neve.index.entries import GONE, TOMBSTONE
 from neve.index.removal import unreferenced
 from neve.index.shard import ShardRef
+from neve.index.stored import list_files
 
 
 def run(rows, generation):
@@ -139,13 +143,38 @@ def test_tasks_share_a_compaction(workshop):
     assert workshop.search(whole, [0]).file.tolist() == [TOMBSTONE]
 
 
+def test_a_compaction_needs_the_memory_of_a_bucket(workshop):
+    """Eight times the buckets, and not twice the memory."""
+    peaks = {}
+    for bits in (2, 5):
+        keys = np.arange(1 << (12 + bits), dtype=np.uint64) << np.uint64(52 - bits)
+        root = workshop.root
+        for file in (1, 2):
+            shard = write_run(
+                workshop.io,
+                workshop.location,
+                workshop.entries(keys, file, keys % 9, keys),
+                file,
+                bits,
+            )
+            root = root.with_shards([shard])
+        plan = plan_compaction(root, force=True)
+        plan = type(plan)(plan.generations, bits, plan.is_full)
+        tracemalloc.start()
+        compact(workshop.io, root, plan, workshop.location)
+        peaks[bits] = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peaks[5] < 2 * peaks[2]
+
+
 def test_what_nobody_names_is_found(workshop):
     root, _ = history(workshop, 5)
     merged = compact(workshop.io, root, plan_compaction(root, force=True), workshop.location)
-    files = {str(path): 5 for path in Path(workshop.location).iterdir()} | {
-        "root-1": 5,
-        "root-2": 5,
-    }
+    listed = list_files(workshop.io, workshop.location)
+    assert set(listed) == {str(path) for path in Path(workshop.location).iterdir()}
+    assert all(abs(one / 1000 - time.time()) < 60 for one in listed.values())
+    assert list_files(workshop.io, f"{workshop.location}/none") == {}
+    files = dict.fromkeys([*listed, "root-1", "root-2"], 5)
     retained = {"root-2": merged}
     stale = {shard.path for shard in root.shards} | {"root-1"}
     assert set(unreferenced(files, retained, 6)) == stale

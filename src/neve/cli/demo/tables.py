@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from neve.cli.output import Output
-    from neve.consolidate.apply import Report
+    from neve.consolidate.report import Report
     from neve.lake import Lake
 
 AUDITED = "otel.logs"

@@ -44,8 +44,8 @@ class RowDelta:
 
     def prepare(
         self, data_files: str, vectors: str, replaced: str, summary: Mapping[str, str]
-    ) -> tuple[int, int, dict[str, str]]:
-        """Write manifests; return the snapshot's id, sequence number and summary."""
+    ) -> tuple[int, int, int]:
+        """Write manifests; return the snapshot's id and number, and how many vectors go."""
         delta = self._transaction.newRowDelta()
         for file in self._parse(data_files):
             delta.addRows(file)
@@ -60,7 +60,8 @@ class RowDelta:
             delta.validateFromSnapshot(self.base_snapshot_id)
         delta.commit()
         snapshot = self._transaction.table().currentSnapshot()
-        return snapshot.snapshotId(), snapshot.sequenceNumber(), dict(snapshot.summary())
+        removed = snapshot.summary().get("removed-dvs") or 0
+        return snapshot.snapshotId(), snapshot.sequenceNumber(), int(removed)
 
     def send(self, properties: Mapping[str, str], statistics: StatisticsFile | None) -> None:
         """Swap the table's metadata, in one attempt: what changed meanwhile is a failed commit.
@@ -77,6 +78,10 @@ class RowDelta:
             self._transaction.updateStatistics().setStatistics(registered).commit()
         changed = self._transaction.table().operations().current()
         self._operations.commit(self._base, changed)
+
+    def is_applied(self, snapshot_id: int) -> bool:
+        """Tell whether the table has a snapshot now."""
+        return self._operations.refresh().snapshot(snapshot_id) is not None
 
     def _parse(self, document: str) -> Sequence[Any]:
         nodes = self._iceberg.util.JsonUtil.mapper().readTree(document)

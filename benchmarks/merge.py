@@ -1,0 +1,249 @@
+"""Merges against `MERGE INTO`: the same rows, the same changes, the same Spark session.
+
+    python -m benchmarks.merge [name…]
+
+The opponent is one MERGE INTO statement, merge-on-read on format version 3, given the changes as a
+DataFrame with each key once. Ours is all that a cycle does: read the changelog, reduce, look up,
+write, bury, commit, and keep the index.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere
+
+import neve
+from neve.config import Settings
+from neve.index.maintain import build
+from neve.lake import Lake
+from neve.merge.apply import Merger
+from neve.merge.spec import merge_specs
+from neve.merge.strategy import Strategy
+
+SEED = 11
+ROUNDS = 3
+MILLION = 1_000_000
+LSN_STEP = 1000
+
+
+@dataclass(frozen=True)
+class Case:
+    """A mirror, and how much of it changes."""
+
+    name: str
+    rows: int
+    changes: int
+    key: str
+    wanted: str
+
+
+CASES = {
+    case.name: case
+    for case in (
+        Case("merge_10m_100k_bigint", 10 * MILLION, 100_000, "bigint", ">= 3"),
+        Case("merge_10m_100k_string", 10 * MILLION, 100_000, "string", ">= 3"),
+        Case("merge_10m_1k_bigint", 10 * MILLION, 1_000, "bigint", ">= 4"),
+        Case("merge_40m_100k_bigint", 40 * MILLION, 100_000, "bigint", ">= 5"),
+    )
+}
+GROWTH = "merge_growth_5m_40m"
+
+
+class Bench:
+    """One mirror of ours and one of the opponent's, with the same rows."""
+
+    def __init__(self, directory: Path, rows: int, key: str) -> None:
+        self.rows = rows
+        self.key = key
+        settings = _settings(directory)
+        self.lake: Lake = neve.open(settings)
+        self.merger = Merger(
+            self.lake,
+            merge_specs(settings)[0],
+            progress=lambda _: None,
+            strategy=Strategy.INDEX,
+        )
+        self.round = 0
+        self._load()
+
+    def _load(self) -> None:
+        """Fill both mirrors by plain appends, and build the index."""
+        kind = "STRING" if self.key == "string" else "BIGINT"
+        self.lake.sql("CREATE NAMESPACE bench")
+        self.lake.sql(
+            f"CREATE TABLE bench.changes (id {kind}, name STRING, amount DOUBLE, lsn BIGINT, "
+            "op STRING) USING iceberg"
+        )
+        self._append(self._changes(1).limit(0))
+        self.merger.merge()
+        self.lake.sql(
+            f"CREATE TABLE bench.theirs (id {kind}, name STRING, amount DOUBLE, lsn BIGINT) "
+            "USING iceberg TBLPROPERTIES ('format-version' = '3', 'write.merge.mode' = "
+            "'merge-on-read', 'write.delete.mode' = 'merge-on-read', 'write.update.mode' = "
+            "'merge-on-read')"
+        )
+        numbers = self.lake.spark.range(0, self.rows, 1, max(2, self.rows // (2 * MILLION)))
+        rows = _with_columns(numbers, self.key, F.lit(0))
+        for table in ("bench.rows", "bench.theirs"):
+            rows.writeTo(table).append()
+
+    def _changes(self, count: int) -> DataFrame:
+        """80% updates, 10% inserts, 10% deletes of random keys, each key once."""
+        self.round += 1
+        pick = F.pmod(F.xxhash64(F.col("number"), F.lit(SEED + self.round)), F.lit(self.rows))
+        numbers = self.lake.spark.range(0, count).withColumnRenamed("id", "number")
+        share = F.col("number") % 10
+        new = self.rows + self.round * MILLION + F.col("number")
+        chosen = numbers.select(
+            F.when(share == 8, new).otherwise(pick).alias("id"),
+            F.when(share == 9, "d").when(share == 8, "c").otherwise("u").alias("op"),
+        ).dropDuplicates(["id"])
+        lsn = F.lit(self.round * LSN_STEP)
+        return _with_columns(chosen, self.key, lsn)
+
+    def _append(self, changes: DataFrame) -> None:
+        changes.writeTo("bench.changes").append()
+
+    def measure(self, count: int) -> tuple[float, float]:
+        """Merge new changes both ways; return our seconds and theirs."""
+        changes = self._changes(count).persist()
+        changes.count()
+        self._append(changes)
+        ours = _timed(self.merger.merge)
+        changes.createOrReplaceTempView("bench_changes")
+        theirs = _timed(
+            lambda: self.lake.sql(
+                "MERGE INTO bench.theirs AS t USING bench_changes AS s ON t.id = s.id "
+                "WHEN MATCHED AND s.op = 'd' THEN DELETE "
+                "WHEN MATCHED AND s.lsn > t.lsn THEN UPDATE SET t.name = s.name, "
+                "t.amount = s.amount, t.lsn = s.lsn "
+                "WHEN NOT MATCHED AND s.op <> 'd' THEN INSERT (id, name, amount, lsn) "
+                "VALUES (s.id, s.name, s.amount, s.lsn)"
+            )
+        )
+        changes.unpersist()
+        return ours, theirs
+
+    def check(self) -> None:
+        """Both mirrors must have the same rows."""
+        found = self.lake.query(
+            "SELECT (SELECT count(*) FROM (SELECT * FROM bench.rows EXCEPT ALL "
+            "SELECT * FROM bench.theirs)) AS ours, (SELECT count(*) FROM (SELECT * FROM "
+            "bench.theirs EXCEPT ALL SELECT * FROM bench.rows)) AS theirs"
+        ).to_pylist()[0]
+        if any(found.values()):
+            raise SystemExit(f"the mirrors differ: {found}")
+
+    def build(self) -> tuple[float, float, float]:
+        """Build the index; return seconds, seconds of a plain scan of the key, bytes a row."""
+        scan = _timed(
+            lambda: self.lake.query("SELECT count(DISTINCT hash(id) % 2) FROM bench.rows")
+        )
+        started = time.monotonic()
+        root = build(self.lake, ("bench", "rows"), lambda _: None).root
+        return time.monotonic() - started, scan, root.size / self.rows
+
+
+def _with_columns(numbers: DataFrame, key: str, lsn: Column) -> DataFrame:
+    digest = F.md5(F.col("id").cast("string"))
+    text = F.concat_ws(
+        "-",
+        *(
+            F.substring(digest, start, length)
+            for start, length in ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
+        ),
+    )
+    columns = [
+        (text if key == "string" else F.col("id")).alias("id"),
+        F.concat(F.lit("customer "), F.col("id")).alias("name"),
+        (F.col("id") * 0.25).alias("amount"),
+        lsn.cast("bigint").alias("lsn"),
+    ]
+    kept = [name for name in ("op",) if name in numbers.columns]
+    return numbers.select(*columns, *kept)
+
+
+def _timed(work: Callable[[], object]) -> float:
+    started = time.monotonic()
+    work()
+    return time.monotonic() - started
+
+
+def _settings(directory: Path) -> Settings:
+    return Settings.model_validate(
+        {
+            "catalog": {
+                "type": "sqlite",
+                "uri": f"sqlite:///{directory}/catalog.db",
+                "warehouse": str(directory / "warehouse"),
+            },
+            "spark": {"conf": {"spark.driver.memory": "4g"}},
+            "merge": {
+                "tables": [
+                    {
+                        "namespace": "bench",
+                        "changelog_table": "changes",
+                        "mirror_table": "rows",
+                        "primary_keys": "id",
+                        "sequence_column": "lsn",
+                    }
+                ]
+            },
+        }
+    )
+
+
+def report(name: str, value: float, unit: str, ratio: float | None, wanted: str) -> None:
+    line = {"name": name, "value": round(value, 3), "unit": unit, "wanted": wanted}
+    print(json.dumps({**line, "ratio": None if ratio is None else round(ratio, 2)}), flush=True)
+
+
+def run_case(case: Case) -> None:
+    with tempfile.TemporaryDirectory(prefix="neve-bench-") as directory:
+        bench = Bench(Path(directory), case.rows, case.key)
+        with bench.lake:
+            built, scanned, width = bench.build()
+            report(f"index_build_{case.name[6:]}", built, "s", scanned / built, ">= 0.25")
+            limit = 24 if case.key == "bigint" else 40
+            report(f"index_width_{case.name[6:]}", width, "bytes a row", None, f"<= {limit}")
+            bench.measure(case.changes)  # both sides warm up
+            pairs = [bench.measure(case.changes) for _ in range(ROUNDS)]
+            ours = statistics.median(one for one, _ in pairs)
+            theirs = statistics.median(one for _, one in pairs)
+            report(case.name, ours, "s", theirs / ours, case.wanted)
+            report(f"{case.name}_merge_into", theirs, "s", None, "")
+            bench.check()
+
+
+def run_growth(small: int = 5 * MILLION, large: int = 40 * MILLION, changes: int = 10_000) -> None:
+    """The same changes at two sizes: a merge should cost what changed."""
+    seconds = []
+    for rows in (small, large):
+        with tempfile.TemporaryDirectory(prefix="neve-bench-") as directory:
+            bench = Bench(Path(directory), rows, "bigint")
+            with bench.lake:
+                bench.build()
+                bench.measure(changes)
+                seconds.append(statistics.median(bench.measure(changes)[0] for _ in range(ROUNDS)))
+    report(GROWTH, seconds[1], "s", seconds[1] / seconds[0], "<= 2.5")
+
+
+def main(names: list[str]) -> None:
+    for name in names or [*CASES, GROWTH]:
+        if name == GROWTH:
+            run_growth()
+        else:
+            run_case(CASES[name])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

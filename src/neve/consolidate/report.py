@@ -1,0 +1,59 @@
+"""What a run of consolidation tells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from neve.publish.apply import Counters, Outcome
+from neve.publish.ledger import LedgerEntry
+
+if TYPE_CHECKING:
+    from neve.publish.audits import AuditResult
+
+
+@dataclass(frozen=True)
+class TableResult:
+    """What one batch did to one table."""
+
+    batch_id: str
+    table: str
+    outcome: str
+    rows: int
+    files: int
+    bytes: int
+    seconds: float
+    error: str | None = None
+
+
+@dataclass
+class Report:
+    """What a run did."""
+
+    results: list[TableResult] = field(default_factory=list)
+    ledger: list[LedgerEntry] = field(default_factory=list)
+    audits: list[tuple[str, AuditResult]] = field(default_factory=list)
+    set_aside: int = 0
+    dead_letters: int = 0
+    duplicate_requests: int = 0
+    unfit_values: int = 0
+    retired_segments: int = 0
+    # Signals that another worker was at.
+    left_to_others: list[str] = field(default_factory=list)
+    expired_snapshots: int = 0
+    # Staged batches that nobody published, and nobody can any more.
+    abandoned: int = 0
+    commits: Counters = field(default_factory=Counters)
+
+    @property
+    def trouble(self) -> str | None:
+        """What kept a table from going on; None when none was."""
+        return next((f"{one.table}: {one.error}" for one in self.results if one.error), None)
+
+    @property
+    def rows(self) -> int:
+        return sum(one.rows for one in self.results if one.outcome == Outcome.PUBLISHED.value)
+
+    @property
+    def failed(self) -> bool:
+        return any(one.error or one.outcome == Outcome.HELD.value for one in self.results)

@@ -1,0 +1,129 @@
+"""Cases that other tools' suites and bug reports name; each mirror is held against the replay."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+import neve
+from tests.support.merging import Mirrored, event
+from tests.support.readers import read_with_all
+
+
+def test_an_update_that_changes_the_partition_leaves_no_stale_row(embedded_lake):
+    mirrored = Mirrored(embedded_lake, partition_by=("name", "truncate(10, amount)"))
+    mirrored.append(*(event("I", 1, key, "here", key) for key in range(6)))
+    mirrored.merge()
+    mirrored.append(
+        # Once, twice in one batch, there and back, to no partition at all, gone from the new one.
+        event("U", 2, 0, "there", 90),
+        event("U", 2, 1, "there", 90),
+        event("U", 3, 1, "elsewhere", 50),
+        event("U", 2, 2, "there", 90),
+        event("U", 3, 2, "here", 2),
+        event("U", 2, 3, None, None),
+        event("U", 2, 4, "there"),
+        event("D", 3, 4),
+        event("U", 1, 5, "late, to the left"),
+    )
+    mirrored.merge()
+    mirrored.check()
+    mirrored.append(event("U", 4, 3, "here", 3), event("U", 4, 1, "here", 1), event("D", 4, 0))
+    mirrored.merge()
+    mirrored.check()
+    found = read_with_all(embedded_lake, mirrored.mirror)
+    wanted = sorted(mirrored.wanted().values(), key=lambda row: row["id"])
+    assert found == dict.fromkeys(found, wanted)
+
+
+def test_tombstones_survive_compaction_expiry_and_a_restart(embedded_lake):
+    mirrored = Mirrored(embedded_lake)
+    for key in (1, 2, 3):
+        mirrored.append(event("D", 10 * key, key), event("I", 1, 100 + key, "row"))
+        mirrored.merge()
+    tombstones = f"{mirrored.namespace}.rows_tombstones"
+    mirrored.compact(tombstones)
+    mirrored.append(event("I", 9, 1, "late"), event("I", 11, 2, "late"))
+    mirrored.merge()
+    mirrored.check()
+    mirrored.compact(tombstones)
+    mirrored.expire(tombstones)
+    with neve.open(embedded_lake.settings) as lake:
+        mirrored.lake = lake
+        mirrored.append(event("I", 9, 1, "late"), event("I", 29, 3, "late"), event("I", 30, 3, "="))
+        report = mirrored.merge()
+        assert report.late_dropped == 2
+        mirrored.check()
+        mirrored.append(event("I", 21, 2, "again"))
+        mirrored.merge()
+        mirrored.check()
+
+
+def test_a_delete_is_remembered_for_as_long_as_it_is_kept(embedded_lake):
+    mirrored = Mirrored(embedded_lake, tombstone_retention="1h")
+    mirrored.append(event("D", 10, 1), event("D", 10, 2), event("I", 1, 3, "row"))
+    mirrored.merge()
+    mirrored.append(event("I", 5, 1, "late"))
+    mirrored.merge()
+    mirrored.check()
+    mirrored.settings = mirrored.settings.model_copy(update={"tombstone_retention": 0.001})
+    mirrored.append(event("I", 5, 2, "back"))
+    mirrored.merge()
+    assert mirrored.found().keys() == {(2,), (3,)}
+
+
+def test_names_that_need_quoting(embedded_lake):
+    schema = pa.schema(
+        [
+            ("the.id", pa.int64()),
+            ("Key `2`", pa.string()),
+            ("name 'of' it", pa.string()),
+            ("op kind", pa.string()),
+            ("l.s.n", pa.int64()),
+        ]
+    )
+    mirrored = Mirrored(
+        embedded_lake,
+        schema,
+        primary_keys=("the.id", "Key `2`"),
+        sequence_column="l.s.n",
+        operation_column="op kind",
+    )
+
+    def row(op, lsn, key, name=None):
+        return dict(zip(schema.names, (key, "k", name, op, lsn), strict=True))
+
+    mirrored.append(row("I", 1, 1, "a"), row("I", 1, 2, "b"), row("D", 2, 3), row("I", 1, None))
+    mirrored.merge()
+    mirrored.append(row("I", 1, 1, "b"), row("D", 2, 2), row("I", 1, 3, "late"), row("T", 1, None))
+    mirrored.merge()
+    mirrored.check()
+
+
+@pytest.mark.parametrize("chosen", [{"include_columns": ["name"]}, {"exclude_columns": ["amount"]}])
+def test_columns_that_are_not_wanted_stay_away(embedded_lake, chosen):
+    mirrored = Mirrored(embedded_lake, **chosen)
+    mirrored.append(event("I", 1, 1, "a", 7), event("I", 1, 2, "b", 8))
+    mirrored.merge()
+    mirrored.append(event("U", 2, 1, "c", 9), event("D", 2, 2))
+    mirrored.merge()
+    assert mirrored.found() == {(1,): {"id": 1, "name": "c", "lsn": 2}}
+
+
+@pytest.mark.parametrize("direction", ["ASC", pytest.param("DESC", marks=pytest.mark.soak)])
+def test_equal_sequences_merged_again_one_by_one_in_another_order(embedded_lake, direction):
+    """The changelog is sorted and its snapshots are expired, so that all of it is merged again."""
+    mirrored = Mirrored(embedded_lake, batch_size=2)
+    # A snapshot's row against another event, two contents, and what is as it was.
+    mirrored.append(event("r", 5, 1, "z"), event("U", 5, 2, "b"), event("U", 5, 3, "c"))
+    mirrored.merge()
+    mirrored.append(event("U", 5, 1, "a"), event("U", 5, 2, "d"), event("U", 5, 2, "a"))
+    mirrored.lake.sql(
+        f"CALL system.rewrite_data_files(table => '{mirrored.changelog}', strategy => 'sort', "
+        f"sort_order => 'name {direction}', options => map('rewrite-all', 'true'))"
+    ).collect()
+    mirrored.expire(mirrored.changelog)
+    report = mirrored.merge()
+    assert report.batches == 3
+    mirrored.check()
+    assert report.rows_upserted <= 4
