@@ -78,8 +78,14 @@ class Machine:
 
 @settings(max_examples=60, deadline=None)
 @given(steps, st.booleans())
-@example([("delete", {0}), ("upsert", {0}), ("refresh", None), ("foreign_lower", {0})], text=False)
-@example([("delete", {0}), ("upsert", {0}), ("refresh", None), ("foreign_delete", {0})], text=True)
+@example(
+    changes=[("delete", {0}), ("upsert", {0}), ("refresh", None), ("foreign_lower", {0})],
+    text=False,
+)
+@example(
+    changes=[("delete", {0}), ("upsert", {0}), ("refresh", None), ("foreign_delete", {0})],
+    text=True,
+)
 def test_what_changed_is_enough(changes, text):
     kind = pa.string() if text else pa.int64()
     with tempfile.TemporaryDirectory() as directory:

@@ -9,12 +9,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from neve.cli.app import run
 from neve.errors import NotFoundError, UnsupportedError, UsageError
 from neve.index import maintain
 from neve.index.mirrors import observe
-from neve.index.removal import list_files, remove_unreferenced
+from neve.index.removal import remove_unreferenced
 from neve.index.state import ROOT_PROPERTY, current_root
 from neve.index.status import status
+from neve.index.stored import list_files
 from neve.index.verify import verify
 from neve.lake.identifier import parse_identifier
 from tests.support.merging import Mirrored, event
@@ -310,3 +312,30 @@ def test_keys_and_sequences_of_other_types(embedded_lake):
     assert done.outcome == "refreshed"
     found = verify(indexed.lake, indexed.identifier)
     assert (found.differences, found.rows, found.tombstones) == (0, 25, 5)
+
+
+def test_the_commands(indexed, monkeypatch, capsys):
+    settings = indexed.lake.settings
+    monkeypatch.setenv("NEVE_CATALOG__URI", settings.catalog.uri)
+    monkeypatch.setenv("NEVE_CATALOG__WAREHOUSE", settings.catalog.warehouse)
+    monkeypatch.setenv("NEVE_SPARK__MASTER", settings.spark.master)
+
+    def command(name, table=indexed.mirror):
+        status = run(["--json", "index", name, table])
+        said = capsys.readouterr()
+        return status, json.loads(said.out) if said.out else None, said.err
+
+    assert command("verify")[0] == 1
+    assert command("status")[1]["state"] == "missing"
+    done, built, _ = command("build")
+    assert (done, built["outcome"], built["entries"]) == (0, "rebuilt", 40)
+    done, verified, _ = command("verify")
+    assert (done, verified["differences"], verified["rows"]) == (0, 0, 37)
+    assert command("compact")[1]["outcome"] == "fresh"
+    shard = indexed.root().shards[0]
+    _truncate(Path(shard.path.removeprefix("file://")))
+    done, verified, _ = command("verify")
+    assert (done, verified["differences"]) == (3, 1)
+    done, nothing, error = command("build", indexed.changelog)
+    assert (done, nothing, error.count("\n")) == (2, None, 1)
+    assert "is not a mirror" in error

@@ -131,13 +131,13 @@ class Workbench:
 
     def build(self, runner: Any = None) -> Built:
         root = Root(
-            "u",
-            0,
-            self.columns.key_columns,
-            self.columns.sequence_names,
-            self.columns.sequence_type,
-            self.columns.checked,
-            0,
+            table_uuid="u",
+            snapshot_id=0,
+            key_columns=self.columns.key_columns,
+            sequence_columns=self.columns.sequence_names,
+            sequence_type=self.columns.sequence_type,
+            checked=self.columns.checked,
+            bits=0,
         )
         files = [self.now.file(path) for path in self.now.rows]
         return build_root(

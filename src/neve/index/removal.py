@@ -7,16 +7,12 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from pyarrow.fs import FileSelector, FileType
-from pyiceberg.io.pyarrow import PyArrowFileIO
-
-from neve.errors import CorruptionError
+from neve.errors import CorruptionError, UnsupportedError
 from neve.index.root import Root, read_root
 from neve.index.state import property_of
+from neve.index.stored import list_files
 
 if TYPE_CHECKING:
-    from pyiceberg.io import FileIO
-
     from neve.index.mirrors import Mirror
 
 logger = logging.getLogger(__name__)
@@ -53,7 +49,11 @@ def remove_unreferenced(mirror: Mirror, grace_seconds: float = GRACE_SECONDS) ->
     Idempotent. While a root that is named cannot be read, nothing is deleted.
     """
     io = mirror.table.io
-    files = list_files(io, mirror.index_location)
+    try:
+        files = list_files(io, mirror.index_location)
+    except UnsupportedError as error:
+        logger.info("%s: nothing of its index is removed: %s", mirror.name, error)
+        return 0
     retained: dict[str, Root] = {}
     named = [
         property_of(mirror),
@@ -73,18 +73,3 @@ def remove_unreferenced(mirror: Mirror, grace_seconds: float = GRACE_SECONDS) ->
         except FileNotFoundError:
             continue
     return len(doomed)
-
-
-def list_files(io: FileIO, location: str) -> dict[str, int]:
-    """Return the files below a location, each with its time of modification in ms."""
-    if not isinstance(io, PyArrowFileIO):
-        return {}
-    scheme, netloc, path = PyArrowFileIO.parse_location(location, io.properties)
-    found = io.fs_by_scheme(scheme, netloc).get_file_info(
-        FileSelector(path, recursive=True, allow_not_found=True)
-    )
-    return {
-        f"{location}/{one.path[len(path.rstrip('/')) + 1 :]}": int(one.mtime_ns // 1_000_000)
-        for one in found
-        if one.type == FileType.File
-    }

@@ -29,6 +29,7 @@ from neve.index.tasks import Runner
 
 RUN_ROWS = 2 * 1024 * 1024
 _RUNS_A_TASK = 8
+_PARTS_A_TASK = 4
 _SHARD_ROWS = 64 * 1024 * 1024
 # Of runs in an object store, small ones of which are read whole; local ones are mapped.
 _HELD_BYTES = 64 * 1024 * 1024
@@ -137,7 +138,7 @@ def packed(parts: Sequence[Part], parallelism: int) -> list[tuple[Part, ...]]:
     total = sum(part.rows for part in parts)
     if not parts:
         return []
-    most = max(1, min(RUN_ROWS, -(-total // parallelism)))
+    most = max(1, min(RUN_ROWS, -(-total // (_PARTS_A_TASK * parallelism))))
     cut = [one for part in parts for one in _cut(part, most)]
     count = min(len(cut), max(parallelism, -(-total // (_RUNS_A_TASK * RUN_ROWS))))
     tasks: list[list[Part]] = [[] for _ in range(count)]

@@ -31,6 +31,7 @@ TASK_DISTRIBUTIONS = (
     "pyarrow",
     "pydantic-settings",
     "pyiceberg",
+    "pyroaring",
     "pyyaml",
 )
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
