@@ -100,9 +100,12 @@ class Merger:
         found = look(self.lake, self.spec)
         if found.pending.is_empty:
             return Preview(self.name, notes=_notes(self.name, found))
-        session = isolated(self.lake, {})
-        batch = next_batch(found, self.spec, JavaTable(self.lake, session, self.spec.changelog))
-        with BatchWork.reading(self.lake, session, self.spec, found, batch) as work:
+        with ExitStack() as stack:
+            session = stack.enter_context(isolated(self.lake, {}))
+            batch = next_batch(found, self.spec, JavaTable(self.lake, session, self.spec.changelog))
+            work = stack.enter_context(
+                BatchWork.reading(self.lake, session, self.spec, found, batch)
+            )
             buried = found.state.tombstones_id if found.state else None
             work.look_up(self.spec.tombstones, buried, datetime.now(timezone.utc))
         return Preview(
@@ -155,10 +158,10 @@ class Merger:
         batch_id = uuid.uuid4().hex
         found = self._prepare(found)
         failpoints.reach("merge.prepared")
-        session = isolated(self.lake, {})
-        changelog = JavaTable(self.lake, session, self.spec.changelog)
-        batch = next_batch(found, self.spec, changelog)
         with ExitStack() as stack:
+            session = stack.enter_context(isolated(self.lake, {}))
+            changelog = JavaTable(self.lake, session, self.spec.changelog)
+            batch = next_batch(found, self.spec, changelog)
             work = stack.enter_context(
                 BatchWork.reading(self.lake, session, self.spec, found, batch)
             )
