@@ -18,7 +18,7 @@ from neve.buffer.spec import buffer_spec
 from neve.config import load
 from neve.lake.profile import DEFAULT_CATALOG, profile_named
 from neve.signals import Signal
-from tests.e2e import cluster_job
+from tests.e2e import cluster_job, cluster_merge_job
 from tests.support.command import NEVE
 from tests.support.consolidation import NAME_COLUMN
 from tests.support.otlp_bodies import protobuf
@@ -119,3 +119,23 @@ def test_consolidation_reads_a_buffer_in_the_object_store(config):
             rows = catalog.load_table(f"cluster_otel.{table}").scan().to_arrow()
             assert Counter(rows[column].to_pylist()) == expected
     assert sum(stream.segments for stream in open_reader(buffer_spec(settings)).streams()) == 0
+
+
+def test_a_mirror_is_merged_on_the_executors(config, cluster):
+    seen = run_job(sys.executable, cluster_merge_job.__file__, config)
+    assert seen["master"] == cluster
+    expected = cluster_merge_job.expected()
+    assert [tuple(row) for row in seen["rows"]] == expected
+    first, second, third = seen["reports"]
+    assert (first["rows_upserted"], first["rows_deleted"]) == (1_000, 0)
+    assert (second["rows_upserted"], second["rows_deleted"], second["set_aside"]) == (400, 100, 1)
+    assert (third["rows_upserted"], third["late_dropped"]) == (0, 500)
+
+    profile = profile_named(load(config).settings, DEFAULT_CATALOG)
+    with load_catalog("check", **profile.pyiceberg_properties()) as catalog:
+        rows = catalog.load_table("cluster_merge.rows").scan().to_arrow()
+        assert (
+            sorted(zip(rows["id"].to_pylist(), rows["name"].to_pylist(), strict=True)) == expected
+        )
+        assert catalog.load_table("cluster_merge.rows_tombstones").scan().count() == 100
+        assert catalog.load_table("cluster_merge.rows_rejected").scan().count() == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import uuid
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
@@ -11,6 +12,9 @@ from dataclasses import dataclass
 import pytest
 
 import neve
+from neve.config.merging import MergeTableSettings
+from neve.merge.apply import Merger
+from neve.merge.spec import merge_spec
 from tests.support.changelog import append_changelog, changelog_rows
 from tests.support.debezium import UNAVAILABLE_VALUE, connect, running_debezium
 from tests.support.lakes import sqlite_settings
@@ -26,6 +30,7 @@ from tests.support.orders import (
     rows_by_key,
     truncate_orders,
 )
+from tests.support.readers import read_with_all
 from tests.support.replay import UNKNOWN_OPERATION, changelog_event, replay
 from tests.support.wait import until
 
@@ -150,6 +155,39 @@ def test_a_key_change_keeps_what_it_does_not_send_only_with_full_identity(
     mirror = mirror_of(table.scan().to_arrow().to_pylist()).mirror
     source = history["changes"].tables[MOVED[identity]]
     assert mirror == (source if identity == "FULL" else {(2,): {"id": 2, "note": None}})
+
+
+@pytest.mark.parametrize("batch_size", [1_000_000, pytest.param(5, marks=pytest.mark.soak)])
+def test_the_mirror_is_the_table_for_every_reader(history, embedded_lake, batch_size):
+    """The changelog grows in several commits, is merged after each moment, and never waited for."""
+    namespace = f"debezium_{uuid.uuid4().hex[:12]}"
+    catalog = embedded_lake.catalog()
+    catalog.create_namespace(namespace)
+    settings = MergeTableSettings(
+        namespace=namespace,
+        changelog_table="orders_changes",
+        mirror_table="orders",
+        primary_keys="id",
+        sequence_column="sequence",
+        exclude_columns=("lsn",),
+        unchanged_marker=UNAVAILABLE_VALUE,
+    )
+    merger = Merger(embedded_lake, merge_spec(settings, batch_size))
+    merged, set_aside = 0, 0
+    for name, moment in history.items():
+        rows = changelog_rows(moment.events, ORDERS, keep_tombstones=True)
+        changelog = f"{namespace}.orders_changes"
+        append_changelog(catalog, changelog, rows[merged:], ORDER_COLUMNS, batches=2)
+        report = merger.merge()
+        assert report.rows_scanned == len(rows) - merged
+        merged, set_aside = len(rows), set_aside + report.set_aside
+        assert set_aside == sum(row["op"] is None for row in rows)
+        for reader, found in read_with_all(embedded_lake, f"{namespace}.orders").items():
+            mirror = {(row["id"],): row for row in found}
+            assert len(mirror) == len(found), (name, reader)
+            for row in found:
+                del row["sequence"]
+            assert mirror == moment.tables[ORDERS], (name, reader)
 
 
 def begin(cursor):

@@ -11,6 +11,8 @@ from neve.errors import CatalogError, ConfigError
 from neve.lake.identifier import quote_identifier
 from tests.support.merging import Mirrored, event
 
+POINTS = [name for name in failpoints.POINTS if name.startswith("merge.")]
+
 
 @pytest.fixture
 def mirrored(embedded_lake):
@@ -82,7 +84,15 @@ def test_truncate_removes_what_is_older_also_what_comes_later(mirrored):
     assert mirrored.found() == {}
 
 
-@pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (1, 3, 0, 2)])
+# Every order of such events, many at once: tests/properties/test_merge_histories.py.
+@pytest.mark.parametrize(
+    "order",
+    [
+        (1, 3, 0, 2),
+        pytest.param((0, 1, 2, 3), marks=pytest.mark.soak),
+        pytest.param((3, 2, 1, 0), marks=pytest.mark.soak),
+    ],
+)
 def test_equal_sequences_end_the_same_whatever_comes_first(embedded_lake, order):
     # Key by key: a snapshot row against an insert, two contents, a delete against an insert.
     waves = [
@@ -120,24 +130,33 @@ def test_a_backlog_is_worked_off_in_commits_that_each_can_be_resumed(embedded_la
     assert len(mirrored.table("rows_tombstones").scan().to_arrow()) == 4
 
 
-@pytest.mark.parametrize("point", sorted(p for p in failpoints.POINTS if p.startswith("merge.")))
-def test_a_crash_anywhere_loses_and_doubles_nothing(mirrored, point):
-    mirrored.append(event("I", 1, 1, "a"), event("I", 1, 2, "b"), event("I", 1, None))
-    with pytest.raises(failpoints.PowerCut), failpoints.armed(point):
-        mirrored.merge()
-    mirrored.append(event("D", 2, 1), event("U", 2, 2, "c"), event("X", 1, 1), event("D", 3, 9))
-    mirrored.merge()
-    mirrored.check()
-    mirrored.append(event("I", 3, 1, "z"), event("D", 5, 2), event("Y", 1, 1))
-    with pytest.raises(failpoints.PowerCut), failpoints.armed(point):
-        mirrored.merge()
-    mirrored.append(event("I", 4, 2, "late"))
+@pytest.mark.parametrize(
+    "first",
+    [
+        "merge.applied",
+        *(pytest.param(name, marks=pytest.mark.soak) for name in POINTS if name != "merge.applied"),
+    ],
+)
+def test_a_crash_anywhere_loses_and_doubles_nothing(mirrored, first):
+    """Once while the mirror is made, and then at every step while it lives."""
+    mirrored.append(event("I", 1, 1, "a"), event("D", 1, 2), event("I", 1, None))
+    for number, point in enumerate([first, *POINTS], 1):
+        with pytest.raises(failpoints.PowerCut), failpoints.armed(point):
+            mirrored.merge()
+        lsn = number * 10
+        mirrored.append(
+            event("U", lsn, 1, point),
+            event("I", lsn, lsn, "to go"),
+            event("D", lsn + 1, lsn),
+            event("I", lsn - 10, lsn - 10, "late"),
+            event("X", lsn, 1),
+        )
     mirrored.merge()
     mirrored.check()
     # Each once, also what is beside the mirror.
-    assert len(mirrored.table("rows_rejected").scan().to_arrow()) == 3
-    tombstones = mirrored.table("rows_tombstones").scan().to_arrow().to_pylist()
-    assert sorted((row["id"], row["lsn"]) for row in tombstones) == [(1, 2), (2, 5), (9, 3)]
+    assert len(mirrored.table("rows_rejected").scan().to_arrow()) == number + 1
+    tombstones = mirrored.table("rows_tombstones").scan().to_arrow()["id"].to_pylist()
+    assert sorted(tombstones) == [2, *(n * 10 for n in range(1, number + 1))]
 
 
 def test_a_rolled_back_mirror_catches_up_by_itself(mirrored):

@@ -16,7 +16,7 @@ from tests.support.proxy import (
     error_response,
 )
 
-_COMMIT = re.compile(r".*/namespaces/(?P<namespace>[^/]+)/tables/[^/]+")
+_TABLE = re.compile(r".*/namespaces/(?P<namespace>[^/]+)/tables/[^/]+")
 
 
 def refused(status: int) -> Gate:
@@ -74,27 +74,39 @@ class CommitFaults:
     namespace: str = ""
     plan: dict[int, Gate] = field(default_factory=dict)
     commits: int = 0
+    # The same for loading the tables of that namespace.
+    reading_plan: dict[int, Gate] = field(default_factory=dict)
+    reads: int = 0
     # A catalog that is down answers nobody.
     is_down: bool = False
     refused_while_down: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def expect(self, namespace: str, plan: dict[int, Gate] | None = None) -> None:
+    def expect(
+        self,
+        namespace: str,
+        plan: dict[int, Gate] | None = None,
+        reading_plan: dict[int, Gate] | None = None,
+    ) -> None:
         """Begin anew: the first commit to this namespace from now on has number 1."""
         self.namespace, self.plan, self.commits = namespace, plan or {}, 0
+        self.reading_plan, self.reads = reading_plan or {}, 0
         self.is_down, self.refused_while_down = False, 0
 
     def __call__(self, request: Request, forward: Forward) -> Response:
         if self.is_down:
             self.refused_while_down += 1
             raise DroppedConnection
-        if not self._is_commit(request):
-            return forward(request)
-        with self._lock:
-            self.commits += 1
-            fault = self.plan.get(self.commits)
+        fault = self._fault(request)
         return fault(request, forward) if fault else forward(request)
 
-    def _is_commit(self, request: Request) -> bool:
-        found = _COMMIT.fullmatch(request.path)
-        return request.method == "POST" and bool(found) and found["namespace"] == self.namespace
+    def _fault(self, request: Request) -> Gate | None:
+        found = _TABLE.fullmatch(request.path)
+        if not found or found["namespace"] != self.namespace:
+            return None
+        with self._lock:
+            if request.method == "POST":
+                self.commits += 1
+                return self.plan.get(self.commits)
+            self.reads += request.method == "GET"
+            return self.reading_plan.get(self.reads) if request.method == "GET" else None

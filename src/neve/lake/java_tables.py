@@ -35,9 +35,18 @@ _PASSING = re.compile(
 )
 
 
-def isolated(lake: Lake, conf: Mapping[str, str]) -> SparkSession:
-    """Return a session of its own with the lake's catalogs; its settings leak nowhere."""
-    return tables.isolated(lake.spark, conf)
+@contextmanager
+def isolated(lake: Lake, conf: Mapping[str, str]) -> Iterator[SparkSession]:
+    """Yield a session of its own with the lake's catalogs; its settings leak nowhere.
+
+    Its connections to the catalogs are its own, too, and closed at the end.
+    """
+    session = tables.isolated(lake.spark, conf)
+    try:
+        yield session
+    finally:
+        if jvm.is_running(session.sparkContext):
+            jvm.close_catalogs(session)
 
 
 @contextmanager

@@ -123,9 +123,12 @@ class Merger:
         found = look(self.lake, self.spec)
         if found.pending.is_empty:
             return Preview(self.name, notes=_notes(self.name, found))
-        session = isolated(self.lake, {})
-        batch = next_batch(found, self.spec, JavaTable(self.lake, session, self.spec.changelog))
-        with BatchWork.reading(self.lake, session, self.spec, found, batch) as work:
+        with ExitStack() as stack:
+            session = stack.enter_context(isolated(self.lake, {}))
+            batch = next_batch(found, self.spec, JavaTable(self.lake, session, self.spec.changelog))
+            work = stack.enter_context(
+                BatchWork.reading(self.lake, session, self.spec, found, batch)
+            )
             buried = found.state.tombstones_id if found.state else None
             work.look_up(work.scanning(buried, datetime.now(timezone.utc)))
         choice = choose(found, self.spec, batch.events, self.strategy)
@@ -185,13 +188,16 @@ class Merger:
             report.note(note)
         if found.pending.is_empty:
             return None
-        with span("merge.prepare", table=self.name):
-            found = self._prepare(found)
-            failpoints.reach("merge.prepared")
-            session = isolated(self.lake, {})
-            changelog = JavaTable(self.lake, session, self.spec.changelog)
-            batch = next_batch(found, self.spec, changelog)
-        with BatchWork.reading(self.lake, session, self.spec, found, batch) as work:
+        with ExitStack() as stack:
+            with span("merge.prepare", table=self.name):
+                found = self._prepare(found)
+                failpoints.reach("merge.prepared")
+                session = stack.enter_context(isolated(self.lake, {}))
+                changelog = JavaTable(self.lake, session, self.spec.changelog)
+                batch = next_batch(found, self.spec, changelog)
+            work = stack.enter_context(
+                BatchWork.reading(self.lake, session, self.spec, found, batch)
+            )
             self._apply(work, report)
         failpoints.reach("merge.published")
         return Committed(work.counts, time.monotonic() - started, batch.reaches)
