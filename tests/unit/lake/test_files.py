@@ -81,6 +81,30 @@ def test_files_are_partitioned_by_day_sorted_and_carry_a_bloom_filter(lake):
     assert everything.select(SCHEMA.names).to_pylist() == rows(100).to_pylist()
 
 
+def test_a_file_of_several_row_groups_is_sorted_throughout_and_complete(lake, monkeypatch):
+    monkeypatch.setattr("neve.lake.files.ROW_GROUP_ROWS", 15)
+    table = ensure_table(lake.profile, lake.catalog(), SPEC)
+    # In chunks, as they are gathered.
+    pieces = pa.concat_tables([rows(100).slice(start, 7) for start in range(0, 100, 7)])
+    files = append(lake, table, pieces)
+    for file in files:
+        path = file.file_path.removeprefix("file://")
+        found = pq.read_table(path).to_pylist()
+        keys = [(row["service_name"], row["timestamp"]) for row in found]
+        assert keys == sorted(keys)
+        assert file.record_count == len(found)
+    groups = [pq.read_metadata(one.file_path.removeprefix("file://")) for one in files]
+    assert max(one.num_row_groups for one in groups) > 1
+    everything = table.refresh().scan().to_arrow().sort_by("trace_id")
+    assert everything.select(SCHEMA.names).to_pylist() == rows(100).to_pylist()
+
+
+def test_rows_without_the_column_that_is_sorted_by_are_written_too(lake):
+    table = ensure_table(lake.profile, lake.catalog(), SPEC)
+    append(lake, table, rows(5).drop_columns(["service_name"]))
+    assert table.refresh().scan().to_arrow()["service_name"].to_pylist() == [None] * 5
+
+
 def test_bounds_prune_files(lake):
     table = ensure_table(lake.profile, lake.catalog(), SPEC)
     append(lake, table, rows(100))
