@@ -14,6 +14,7 @@ from neve.lake import Lake
 from neve.merge.apply import Merger
 from neve.merge.report import TableReport
 from neve.merge.spec import MergeSpec, merge_spec
+from neve.merge.strategy import Strategy
 from neve.publish.apply import Retry
 from tests.support.replay import Event, changelog_event, replay
 
@@ -44,7 +45,12 @@ class Mirrored:
     """One changelog in a namespace of its own, merged by hand."""
 
     def __init__(
-        self, lake: Lake, schema: pa.Schema = SCHEMA, batch_size: int = 1_000_000, **settings: Any
+        self,
+        lake: Lake,
+        schema: pa.Schema = SCHEMA,
+        batch_size: int = 1_000_000,
+        strategy: Strategy | None = None,
+        **settings: Any,
     ) -> None:
         self.lake = lake
         self.namespace = f"merge_{next(_namespaces)}_{random.randrange(10**9)}"
@@ -56,6 +62,12 @@ class Mirrored:
         lake.catalog().create_namespace(self.namespace)
         lake.catalog().create_table(self.changelog, schema)
         self.batch_size = batch_size
+        # Each merge another way, so that every way goes on from what another one left.
+        self.strategies = itertools.cycle(
+            [strategy]
+            if strategy
+            else [Strategy.INDEX, Strategy.SCAN, Strategy.INDEX, Strategy.MERGE]
+        )
         self.rows: list[dict[str, Any]] = []
 
     @property
@@ -77,6 +89,7 @@ class Mirrored:
         self.rows += rows
 
     def merger(self, **options: Any) -> Merger:
+        options.setdefault("strategy", next(self.strategies))
         retry = Retry(attempts=options.pop("attempts", 4), first_seconds=0.001, most_seconds=0.01)
         return Merger(self.lake, self.spec, retry, **options)
 
