@@ -106,7 +106,7 @@ def _build_buckets(runs: Runs, buckets: Sequence[int]) -> _BuiltBuckets:
     def resolved() -> Iterator[tuple[int, Entries]]:
         nonlocal tombstones, duplicates
         for bucket in buckets:
-            found = resolve(reader.read(bucket, Kind.TOMBSTONES, Kind.ROWS))
+            found = resolve(reader.read(bucket, Kind.TOMBSTONES, Kind.ROWS), runs.source.bits)
             tombstones += int((found.entries.file == TOMBSTONE).sum())
             duplicates += found.duplicates
             yield bucket, found.entries

@@ -153,8 +153,8 @@ def _index_buckets(
     def changed() -> Iterator[tuple[int, Entries]]:
         nonlocal total
         for bucket in buckets:
-            rows = resolve(reader.read(bucket, Kind.ROWS))
-            removed = resolve(reader.read(bucket, Kind.REMOVED)).entries
+            rows = resolve(reader.read(bucket, Kind.ROWS), runs.source.bits)
+            removed = resolve(reader.read(bucket, Kind.REMOVED), runs.source.bits).entries
             written, counts = _placed(known, dead, rows.entries, removed)
             hidden = _hidden(known, rows.entries, removed)
             total = total + counts + RowsIndexed(duplicates=rows.duplicates)
@@ -209,7 +209,7 @@ def _bury(runs: Runs, root: Root, buckets: Sequence[int]) -> ShardRef:
 
     def changed() -> Iterator[tuple[int, Entries]]:
         for bucket in buckets:
-            buried = resolve(reader.read(bucket, Kind.TOMBSTONES)).entries
+            buried = resolve(reader.read(bucket, Kind.TOMBSTONES), runs.source.bits).entries
             old = known.search_values(buried.first, buried.second)
             is_live = old.file >= 0
             told = Entries(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,13 +22,15 @@ class Resolved:
     duplicates: int
 
 
-def resolve(entries: Entries) -> Resolved:
+def resolve(entries: Entries, bits: int = 0) -> Resolved:
     """Reduce entries of rows and of tombstones, in any order, to one for each key.
+
+    All must be of one bucket; `bits` say how buckets are cut.
 
     A key that has a row keeps the row's place, whatever tombstones it has: who changes the key must
     find the row. Its sequence is the greatest of all of them, which is what an event must exceed.
     """
-    order = np.argsort(entries.first)
+    order = sorted_places(entries.first, bits)
     tied = _tied(entries, order)
     if not tied.any():
         return Resolved(entries.take(order), 0)
@@ -53,6 +56,25 @@ def resolve(entries: Entries) -> Resolved:
     return Resolved(replace(chosen, sequence=sequence), int(np.maximum(rows - 1, 0).sum()))
 
 
+def sorted_places(first: Hashes, bits: int) -> Integers:
+    """Return an order of hashes that share their top bits.
+
+    By the 32 bits behind those, in two passes of a radix sort, which takes half the time of others;
+    the few that agree in all of them are put in order afterwards.
+    """
+    shift = 64 - bits - 32
+    if shift < 0:
+        return np.argsort(first)
+    ranks = (first >> np.uint64(shift)).astype(np.uint32)
+    order = np.argsort(ranks.astype(np.uint16), kind="stable")
+    order = order[np.argsort((ranks >> np.uint32(16)).astype(np.uint16)[order], kind="stable")]
+    tied = _marked(ranks[order])
+    if tied.any():
+        places = order[tied]
+        order[tied] = places[np.argsort(first[places])]
+    return order
+
+
 def sequence_ranks(sequences: Sequences) -> Integers:
     """Return integers that have the order of the sequences, equal for equal ones."""
     if pa.types.is_integer(sequences.type):
@@ -75,12 +97,16 @@ def greater(one: Sequences, other: Sequences) -> npt.NDArray[np.bool_]:
 
 def _tied(entries: Entries, order: Integers) -> npt.NDArray[np.bool_]:
     """Mark entries that share a first hash with another one."""
-    first = entries.first[order]
-    tied = np.zeros(len(order), np.bool_)
-    same = first[1:] == first[:-1]
-    tied[1:] |= same
-    tied[:-1] |= same
-    return tied
+    return _marked(entries.first[order])
+
+
+def _marked(ordered: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Mark values that are equal to a neighbour."""
+    same = ordered[1:] == ordered[:-1]
+    marks = np.zeros(len(ordered), np.bool_)
+    marks[1:] |= same
+    marks[:-1] |= same
+    return marks
 
 
 def _ends(

@@ -136,7 +136,7 @@ def index_location(table_location: str, table_uuid: str) -> str:
 
 
 def new_path(location: str, kind: str) -> str:
-    """Return a path that no other file of an index has; `kind` is "root", "shard" or "run"."""
+    """Return a path that no other file of an index has; `kind` is "root" or "shard"."""
     return f"{location}/{kind}-{uuid.uuid4()}.puffin"
 
 

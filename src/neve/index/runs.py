@@ -4,35 +4,33 @@ Tasks of the first step read files and write *runs*: their entries, cut into buc
 Tasks of the second step take some buckets each and read those from all runs. So nobody holds more
 than RUN_ROWS entries (first step) or one bucket (second step), however large the table is.
 
-Memory of a task: in the first step about 5 times the bytes of RUN_ROWS entries, which are 28 bytes
-each for integers, beside one batch of the columns read: some 300 MB. In the second step about 5
-times the bytes of a bucket: some 50 MB.
+Memory of a task: in the first step some 5 times the bytes of RUN_ROWS entries, which are 28 bytes
+each for integers, beside one batch of the columns read: 270 MB at 10 million rows, and no more at
+more of them. In the second step some 5 times the bytes of a bucket: 40 MB.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
 from pyiceberg.io import FileIO, load_file_io
 
-from neve.index.cache import BucketCache
 from neve.index.columns import IndexedColumns
 from neve.index.entries import Entries, concat_entries, no_entries
 from neve.index.parts import Kind, Part, read_part
-from neve.index.root import Root, new_path
-from neve.index.search import IndexReader
-from neve.index.shard import ShardRef, bits_for, bucket_of, write_shard
+from neve.index.root import new_path
+from neve.index.run_files import RunFile, RunRef, write_run_file
+from neve.index.shard import ShardRef, bits_for, write_shard
 from neve.index.tasks import Runner
 
 RUN_ROWS = 2 * 1024 * 1024
 _RUNS_A_TASK = 8
 _PARTS_A_TASK = 4
 _SHARD_ROWS = 64 * 1024 * 1024
-# Of runs in an object store, small ones of which are read whole; local ones are mapped.
-_HELD_BYTES = 64 * 1024 * 1024
 
 Result = TypeVar("Result")
 
@@ -61,20 +59,20 @@ class Source:
 
 @dataclass(frozen=True)
 class Runs:
-    """What the first step wrote. The generation of a run is the kind of its entries."""
+    """What the first step wrote."""
 
     source: Source
-    shards: tuple[ShardRef, ...]
+    files: tuple[RunRef, ...]
 
     def rows_of(self, kind: Kind) -> int:
-        return sum(one.rows for one in self.shards if one.generation == kind)
+        return sum(one.rows for one in self.files if one.kind == kind)
 
     def delete(self) -> None:
         """Remove the files; what cannot be removed is an orphan, and harmless."""
         io = self.source.io()
-        for shard in self.shards:
+        for run in self.files:
             try:
-                io.delete(shard.path)
+                io.delete(run.path)
             except OSError:
                 continue
 
@@ -83,27 +81,15 @@ class RunReader:
     """Reads the buckets of runs, in a task of the second step."""
 
     def __init__(self, runs: Runs) -> None:
-        source = runs.source
-        self._runs = runs
-        root = Root(
-            table_uuid="",
-            snapshot_id=0,
-            key_columns=(),
-            sequence_columns=(),
-            sequence_type=source.columns.sequence_type,
-            checked=source.columns.checked,
-            bits=0,
-        )
-        self._reader = IndexReader(root, source.io(), BucketCache(_HELD_BYTES))
+        io = runs.source.io()
+        self._empty = runs.source.empty
+        self._files = [RunFile(io, run) for run in runs.files]
 
     def read(self, bucket: int, *kinds: Kind) -> Entries:
         """Return the entries of a bucket that are of these kinds, in no order."""
-        parts = [
-            self._reader.read_whole(shard, bucket)
-            for shard in self._runs.shards
-            if shard.generation in kinds
-        ]
-        return concat_entries(parts) if parts else self._runs.source.empty
+        found = [file.read(bucket) for file in self._files if file.run.kind in kinds]
+        parts = [one for one in found if one is not None]
+        return concat_entries(parts) if parts else self._empty
 
 
 def write_runs(runner: Runner, source: Source, parts: Sequence[Part]) -> Runs:
@@ -115,7 +101,7 @@ def write_runs(runner: Runner, source: Source, parts: Sequence[Part]) -> Runs:
     source = replace(source, bits=bits_for(sum(part.rows for part in parts)))
     tasks = [_ReadTask(source, chosen) for chosen in packed(parts, runner.parallelism)]
     written = runner.run(_read_files, tasks)
-    return Runs(source, tuple(shard for shards in written for shard in shards))
+    return Runs(source, tuple(run for runs in written for run in runs))
 
 
 def by_bucket(
@@ -165,9 +151,9 @@ class _ReadTask:
     parts: tuple[Part, ...]
 
 
-def _read_files(task: _ReadTask) -> list[ShardRef]:
+def _read_files(task: _ReadTask) -> list[RunRef]:
     source, io = task.source, task.source.io()
-    written: list[ShardRef] = []
+    written: list[RunRef] = []
     for kind in Kind:
         held: list[Entries] = []
         for part in task.parts:
@@ -183,22 +169,9 @@ def _read_files(task: _ReadTask) -> list[ShardRef]:
     return written
 
 
-def _write_run(io: FileIO, task: _ReadTask, kind: Kind, held: list[Entries]) -> ShardRef:
-    bits = task.source.bits
-    cut = cut_buckets(concat_entries(held), bits)
-    return write_shard(io, new_path(task.source.location, "run"), cut, bits, int(kind))
-
-
-def cut_buckets(entries: Entries, bits: int) -> Iterable[tuple[int, Entries]]:
-    """Return the entries of each bucket, in no order, all of a key; empty ones are left out."""
-    buckets = bucket_of(entries.first, bits).astype(np.uint16)
-    order = np.argsort(buckets, kind="stable")  # of 16 bits: a radix sort
-    stops = np.cumsum(np.bincount(buckets, minlength=1 << bits))
-    start = 0
-    for bucket, stop in enumerate(stops.tolist()):
-        if stop > start:
-            yield bucket, entries.take(order[start:stop])
-        start = stop
+def _write_run(io: FileIO, task: _ReadTask, kind: Kind, held: list[Entries]) -> RunRef:
+    path = f"{task.source.location}/run-{uuid.uuid4()}.arrow"
+    return write_run_file(io, path, int(kind), held, task.source.bits)
 
 
 def write_buckets_of(

@@ -143,19 +143,12 @@ class IndexReader:
         parts = []
         for number in range(_bucket(lowest, shard.bits), _bucket(highest, shard.bits) + 1):
             if number in directory:
-                entries = self.read_whole(shard, number)
+                entries = self._view(shard, directory[number]).read_all()
                 start = int(np.searchsorted(entries.first, np.uint64(lowest)))
                 stop = int(np.searchsorted(entries.first, np.uint64(highest), side="right"))
                 parts.append(entries.slice(start, stop))
         empty = no_entries(self.root.sequence_type, checked=self.root.checked)
         return concat_entries(parts) if parts else empty
-
-    def read_whole(self, shard: ShardRef, bucket: int) -> Entries:
-        """Return the entries of a bucket as the shard has cut it, in the order they lie there."""
-        directory = self._directory(shard)
-        if bucket not in directory:
-            return no_entries(self.root.sequence_type, checked=self.root.checked)
-        return self._view(shard, directory[bucket]).read_all()
 
     def _search_shard(
         self, shard: ShardRef, first: Hashes, second: Hashes | None, places: Integers

@@ -165,7 +165,7 @@ def _compare(runs: Runs, root: Root, buckets: Sequence[int]) -> _Compared:
     wanted = RunReader(runs)
     has = IndexReader(root, runs.source.io(), BucketCache())
     for bucket in buckets:
-        resolved = resolve(wanted.read(bucket, Kind.TOMBSTONES, Kind.ROWS))
+        resolved = resolve(wanted.read(bucket, Kind.TOMBSTONES, Kind.ROWS), runs.source.bits)
         expected = resolved.entries
         duplicates = found.counts.get(DUPLICATE, 0) + resolved.duplicates
         found.counts[DUPLICATE] = duplicates
