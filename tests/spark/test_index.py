@@ -19,11 +19,16 @@ from neve.index.status import status
 from neve.index.stored import list_files
 from neve.index.verify import verify
 from neve.lake.identifier import parse_identifier
+from neve.merge.strategy import Strategy
 from tests.support.merging import Mirrored, event
 
 
 class Indexed(Mirrored):
-    """A mirror and its index."""
+    """A mirror and its index, which merges leave alone unless they are told to use it."""
+
+    def __init__(self, lake, *arguments, **settings):
+        settings.setdefault("strategy", Strategy.MERGE)
+        super().__init__(lake, *arguments, **settings)
 
     @property
     def identifier(self):
@@ -117,6 +122,24 @@ def test_only_what_changed_is_indexed_again(indexed):
     found = indexed.verify()
     assert found.tombstones >= 3
     assert indexed.refresh().outcome == "fresh"
+
+
+def test_merges_in_any_way_leave_an_index_that_agrees(indexed):
+    indexed.build()
+    ways = [Strategy.INDEX, Strategy.SCAN, Strategy.INDEX, Strategy.MERGE, Strategy.INDEX]
+    for number, strategy in enumerate(ways):
+        at = 100 * (number + 1)
+        indexed.append(
+            *(event("U", at + n, n, f"w{number}") for n in range(number, 30, 3)),
+            *(event("D", at + n, n) for n in range(number + 1, 30, 7)),
+            event("I", at, 1000 + number, "new"),
+        )
+        indexed.merge(strategy=strategy)
+        if strategy is Strategy.INDEX:
+            assert status(indexed.lake, indexed.identifier).state == "fresh"
+        indexed.refresh()
+        indexed.verify()
+    indexed.check()
 
 
 def test_a_rollback_is_noticed(indexed):

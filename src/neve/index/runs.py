@@ -27,7 +27,7 @@ from neve.index.run_files import RunFile, RunRef, write_run_file
 from neve.index.shard import ShardRef, bits_for, write_shard
 from neve.index.tasks import Runner
 
-RUN_ROWS = 2 * 1024 * 1024
+RUN_ROWS = 1024 * 1024
 _RUNS_A_TASK = 8
 _PARTS_A_TASK = 4
 _SHARD_ROWS = 64 * 1024 * 1024

@@ -189,7 +189,8 @@ def _compare_bucket(found: _Compared, expected: Entries, entries: Entries) -> No
     found.add(EXTRA, entries, back < 0)
     both = np.flatnonzero(at >= 0)
     one, other = expected.take(both), entries.take(at[both])
-    moved = (one.file != other.file) | (one.position != other.position)
+    # The position of a tombstone says nothing.
+    moved = (one.file != other.file) | ((one.position != other.position) & (one.file >= 0))
     differs = np.asarray(pc.not_equal(one.sequence, other.sequence), np.bool_)
     found.add(MISPLACED, one, moved)
     found.add(SEQUENCE, one, differs & ~moved)
