@@ -72,8 +72,7 @@ class BatchWork:
                     work._located.unpersist()
 
     def _count_events(self) -> None:
-        state = self.found.state
-        known = tr.barrier_column(state.barrier if state else None, self.shape)
+        known = tr.barrier_column(self._known_barrier(), self.shape)
         newest = F.max(
             F.when(
                 F.col(names.REASON).isNull() & (F.col(names.OPERATION) == TRUNCATE),
@@ -92,6 +91,17 @@ class BatchWork:
         self.counts.truncated = row["truncated"]
         parts = tuple(row[f"part{number}"] for number in range(len(texts)))
         self.barrier = None if None in parts else parts
+
+    def _known_barrier(self) -> tuple[str, ...] | None:
+        state = self.found.state
+        if state is None or state.checkpoint is not None:
+            return state.barrier if state else None
+        # The commits that said so are expired; the tombstones have it still.
+        truncates = self.session.table(table_name(self.spec.tombstones))
+        newest = F.max(tr.sequence_of(self.shape))
+        parts = [tr.as_text(newest[name], self.shape, name) for name in self.shape.sequence]
+        row = truncates.where(F.col(KIND) == TRUNCATED).agg(*parts).collect()[0]
+        return None if None in row else tuple(row)
 
     @property
     def barrier_column(self) -> Column | None:
@@ -136,17 +146,22 @@ class BatchWork:
         return found
 
     def _count_dispositions(self, events: DataFrame) -> None:
-        is_full = F.col(names.FULL) if self.shape.marked else F.lit(False)
+        is_late = F.col(names.DISPOSITION) == tr.LATE
+        is_overtaken = (
+            F.when(is_late, F.col(names.FULL)).otherwise(tr.is_overtaken(self.shape))
+            if self.shape.marked
+            else F.lit(False)
+        )
         counted = {
             row[names.DISPOSITION]: row
             for row in events.groupBy(names.DISPOSITION)
-            .agg(F.count("*").alias("events"), F.count_if(is_full).alias("full"))
+            .agg(F.count("*").alias("events"), F.count_if(is_overtaken).alias("overtaken"))
             .collect()
         }
         events_of = {key: row["events"] for key, row in counted.items()}
         self.counts.reduced = sum(events_of.values())
         self.counts.late = events_of.get(tr.LATE, 0)
-        self.counts.late_full = counted[tr.LATE]["full"] if tr.LATE in counted else 0
+        self.counts.late_full = sum(row["overtaken"] for row in counted.values())
         self.counts.upserted = events_of.get(tr.UPSERT, 0)
         self.counts.deleted = events_of.get(tr.REMOVE, 0)
         self.counts.repeated = events_of.get(tr.TIE, 0)

@@ -322,6 +322,15 @@ def keeps_value(name: str) -> Column:
     return at.isNotNull() & not_newer & not_deleted
 
 
+def is_overtaken(shape: Shape) -> Column:
+    """Tell whether a key's events hold a value, or a delete, that is older than its row."""
+    current = F.col(names.CURRENT)
+    older = [F.col(quoted(names.KNOWN + name))["at"] < current for name in shape.marked]
+    return reduce(
+        or_, (F.coalesce(one, F.lit(False)) for one in (*older, F.col(names.RESET) < current))
+    )
+
+
 def sent_value(name: str, shape: Shape) -> Column:
     """Return the newest value that the source sent for a column; NULL if it sent none."""
     if name not in shape.marked:
