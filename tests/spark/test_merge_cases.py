@@ -100,7 +100,13 @@ def test_names_that_need_quoting(embedded_lake):
     mirrored.check()
 
 
-@pytest.mark.parametrize("chosen", [{"include_columns": ["name"]}, {"exclude_columns": ["amount"]}])
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        {"include_columns": ["name"]},
+        pytest.param({"exclude_columns": ["amount"]}, marks=pytest.mark.soak),
+    ],
+)
 def test_columns_that_are_not_wanted_stay_away(embedded_lake, chosen):
     mirrored = Mirrored(embedded_lake, **chosen)
     mirrored.append(event("I", 1, 1, "a", 7), event("I", 1, 2, "b", 8))
