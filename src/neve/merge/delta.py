@@ -193,7 +193,7 @@ def write_changes(
         names.ROW_POSITION,
         names.DISPOSITION,
         names.EVENTS,
-        (F.col(names.FULL).cast("long") if shape.marked else nothing).alias(names.FULL),
+        tr.is_overtaken(shape).cast("long").alias(names.FULL),
         tr.is_known().cast("long").alias(names.KNOWN_KEY),
         (F.col(names.CACHE_HITS) if names.CACHE_HITS in changes.columns else nothing).alias(
             names.CACHE_HITS

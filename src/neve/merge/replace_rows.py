@@ -59,7 +59,8 @@ class ReplaceRows:
     ) -> bool:
         """Decide a batch and write it in one job; False when it has to be decided step by step."""
         written = self._write(work, work.in_one_go(locator), batch_id, now, with_ties=False)
-        if work.counted(written.tally, indexed=self.index is not None):
+        done = work.counted(written.tally, indexed=self.index is not None)
+        if done and not work.counts.index_is_broken:
             self._written = written
             return True
         self._delete(written)
