@@ -114,7 +114,13 @@ def test_many_faults_in_one_merge(living, faults):
     living.check_all()
 
 
-@pytest.mark.parametrize("name", ["500", "503", "dropped before"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "500",
+        *(pytest.param(one, marks=pytest.mark.soak) for one in ("503", "504", "dropped before")),
+    ],
+)
 def test_tables_that_cannot_be_loaded_for_a_moment(living, faults, name):
     living.next_wave()
     faults.expect(living.namespace)

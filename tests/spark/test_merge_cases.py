@@ -100,7 +100,13 @@ def test_names_that_need_quoting(embedded_lake):
     mirrored.check()
 
 
-@pytest.mark.parametrize("chosen", [{"include_columns": ["name"]}, {"exclude_columns": ["amount"]}])
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        {"include_columns": ["name"]},
+        pytest.param({"exclude_columns": ["amount"]}, marks=pytest.mark.soak),
+    ],
+)
 def test_columns_that_are_not_wanted_stay_away(embedded_lake, chosen):
     mirrored = Mirrored(embedded_lake, **chosen)
     mirrored.append(event("I", 1, 1, "a", 7), event("I", 1, 2, "b", 8))
@@ -127,3 +133,32 @@ def test_equal_sequences_merged_again_one_by_one_in_another_order(embedded_lake,
     assert report.batches == 3
     mirrored.check()
     assert report.rows_upserted <= 4
+
+
+def test_a_truncate_holds_when_nothing_else_of_the_past_is_left(embedded_lake):
+    """Mirror and changelog are compacted, trimmed and expired: its tombstone is what remembers."""
+    mirrored = Mirrored(embedded_lake)
+    mirrored.append(event("I", 1, 1, "old"), event("T", 10, None), event("I", 11, 2, "new"))
+    mirrored.merge()
+    mirrored.lake.sql(f"DELETE FROM lake.{mirrored.changelog} WHERE lsn < 11")
+    for table in mirrored.both:
+        mirrored.compact(table)
+        mirrored.expire(table)
+    mirrored.append(event("I", 9, 3, "late"), event("I", 12, 4, "newer"))
+    report = mirrored.merge()
+    assert "cannot be proven" in report.notes[0]
+    mirrored.check()
+
+
+def test_what_a_newer_partial_event_has_overtaken_is_counted(embedded_lake):
+    mirrored = Mirrored(embedded_lake, unchanged_marker="?")
+    mirrored.append(event("I", 1, 1, "a"), event("U", 6, 1, "?"), event("I", 1, 2, "b"))
+    mirrored.append(event("U", 6, 2, "?"), event("U", 6, 3, "full"), event("I", 1, 4, "d"))
+    assert mirrored.merge().late_full == 0
+    # Late alone, and together with one that is not; a key that has no part in it.
+    mirrored.append(event("U", 5, 1, "overtaken"), event("U", 5, 2, "overtaken"))
+    mirrored.append(event("U", 8, 2, "?", 8), event("U", 8, 4, "?", 8))
+    report = mirrored.merge()
+    assert (report.late_dropped, report.late_full) == (1, 2)
+    found = {key[0]: (row["name"], row["lsn"]) for key, row in mirrored.found().items()}
+    assert found == {1: ("a", 6), 2: ("b", 8), 3: ("full", 6), 4: ("d", 8)}

@@ -190,7 +190,7 @@ def race(mirrored, waves, mergers):
 
 
 def test_two_mergers_at_once(embedded_lake):
-    race(Mirrored(embedded_lake, batch_size=6), waves=3, mergers=2)
+    race(Mirrored(embedded_lake, batch_size=6), waves=2, mergers=2)
 
 
 @pytest.mark.soak

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyiceberg.table.snapshots import ancestors_of
@@ -89,6 +90,8 @@ class _Way:
     locator: Locator
     writer: Writer
     by_statement: MergeInto
+    scan: Callable[[], Locator]
+    leaves_index: bool = False
 
 
 @dataclass
@@ -245,6 +248,7 @@ class Merger:
         way = self._choose_way(work, tombstones, buried, now, report)
         files = self._write(work, way, batch_id, now)
         report.strategy, report.why = way.choice.strategy.value, way.choice.why
+        report.index_wanted |= way.leaves_index
         if files:
             with span("merge.bury", table=self.name):
                 buried = tombstones.append(files, {BATCH_ID: batch_id})
@@ -282,17 +286,15 @@ class Merger:
         if choice.strategy is Strategy.INDEX:
             with span("merge.index", table=self.name):
                 index, choice = self._fresh_index(work, choice, report)
-        locator: Locator
-        if index is None:
-            locator = work.scanning(buried, now)
-        else:
-            locator = index_locator(work.session, index)
+        scan = partial(work.scanning, buried, now)
+        locator = scan() if index is None else index_locator(work.session, index)
         mirror = JavaTable(self.lake, work.session, self.spec.mirror)
         by_statement = MergeInto(self.lake, mirror, tombstones)
         if choice.strategy is Strategy.MERGE:
-            return _Way(choice, locator, by_statement, by_statement)
+            return _Way(choice, locator, by_statement, by_statement, scan)
         table = load_table(self.lake.profile, self.lake.catalog(), self.spec.mirror)
-        return _Way(choice, locator, ReplaceRows(table, tombstones, index), by_statement)
+        by_files = ReplaceRows(table, tombstones, index)
+        return _Way(choice, locator, by_files, by_statement, scan)
 
     def _write(self, work: BatchWork, way: _Way, batch_id: str, now: datetime) -> list[DataFile]:
         """Decide a batch and write what can be before the commit, in one job if possible."""
@@ -301,12 +303,20 @@ class Merger:
             with span("merge.at_once", table=self.name):
                 if writer.write_at_once(work, way.locator, batch_id, now):
                     return writer.tombstone_files
+            if work.counts.index_is_broken:
+                self._leave_index(way, writer)
         with span("merge.decide", table=self.name):
             work.look_up(way.locator)
         if work.counts.truncated and way.choice.strategy is not Strategy.MERGE:
             way.choice, way.writer = ON_TRUNCATE, way.by_statement
         with span("merge.write", table=self.name):
             return way.writer.write(work, batch_id, now)
+
+    def _leave_index(self, way: _Way, writer: ReplaceRows) -> None:
+        """Go on without an index that cannot be read, and have it built anew afterwards."""
+        way.choice = Choice(Strategy.SCAN, "the index is broken, and is built anew")
+        way.locator, way.leaves_index = way.scan(), True
+        way.writer = ReplaceRows(writer.table, writer.tombstones)
 
     def _fresh_index(
         self, work: BatchWork, choice: Choice, report: TableReport

@@ -73,8 +73,7 @@ class BatchWork:
 
     def look_up(self, locator: Locator) -> None:
         """Find what the events meet, and decide what becomes of each."""
-        state = self.found.state
-        self.barrier = state.barrier if state else None
+        self.barrier = self._known_barrier()
         self._decide(locator)
         if self.counts.truncated:
             # Rare, and known only now: the barrier decides over all other events.
@@ -108,8 +107,7 @@ class BatchWork:
 
         For a writer that counts what it sees (`counted`), so that one job does it all.
         """
-        state = self.found.state
-        self.barrier = state.barrier if state else None
+        self.barrier = self._known_barrier()
         decided = self._disposed(locator)
         kind = F.when(F.col(names.REASON).isNotNull(), REJECTED).otherwise(TRUNCATES)
         is_other = F.col(names.REASON).isNotNull() | (F.col(names.OPERATION) == TRUNCATE)
@@ -141,6 +139,17 @@ class BatchWork:
             self._located.unpersist()
             self._located = None
 
+    def _known_barrier(self) -> tuple[str, ...] | None:
+        state = self.found.state
+        if state is None or state.checkpoint is not None:
+            return state.barrier if state else None
+        # The commits that said so are expired; the tombstones have it still.
+        truncates = self.session.table(table_name(self.spec.tombstones))
+        newest = F.max(tr.sequence_of(self.shape))
+        parts = [tr.as_text(newest[name], self.shape, name) for name in self.shape.sequence]
+        row = truncates.where(F.col(KIND) == TRUNCATED).agg(*parts).collect()[0]
+        return None if None in row else tuple(row)
+
     @property
     def barrier_column(self) -> Column | None:
         return tr.barrier_column(self.barrier, self.shape)
@@ -168,12 +177,11 @@ class BatchWork:
         return found
 
     def _count(self, decided: DataFrame) -> None:
-        is_full = F.col(names.FULL) if self.shape.marked else F.lit(False)
         is_indexed = names.CACHE_HITS in decided.columns
         of_keys = decided.groupBy(F.col(names.DISPOSITION).alias("what")).agg(
             F.count("*").alias("keys"),
             F.sum(names.EVENTS).alias("events"),
-            F.count_if(is_full).alias("full"),
+            F.count_if(tr.is_overtaken(self.shape)).alias("full"),
             F.count_if(tr.is_known()).alias("known"),
             (F.sum(names.CACHE_HITS) if is_indexed else F.lit(0)).alias("cached"),
         )
@@ -206,7 +214,7 @@ class BatchWork:
             upserted=of(tr.UPSERT).keys,
             deleted=of(tr.REMOVE).keys,
             late=of(tr.LATE).keys,
-            late_full=of(tr.LATE).full,
+            late_full=sum(one.full for one in of_keys),
             repeated=of(tr.TIE).keys,
             truncated=bool(of(TRUNCATES).events),
         )

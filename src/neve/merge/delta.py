@@ -8,7 +8,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyroaring import BitMap64
 from pyspark.sql import functions as F
 
-from neve.index.entries import Entries, concat_entries, make_entries
+from neve.index.entries import TOMBSTONE, Entries, concat_entries, make_entries
 from neve.index.hashing import compute_pk_hash
 from neve.index.sequences import encode_sequences
 from neve.lake.files import write_data_files, write_rows
@@ -47,7 +47,7 @@ class Written:
     deleted: dict[str, BitMap64] = field(default_factory=dict)
     tombstones: list[DataFile] = field(default_factory=list)
     # Index entries by new file's path, still without their files' ordinals.
-    entries: dict[str, list[pa.Table]] = field(default_factory=dict)
+    entries: dict[str, pa.Table] = field(default_factory=dict)
     buried: list[pa.Table] = field(default_factory=list)
     # How many keys came to which end.
     tally: dict[str, Tally] = field(default_factory=dict)
@@ -193,7 +193,7 @@ def write_changes(
         names.ROW_POSITION,
         names.DISPOSITION,
         names.EVENTS,
-        (F.col(names.FULL).cast("long") if shape.marked else nothing).alias(names.FULL),
+        tr.is_overtaken(shape).cast("long").alias(names.FULL),
         tr.is_known().cast("long").alias(names.KNOWN_KEY),
         (F.col(names.CACHE_HITS) if names.CACHE_HITS in changes.columns else nothing).alias(
             names.CACHE_HITS
@@ -229,7 +229,7 @@ def _collect(written: Written, kind: str, name: str, payload: bytes) -> None:
         more: Tally = pickle.loads(payload)  # noqa: S301 - of our own tasks
         written.tally[name] = written.tally.get(name, Tally()).plus(more)
     elif kind == _ENTRIES:
-        written.entries.setdefault(name, []).append(_table(payload))
+        written.entries[name] = _table(payload)
     else:
         written.buried.append(_table(payload))
 
@@ -239,20 +239,16 @@ def _table(payload: bytes) -> pa.Table:
         return stream.read_all()
 
 
-def new_entries(written: Written, ordinals: dict[str, int], tombstone: int) -> Entries | None:
+def new_entries(written: Written, ordinals: dict[str, int]) -> Entries | None:
     """Return the index entries of a batch, given the ordinals of its files."""
-    runs = []
-    for path, tables in written.entries.items():
-        start = 0
-        for table in tables:
-            positions = range(start, start + len(table))
-            runs.append(_run(table, ordinals[path], positions))
-            start += len(table)
-    runs += [_run(table, tombstone, range(len(table))) for table in written.buried]
+    runs = [
+        _run(table, ordinals[path], np.arange(len(table)))
+        for path, table in written.entries.items()
+    ]
+    runs += [_run(table, TOMBSTONE, -1) for table in written.buried]
     return concat_entries(runs) if runs else None
 
 
-def _run(table: pa.Table, file: int, positions: range) -> Entries:
+def _run(table: pa.Table, file: int, positions: Any) -> Entries:
     second = table["second"].to_numpy() if "second" in table.column_names else None
-    at = np.arange(positions.start, positions.stop)
-    return make_entries(table["first"].to_numpy(), second, file, at, table["sequence"])
+    return make_entries(table["first"].to_numpy(), second, file, positions, table["sequence"])

@@ -14,10 +14,12 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from neve.errors import CorruptionError, StorageError
 from neve.index.cache import process_cache
 from neve.index.entries import TOMBSTONE, SequenceType
-from neve.index.hashing import compute_pk_hash
-from neve.index.search import lookup
+from neve.index.hashing import PkHash, compute_pk_hash
+from neve.index.root import Root
+from neve.index.search import Found, in_order, lookup
 from neve.index.sequences import encode_sequences
 from neve.index.shard import bucket_of
 from neve.index.stored import local_path
@@ -28,9 +30,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from neve.index.maintain import Refreshed
-    from neve.index.root import Root
 
 BUCKET = "_neve_bucket"
+# In place of a number of cache hits: the index could not be read, and nothing it says counts.
+BROKEN = -(1 << 40)
 
 
 @dataclass(frozen=True)
@@ -136,10 +139,18 @@ class _Lookup:
             if len(batch):
                 yield self._located(batch)
 
+    def _nothing(self, hashes: PkHash) -> Found:
+        kind = Root.from_json(self.root_json).sequence_type
+        return in_order(len(hashes.first), [], [], frozenset(), kind)
+
     def _located(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         hashes = compute_pk_hash([batch.column(key) for key in self.keys], self.seed)
         before = process_cache.hits
-        found = lookup(self.root_json, self.io_properties, hashes.first, hashes.second)
+        try:
+            found = lookup(self.root_json, self.io_properties, hashes.first, hashes.second)
+        except (CorruptionError, StorageError):
+            # Told as a number, since what a task raises reaches the driver as text.
+            found, before = self._nothing(hashes), process_cache.hits - BROKEN
         own = encode_sequences([batch.column(name) for name in self.sequence])
         is_row = pa.array(found.found & (found.file != TOMBSTONE))
         is_buried = pa.array(found.found & (found.file == TOMBSTONE))

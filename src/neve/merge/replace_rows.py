@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from neve import failpoints
 from neve.errors import NeveError
 from neve.index.compaction import add_delta, compact, plan_compaction
-from neve.index.entries import TOMBSTONE
 from neve.index.state import store_root
 from neve.lake.live_files import live_files
 from neve.lake.row_delta import RowChanges, StatisticsFile, prepare_row_delta
@@ -59,7 +58,8 @@ class ReplaceRows:
     ) -> bool:
         """Decide a batch and write it in one job; False when it has to be decided step by step."""
         written = self._write(work, work.in_one_go(locator), batch_id, now, with_ties=False)
-        if work.counted(written.tally, indexed=self.index is not None):
+        done = work.counted(written.tally, indexed=self.index is not None)
+        if done and not work.counts.index_is_broken:
             self._written = written
             return True
         self._delete(written)
@@ -139,7 +139,7 @@ class ReplaceRows:
     def _grown(self, index: Refreshed, snapshot_id: int) -> Root:
         io, location = self.table.io, index.mirror.index_location
         grown, ordinals = index.root.with_files(file.file_path for file in self._written.data_files)
-        entries = new_entries(self._written, ordinals, TOMBSTONE)
+        entries = new_entries(self._written, ordinals)
         if entries is None:
             return replace(grown, snapshot_id=snapshot_id)
         grown = add_delta(io, grown, location, entries, snapshot_id)

@@ -50,6 +50,10 @@ class Counts:
     index_cache_hits: int = 0
     vectors_written: int = 0
 
+    @property
+    def index_is_broken(self) -> bool:
+        return self.index_cache_hits < 0
+
 
 @dataclass(frozen=True)
 class Preview:

@@ -361,6 +361,20 @@ def final_value(name: str, shape: Shape) -> Column:
     return F.when(keeps_value(name), F.col(quoted(names.BASE + name))).otherwise(sent)
 
 
+def is_overtaken(shape: Shape) -> Column:
+    """Tell whether a value, or a delete, came after newer events that did not have it.
+
+    Whole events that are late, and parts of folded ones that are older than the mirror's row.
+    """
+    if not shape.marked:
+        return F.lit(False)
+    current = F.col(names.CURRENT)
+    older = [F.col(quoted(names.KNOWN + name))["at"] < current for name in shape.marked]
+    parts = [F.coalesce(one, F.lit(False)) for one in (*older, F.col(names.RESET) < current)]
+    is_late = F.col(names.DISPOSITION) == LATE
+    return F.when(is_late, F.col(names.FULL)).otherwise(reduce(or_, parts))
+
+
 def sent_value(name: str, shape: Shape) -> Column:
     """Return the newest value that the source sent for a column; NULL if it sent none."""
     if name not in shape.marked:

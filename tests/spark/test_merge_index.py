@@ -1,0 +1,146 @@
+"""The index is an accelerator, never the truth: whatever happens to it, mirrors are the same."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from urllib.parse import urlparse
+
+import pytest
+
+from neve.index.maintain import build
+from neve.index.verify import verify
+from neve.lake.identifier import parse_identifier
+from neve.merge.strategy import INDEXED_ROWS, Strategy
+from tests.support.merging import Mirrored, event
+from tests.support.readers import read_with_all
+
+
+@pytest.fixture
+def mirrored(embedded_lake):
+    """A mirror whose second merge has made an index."""
+    found = Mirrored(embedded_lake, strategy=Strategy.INDEX)
+    found.append(*(event("I", 1, n, f"v{n}") for n in range(40)))
+    found.merge()
+    found.append(event("U", 2, 1, "b"), event("D", 2, 2), event("I", 2, 50, "new"))
+    assert found.merge().strategy == "index"
+    found.check()
+    return found
+
+
+def change(mirrored, lsn):
+    """Merge an update, a delete, an insert and a late event, and hold the mirror against them."""
+    mirrored.append(
+        event("U", lsn, 3, f"at {lsn}"),
+        event("D", lsn, 10 + lsn),
+        event("I", lsn, 100 + lsn, "more"),
+        event("U", 1, 2, "late"),
+    )
+    report = mirrored.merge()
+    mirrored.check()
+    return report
+
+
+def root_path(mirrored):
+    named = json.loads(mirrored.table().metadata.properties["neve.index.root"])
+    return Path(urlparse(named["path"]).path)
+
+
+def shards(mirrored):
+    return sorted(root_path(mirrored).parent.glob("shard-*.puffin"))
+
+
+def test_a_merge_keeps_the_index_in_its_own_commit(mirrored):
+    report = change(mirrored, 3)
+    assert (report.strategy, report.index_rebuilds, report.index_files_indexed) == ("index", 0, 0)
+    assert (report.index_hits, report.index_misses) == (3, 1)
+    assert report.vectors_written >= 1
+    named = json.loads(mirrored.table().metadata.properties["neve.index.root"])
+    assert named["snapshot_id"] == mirrored.table().metadata.current_snapshot_id
+    assert verify(mirrored.lake, parse_identifier(mirrored.mirror)).differences == 0
+    # Three engines read rows and vectors alike.
+    wanted = sorted(key[0] for key in mirrored.wanted())
+    for rows in read_with_all(mirrored.lake, mirrored.mirror).values():
+        assert [row["id"] for row in rows] == wanted
+
+
+def spoil(path):
+    data = bytearray(path.read_bytes())
+    middle = len(data) // 3
+    data[middle : middle + 64] = bytes(64)
+    path.write_bytes(data)
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+@pytest.mark.parametrize("damage", [spoil, cut, Path.unlink], ids=["corrupt", "truncated", "gone"])
+def test_a_damaged_shard_is_noticed_and_changes_nothing(mirrored, damage):
+    for shard in shards(mirrored):
+        damage(shard)
+    report = change(mirrored, 3)
+    assert report.index_rebuilds == 1
+    assert change(mirrored, 4).strategy == "index"
+
+
+def test_a_damaged_root_is_noticed_and_changes_nothing(mirrored):
+    cut(root_path(mirrored))
+    assert change(mirrored, 3).index_rebuilds == 1
+
+
+def test_what_others_do_to_the_mirror_is_indexed_and_no_more(mirrored):
+    """Compaction, foreign writes, another way to merge, replaced statistics, expiry, orphans."""
+    mirrored.compact(mirrored.mirror)
+    report = change(mirrored, 3)
+    assert (report.strategy, report.index_rebuilds) == ("index", 0)
+    assert report.index_files_indexed >= 1
+    mirrored.merge(strategy=Strategy.MERGE)
+    mirrored.append(event("U", 4, 5, "by statement"), event("D", 4, 6))
+    mirrored.merge(strategy=Strategy.MERGE)
+    assert change(mirrored, 5).index_rebuilds == 0
+    mirrored.lake.sql(f"CALL system.compute_table_stats('{mirrored.mirror}')").collect()
+    report = change(mirrored, 6)
+    assert (report.index_rebuilds, report.index_files_indexed) == (0, 0)
+    mirrored.lake.sql(f"CALL system.remove_orphan_files(table => '{mirrored.mirror}')").collect()
+    mirrored.expire(mirrored.mirror)
+    report = change(mirrored, 7)
+    assert report.strategy == "index"
+    assert verify(mirrored.lake, parse_identifier(mirrored.mirror)).differences == 0
+
+
+def test_a_rolled_back_mirror_does_not_believe_its_index(mirrored):
+    then = mirrored.table().metadata.current_snapshot_id
+    change(mirrored, 3)
+    mirrored.lake.sql(f"CALL system.rollback_to_snapshot('{mirrored.mirror}', {then})").collect()
+    change(mirrored, 4)
+    assert verify(mirrored.lake, parse_identifier(mirrored.mirror)).differences == 0
+
+
+def test_a_large_mirror_gets_an_index_by_itself_and_does_not_wait_for_it(embedded_lake):
+    mirrored = Mirrored(embedded_lake, strategy=Strategy.AUTO)
+    mirrored.append(event("I", 1, 1, "a"))
+    mirrored.merge()
+    rows = embedded_lake.spark.range(1000, 1000 + INDEXED_ROWS).selectExpr(
+        "id", "'x' AS name", "0L AS amount", "0L AS lsn"
+    )
+    rows.writeTo(f"lake.{mirrored.mirror}").append()
+    mirrored.append(event("U", 2, 1000, "b"), event("I", 2, 1, "b"))
+    first = mirrored.merge()
+    assert (first.strategy, first.index_rebuilds) == ("scan", 1)
+    preview = mirrored.merger().preview()
+    assert preview.snapshots == 0
+    mirrored.append(event("D", 3, 1000), event("U", 3, 1001, "c"))
+    assert mirrored.merger().preview().strategy == "index"
+    second = mirrored.merge()
+    assert (second.strategy, second.index_rebuilds, second.rows_deleted) == ("index", 0, 1)
+    found = mirrored.found()
+    assert (1000,) not in found
+    assert found[(1001,)]["name"] == "c"
+    assert len(found) == INDEXED_ROWS
+
+
+def test_the_index_as_a_whole_can_be_made_anew(mirrored):
+    built = build(mirrored.lake, parse_identifier(mirrored.mirror))
+    assert built.rebuilt
+    assert change(mirrored, 3).index_rebuilds == 0
