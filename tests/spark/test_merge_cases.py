@@ -162,3 +162,27 @@ def test_what_a_newer_partial_event_has_overtaken_is_counted(embedded_lake):
     assert (report.late_dropped, report.late_full) == (1, 2)
     found = {key[0]: (row["name"], row["lsn"]) for key, row in mirrored.found().items()}
     assert found == {1: ("a", 6), 2: ("b", 8), 3: ("full", 6), 4: ("d", 8)}
+
+
+def test_a_mirror_that_lags_behind_its_tombstones_catches_up(embedded_lake):
+    """Rolled back, compacted and expired: nothing says which tombstones it had."""
+    mirrored = Mirrored(embedded_lake)
+    mirrored.append(event("I", 10, 1, "a"), event("I", 10, 2, "b"))
+    mirrored.merge()
+    then = mirrored.past()[0]
+    mirrored.append(event("D", 11, 1))
+    mirrored.merge()
+    mirrored.roll_back(then)
+    mirrored.compact(mirrored.mirror)
+    mirrored.expire(mirrored.mirror)
+    assert mirrored.merge().rows_deleted == 1
+    mirrored.check()
+
+
+def test_a_value_from_before_a_delete_fills_nothing_after_it(embedded_lake):
+    mirrored = Mirrored(embedded_lake, unchanged_marker="?")
+    mirrored.append(event("I", 10, 1, "a"), event("D", 13, 1), event("I", 10, 2, "b"))
+    mirrored.merge()
+    mirrored.append(event("U", 12, 1, "before"), event("U", 15, 1, "?", 1))
+    mirrored.merge()
+    mirrored.check()

@@ -61,7 +61,7 @@ def delivered(history: Sequence[Event], chance: random.Random, waves: int) -> Wa
             events.append({**one, **spoiled})
     if chance.random() < 0.8:
         chance.shuffle(events)
-    cuts = sorted(chance.randint(0, len(events)) for _ in range(waves - 1))
+    cuts = sorted(chance.randint(1, len(events)) for _ in range(waves - 1))
     bounds = [0, *cuts, len(events)]
     return [events[start:end] for start, end in itertools.pairwise(bounds)]
 

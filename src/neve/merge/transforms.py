@@ -268,13 +268,14 @@ def disposed(events: DataFrame, sequence: Column, barrier: Column | None) -> Dat
         is_kept = ~(F.col(names.CURRENT) < barrier)
         events = events.withColumn(names.CURRENT, F.when(is_kept, F.col(names.CURRENT)))
     current, buried = F.col(names.CURRENT), F.col(names.BURIED)
-    # A delete wins over an upsert of the same sequence, and over itself it changes nothing.
-    is_late = F.coalesce(sequence < current, F.lit(False)) | F.coalesce(
-        sequence <= buried, F.lit(False)
+    is_delete = F.col(names.RANK) == DELETE_RANK
+    # A delete wins over an upsert of the same sequence, and over itself it changes nothing; unless
+    # a row is there still: a mirror that was rolled back may lag behind its tombstones.
+    is_late = F.coalesce(sequence < current, F.lit(False)) | (
+        F.coalesce(sequence <= buried, F.lit(False)) & ~(is_delete & current.isNotNull())
     )
     if barrier is not None:
         is_late = is_late | (sequence < barrier)
-    is_delete = F.col(names.RANK) == DELETE_RANK
     return events.withColumn(
         names.DISPOSITION,
         F.when(is_late, LATE)
@@ -376,10 +377,15 @@ def is_overtaken(shape: Shape) -> Column:
 
 
 def sent_value(name: str, shape: Shape) -> Column:
-    """Return the newest value that the source sent for a column; NULL if it sent none."""
+    """Return the newest value that the source sent for a column; NULL if it sent none.
+
+    What was sent before the key was deleted says nothing of the row that came after.
+    """
     if name not in shape.marked:
         return F.col(quoted(name))
-    return F.col(quoted(names.KNOWN + name))["value"]
+    known = F.col(quoted(names.KNOWN + name))
+    is_buried = F.coalesce(known["at"] <= F.col(names.BURIED), F.lit(False))
+    return F.when(~is_buried, known["value"])
 
 
 def tombstones_of(events: DataFrame, shape: Shape) -> DataFrame:
