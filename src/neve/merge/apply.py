@@ -287,7 +287,7 @@ class Merger:
             with span("merge.index", table=self.name):
                 index, choice = self._fresh_index(work, choice, report)
         scan = partial(work.scanning, buried, now)
-        locator = scan() if index is None else index_locator(work.session, index)
+        locator = scan() if index is None else index_locator(work.session, index, work.batch.events)
         mirror = JavaTable(self.lake, work.session, self.spec.mirror)
         by_statement = MergeInto(self.lake, mirror, tombstones)
         if choice.strategy is Strategy.MERGE:

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from neve.index.maintain import Refreshed
 
 BUCKET = "_neve_bucket"
+# A task takes so many; more make more tasks, so that its memory stays bounded.
+EVENTS_A_TASK = 250_000
+ROWS_A_LOOKUP = 1 << 16
 # In place of a number of cache hits: the index could not be read, and nothing it says counts.
 BROKEN = -(1 << 40)
 
@@ -113,13 +116,22 @@ class IndexLocator:
         return T.LongType() if is_integer else T.BinaryType()
 
 
-def index_locator(session: SparkSession, index: Refreshed) -> IndexLocator:
-    """Return the locator of an index that is of the snapshot a batch is decided on."""
+def index_locator(session: SparkSession, index: Refreshed, events: int | None) -> IndexLocator:
+    """Return the locator of an index that is of the snapshot a batch is decided on.
+
+    The session is the batch's own. Nothing in it is of unknown size, as joins are, so planning the
+    second stage only after the first has run would be waiting for nothing.
+    """
     table = index.mirror.table
+    cores = session.sparkContext.defaultParallelism
+    partitions = max(cores, -(-(events or 0) // EVENTS_A_TASK))
+    session.conf.set("spark.sql.adaptive.enabled", "false")
+    session.conf.set("spark.sql.shuffle.partitions", str(partitions))
+    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(ROWS_A_LOOKUP))
     return IndexLocator(
         index.root,
         dict(table.io.properties),
-        2 * session.sparkContext.defaultParallelism,
+        partitions,
         schema_to_pyarrow(table.schema(), include_field_ids=False),
     )
 
