@@ -12,8 +12,7 @@ from neve import failpoints
 from neve.errors import ConflictError, UnknownOutcomeError
 from neve.lake.java_tables import JavaTable
 from neve.lake.staging import StagingTable
-from neve.merge.apply import BRANCH_PREFIX
-from neve.merge.strategy import MergeInto
+from neve.merge.strategy import BRANCH_PREFIX, MergeInto
 from tests.support.merging import Mirrored, event
 
 POINTS = [name for name in failpoints.POINTS if name.startswith("merge.")]
