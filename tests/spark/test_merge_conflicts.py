@@ -11,8 +11,9 @@ import requests
 from neve import failpoints
 from neve.errors import ConflictError, UnknownOutcomeError
 from neve.lake.java_tables import JavaTable
+from neve.lake.row_delta import PreparedCommit
 from neve.lake.staging import StagingTable
-from neve.merge.strategy import BRANCH_PREFIX, MergeInto
+from neve.merge.strategy import BRANCH_PREFIX, MergeInto, Strategy
 from tests.support.merging import Mirrored, event
 
 POINTS = [name for name in failpoints.POINTS if name.startswith("merge.")]
@@ -20,7 +21,8 @@ POINTS = [name for name in failpoints.POINTS if name.startswith("merge.")]
 
 @pytest.fixture
 def mirrored(embedded_lake):
-    return Mirrored(embedded_lake)
+    """Merged by MERGE INTO on a branch, which has the most steps."""
+    return Mirrored(embedded_lake, strategy=Strategy.MERGE)
 
 
 @pytest.fixture
@@ -88,7 +90,12 @@ ACTS = {
     ],
     ids=" ".join,
 )
-def test_another_writer_between_our_branch_and_its_publication(mirrored, once, acts):
+@pytest.mark.parametrize("strategy", [Strategy.MERGE, Strategy.INDEX])
+def test_another_writer_between_our_work_and_its_commit(embedded_lake, once, acts, strategy):
+    mirrored = Mirrored(embedded_lake, strategy=strategy)
+    ours = (
+        (JavaTable, "publish_branch") if strategy is Strategy.MERGE else (PreparedCommit, "commit")
+    )
     mirrored.append(*wave(1), event("I", 1, 500, "theirs to change"), event("I", 1, 501, "to go"))
     mirrored.merge()
     for number, (act, moves_main) in enumerate(map(ACTS.get, acts), 2):
@@ -101,9 +108,11 @@ def test_another_writer_between_our_branch_and_its_publication(mirrored, once, a
                 mirrored.lake.sql(act.format(mirror=f"lake.{mirrored.mirror}"))
             return publish()
 
-        once(JavaTable, "publish_branch", after_theirs)
+        once(*ours, after_theirs)
         report = mirrored.merge()
-        assert (report.conflicts, report.batches, report.rows_scanned) == (int(moves_main), 1, 6)
+        # A commit of files was prepared on the metadata as it was, and any change is in its way.
+        refused = moves_main or strategy is Strategy.INDEX
+        assert (report.conflicts, report.batches, report.rows_scanned) == (int(refused), 1, 6)
     found, wanted = mirrored.found(), mirrored.wanted()
     # What they did to rows that no event speaks of stays.
     if "append" in acts:
@@ -254,3 +263,20 @@ def test_a_lost_answer_is_looked_into_until_there_is_one(mirrored, once):
     assert (report.outcome, report.batches, report.rows_scanned) == ("merged", 1, 6)
     check(mirrored, 2)
     assert len(mirrored.past()) == 3
+
+
+@pytest.mark.parametrize("strategy", [Strategy.INDEX, Strategy.SCAN])
+def test_a_lost_answer_to_a_commit_of_files_is_looked_into(embedded_lake, once, strategy):
+    mirrored = Mirrored(embedded_lake, strategy=strategy)
+    mirrored.append(*wave(1))
+    mirrored.merge()
+    mirrored.append(*wave(2))
+
+    def lost(commit):
+        commit()
+        raise UnknownOutcomeError("the answer was lost", retryable=True)
+
+    once(PreparedCommit, "commit", lost)
+    report = mirrored.merge()
+    assert (report.batches, report.rows_scanned) == (1, 6)
+    check(mirrored, 2)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyiceberg.io import load_file_io
 from pyiceberg.manifest import DataFile
 from pyiceberg.table.metadata import TableMetadataUtil
+from pyspark.sql import types as T  # noqa: N812 - as everywhere
 
 from neve.lake.files import write_data_files
 from neve.lake.identifier import Identifier, quote_identifier
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyspark.sql import DataFrame, SparkSession
 
-_FILES = "data_file BINARY"
+_FILES = T.StructType([T.StructField("data_file", T.BinaryType())])
 
 
 def added_rows(
@@ -38,11 +39,34 @@ def added_rows(
     return reader.table(quote_identifier((DEFAULT_CATALOG, *identifier)))
 
 
+def map_batches(
+    frame: DataFrame,
+    function: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]],
+    schema: T.StructType,
+) -> DataFrame:
+    """Run a function over a frame's Arrow batches in its tasks, whatever its columns are called.
+
+    PySpark looks columns up by their names, unquoted: dots and backticks would fail. So columns
+    have numbers on the way.
+    """
+    names, results = frame.columns, schema.names
+
+    def work(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        for found in function(batch.rename_columns(names) for batch in batches):
+            yield found.rename_columns([f"c{number}" for number in range(len(results))])
+
+    fields = [
+        T.StructField(f"c{number}", field.dataType, field.nullable)
+        for number, field in enumerate(schema)
+    ]
+    numbered = frame.toDF(*(f"c{number}" for number in range(len(names))))
+    return numbered.mapInArrow(work, T.StructType(fields)).toDF(*results)
+
+
 def write_frame(frame: DataFrame, table: Table) -> list[DataFile]:
     """Write a DataFrame as data files of a table, in its tasks; nothing is committed."""
     metadata_json = table.metadata.model_dump_json()
     io_properties = dict(table.io.properties)
-    names = frame.columns
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         found = [batch for batch in batches if len(batch)]
@@ -50,12 +74,9 @@ def write_frame(frame: DataFrame, table: Table) -> list[DataFile]:
             return
         metadata = TableMetadataUtil.parse_raw(metadata_json)
         io = load_file_io(io_properties, metadata.location)
-        rows = pa.Table.from_batches(found).rename_columns(names)
-        files = write_data_files(metadata, io, rows)
+        files = write_data_files(metadata, io, pa.Table.from_batches(found))
         yield pa.RecordBatch.from_pydict({"data_file": [pickle.dumps(file) for file in files]})
 
-    # PySpark looks the columns up by their names, unquoted: dots and backticks would fail.
-    numbered = frame.toDF(*(f"c{number}" for number in range(len(names))))
-    written = numbered.mapInArrow(work, _FILES).toArrow()
+    written = map_batches(frame, work, _FILES).toArrow()
     # Pickled by our own tasks a moment ago.
     return [pickle.loads(one) for one in written["data_file"].to_pylist()]  # noqa: S301

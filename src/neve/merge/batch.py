@@ -148,7 +148,7 @@ class BatchWork:
         newest = F.max(tr.sequence_of(self.shape))
         parts = [tr.as_text(newest[name], self.shape, name) for name in self.shape.sequence]
         row = truncates.where(F.col(KIND) == TRUNCATED).agg(*parts).collect()[0]
-        return None if None in row else tuple(row)
+        return None if any(part is None for part in row) else tuple(row)
 
     @property
     def barrier_column(self) -> Column | None:

@@ -17,11 +17,13 @@ from pyiceberg.io import load_file_io
 from pyiceberg.table.metadata import TableMetadata
 from pyroaring import BitMap64
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from neve.index.entries import TOMBSTONE, Entries, concat_entries, make_entries
 from neve.index.hashing import compute_pk_hash
 from neve.index.sequences import encode_sequences
 from neve.lake.files import write_data_files, write_rows
+from neve.lake.frames import map_batches
 from neve.merge import names
 from neve.merge import transforms as tr
 from neve.merge.report import Tally
@@ -32,7 +34,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _SUMMED = (names.EVENTS, names.FULL, names.KNOWN_KEY, names.CACHE_HITS)
-_RESULT = "kind STRING, name STRING, payload BINARY"
+_RESULT = T.StructType(
+    [
+        T.StructField("kind", T.StringType()),
+        T.StructField("name", T.StringType()),
+        T.StructField("payload", T.BinaryType()),
+    ]
+)
 _FILE, _VECTOR, _ENTRIES, _BURIED, _BURIED_ENTRIES = "file", "vector", "entries", "buried", "graves"
 _TALLY = "tally"
 _CHANGES = (tr.UPSERT, tr.REMOVE, tr.ABSENT)
@@ -200,7 +208,7 @@ def write_changes(
         ),
     )
     written = Written()
-    for row in final.mapInArrow(task, _RESULT).toArrow().to_pylist():
+    for row in map_batches(final, task, _RESULT).toArrow().to_pylist():
         _collect(written, row["kind"], row["name"], row["payload"])
     return written
 

@@ -23,6 +23,7 @@ from neve.index.search import Found, in_order, lookup
 from neve.index.sequences import encode_sequences
 from neve.index.shard import bucket_of
 from neve.index.stored import local_path
+from neve.lake.frames import map_batches
 from neve.merge import names
 from neve.merge import transforms as tr
 
@@ -73,7 +74,7 @@ class IndexLocator:
                 yield batch.append_column(BUCKET, pa.array(bucket_of(hashes.first, bits)))
 
         schema = T.StructType([*rows.schema, T.StructField(BUCKET, T.LongType())])
-        return rows.mapInArrow(with_bucket, schema).repartition(parts, BUCKET)
+        return map_batches(rows, with_bucket, schema).repartition(parts, BUCKET)
 
     def located(self, reduced: DataFrame, shape: tr.Shape) -> DataFrame:
         task = _Lookup(
@@ -95,7 +96,7 @@ class IndexLocator:
                 T.StructField(names.CACHE_HITS, T.LongType()),
             ]
         )
-        return reduced.mapInArrow(task, schema)
+        return map_batches(reduced, task, schema)
 
     def sequence(self, shape: tr.Shape) -> Column:  # noqa: ARG002 - as the port has it
         return F.col(names.SEQUENCE)

@@ -78,17 +78,26 @@ def choose(found: Look, spec: MergeSpec, events: int | None, forced: Strategy) -
     rows = found.mirror_rows
     if found.mirror_is_empty:
         return Choice(Strategy.MERGE, "the mirror is empty" if not found.rebuild else "a rebuild")
-    if forced is Strategy.INDEX and spec.unchanged_marker is not None:
-        return Choice(Strategy.SCAN, "partial events need the mirror's values")
+    unindexed = _why_unindexed(spec)
+    if forced is Strategy.INDEX and unindexed:
+        return Choice(Strategy.SCAN, unindexed)
     if forced is not Strategy.AUTO:
         return Choice(forced, "it was asked for")
     if events is not None and events > MOST_TOUCHED * rows:
         return Choice(Strategy.MERGE, f"{events} events for {rows} rows touch most of the table")
-    if spec.unchanged_marker is not None:
-        return Choice(Strategy.SCAN, "partial events need the mirror's values")
+    if unindexed:
+        return Choice(Strategy.SCAN, unindexed)
     if rows < INDEXED_ROWS:
         return Choice(Strategy.SCAN, f"{rows} rows are read faster than an index is kept")
     return Choice(Strategy.INDEX, f"{rows} rows, of which few change")
+
+
+def _why_unindexed(spec: MergeSpec) -> str | None:
+    if spec.unchanged_marker is not None:
+        return "partial events need the mirror's values"
+    if spec.tombstone_retention_seconds is not None:
+        return "the index does not know when a delete is to be forgotten"
+    return None
 
 
 class Writer(Protocol):
