@@ -24,15 +24,16 @@ if TYPE_CHECKING:
 
 __all__ = ["MAIN", "JavaTable", "Task", "isolated"]
 
-_UNKNOWN = re.compile(r"CommitStateUnknownException|ServiceFailureException|NoHttpResponse")
+# RESTException is what Iceberg says of an answer it could not read, or that did not come.
+_UNKNOWN = re.compile(
+    r"CommitStateUnknownException|ServiceFailureException|NoHttpResponse|exceptions\.RESTException"
+)
 _REFUSED = re.compile(
     r"CommitFailedException|exceptions\.ValidationException|AlreadyExistsException|"
     r"SQLITE_BUSY|SQLITE_CONSTRAINT"
 )
 # A read that fails so may succeed a moment later.
-_PASSING = re.compile(
-    r"ServiceUnavailable|ServiceFailure|RESTException|InternalServerError|IOError"
-)
+_PASSING = re.compile(r"ServiceUnavailable|ServiceFailure|InternalServerError|IOError")
 
 
 @contextmanager
