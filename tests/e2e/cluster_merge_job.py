@@ -15,6 +15,7 @@ import neve
 from neve.config.merging import MergeTableSettings
 from neve.merge.apply import Merger
 from neve.merge.spec import merge_spec
+from neve.merge.strategy import Strategy
 
 NAMESPACE = "cluster_merge"
 SCHEMA = pa.schema(
@@ -39,6 +40,9 @@ WAVES = [
     [(n, "late", "U", 15) for n in range(0, 1_000, 2)],
 ]
 
+# The index lies in the object store: its buckets are looked up by the executors.
+STRATEGIES = (Strategy.AUTO, Strategy.INDEX, Strategy.INDEX)
+
 
 def expected() -> list[tuple[int, str]]:
     rows = {n: f"{'second' if n % 2 == 0 else 'first'} {n}" for n in range(1_000)}
@@ -52,7 +56,7 @@ def main(config: str) -> None:
         catalog.create_namespace(NAMESPACE)
         changelog = catalog.create_table(f"{NAMESPACE}.changes", SCHEMA)
         merger = Merger(lake, merge_spec(SETTINGS, 1_000_000))
-        for wave in WAVES:
+        for wave, merger.strategy in zip(WAVES, STRATEGIES, strict=True):
             rows = [dict(zip(SCHEMA.names, values, strict=True)) for values in wave]
             changelog.append(pa.Table.from_pylist(rows, SCHEMA))
             reports.append(asdict(merger.merge()))

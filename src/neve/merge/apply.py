@@ -29,6 +29,7 @@ from neve.errors import (
 )
 from neve.index.maintain import Refreshed, build, refreshed
 from neve.index.mirrors import observe
+from neve.index.removal import remove_unreferenced
 from neve.index.state import find_root
 from neve.lake.catalog import load_table
 from neve.lake.create import load_if_exists
@@ -271,6 +272,15 @@ class Merger:
             # Nothing is cleaned up: the commit is there, or it is not.
             if not self._is_published(batch_id):
                 raise
+        if isinstance(way.writer, ReplaceRows) and way.writer.compacted:
+            self._remove_old_shards()
+
+    def _remove_old_shards(self) -> None:
+        """Remove files of the index that no retained snapshot names. Best effort."""
+        try:
+            remove_unreferenced(observe(self.lake, self.spec.mirror))
+        except NeveError as error:
+            logger.warning("%s: old files of the index were not removed: %s", self.name, error)
 
     def _choose_way(
         self,

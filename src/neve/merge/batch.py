@@ -114,6 +114,8 @@ class BatchWork:
         others = self.events.where(is_other).select(
             kind.alias(names.DISPOSITION), F.lit(1).cast("long").alias(names.EVENTS)
         )
+        # Mostly none: one task for them, and not one for each file of the changelog.
+        others = others.coalesce(1)
         return decided.unionByName(others, allowMissingColumns=True)
 
     def counted(self, tally: Mapping[str, Tally], *, indexed: bool) -> bool:

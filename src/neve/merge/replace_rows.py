@@ -47,6 +47,8 @@ class ReplaceRows:
     tombstones: SideTable
     # The index of the snapshot the batch was decided on.
     index: Refreshed | None = None
+    # Whether shards were merged, so that older ones are needed only as long as their snapshots.
+    compacted: bool = False
     _written: Written = field(default_factory=Written)
 
     @property
@@ -144,4 +146,5 @@ class ReplaceRows:
             return replace(grown, snapshot_id=snapshot_id)
         grown = add_delta(io, grown, location, entries, snapshot_id)
         plan = plan_compaction(grown)
+        self.compacted = plan is not None
         return grown if plan is None else compact(io, grown, plan, location)
