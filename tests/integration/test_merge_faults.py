@@ -10,6 +10,7 @@ import neve
 from neve import failpoints
 from neve.errors import ConflictError, UnknownOutcomeError
 from neve.lake.java_tables import JavaTable
+from neve.merge.strategy import Strategy
 from tests.support.catalog_faults import (
     CommitFaults,
     after,
@@ -57,7 +58,8 @@ class Living(Mirrored):
     """A mirror that exists, and gets something of everything again and again."""
 
     def __init__(self, lake):
-        super().__init__(lake)
+        # By MERGE INTO on a branch, which makes the most commits.
+        super().__init__(lake, strategy=Strategy.MERGE)
         self.waves = 0
         self.next_wave()
         self.merge()
@@ -102,6 +104,25 @@ def test_commits_that_go_wrong(living, faults):
         assert faults.commits >= number, name
         assert (report.outcome, report.batches, report.rows_scanned) == ("merged", 1, 5), name
         assert report.conflicts == (name == "409"), name
+    living.check_all()
+
+
+def test_commits_of_files_that_go_wrong(faulty_lake, faults):
+    """Three commits: tombstones, rejected rows, and the mirror with its index."""
+    living = Living(faulty_lake)
+    for number, name in (
+        (3, "409"),
+        (3, "504 after it was applied"),
+        (3, "dropped after it was applied"),
+        (3, "503"),
+        (1, "500"),
+    ):
+        living.next_wave()
+        faults.expect(living.namespace, {number: FAULTS[name]})
+        report = living.merge(strategy=Strategy.INDEX)
+        assert faults.commits >= number, name
+        assert (report.outcome, report.batches, report.rows_scanned) == ("merged", 1, 5), name
+        assert report.strategy == "index"
     living.check_all()
 
 

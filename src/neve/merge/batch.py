@@ -23,7 +23,7 @@ from neve.merge import transforms as tr
 from neve.merge.checkpoint import BARRIER, Checkpoint
 from neve.merge.locate import Locator, ScanLocator
 from neve.merge.pending import Batch, Slice, consumed_slices
-from neve.merge.report import REJECTED, TALLIED, TRUNCATES, Counts, Tally
+from neve.merge.report import REJECTED, TALLIED, TRUNCATED_AWAY, TRUNCATES, Counts, Tally
 from neve.merge.side import AT, BATCH, DELETED, KIND, TRUNCATED
 from neve.merge.spec import TRUNCATE
 
@@ -109,14 +109,20 @@ class BatchWork:
         """
         self.barrier = self._known_barrier()
         decided = self._disposed(locator)
-        kind = F.when(F.col(names.REASON).isNotNull(), REJECTED).otherwise(TRUNCATES)
-        is_other = F.col(names.REASON).isNotNull() | (F.col(names.OPERATION) == TRUNCATE)
-        others = self.events.where(is_other).select(
-            kind.alias(names.DISPOSITION), F.lit(1).cast("long").alias(names.EVENTS)
-        )
+        one = F.lit(1).cast("long").alias(names.EVENTS)
+        others = self._others().select(F.col("what").alias(names.DISPOSITION), one)
         # Mostly none: one task for them, and not one for each file of the changelog.
-        others = others.coalesce(1)
-        return decided.unionByName(others, allowMissingColumns=True)
+        return decided.unionByName(others.coalesce(1), allowMissingColumns=True)
+
+    def _others(self) -> DataFrame:
+        """Return, as `what`, what becomes of events that no key is decided by."""
+        what = F.when(F.col(names.REASON).isNotNull(), REJECTED).when(
+            F.col(names.OPERATION) == TRUNCATE, TRUNCATES
+        )
+        since = tr.barrier_column(self.barrier, self.shape)
+        if self.shape.marked and since is not None:
+            what = what.when(tr.sequence_of(self.shape) < since, TRUNCATED_AWAY)
+        return self.events.select(what.alias("what")).where(F.col("what").isNotNull())
 
     def counted(self, tally: Mapping[str, Tally], *, indexed: bool) -> bool:
         """Take over what a writer has counted; False when that is not all that has to be done.
@@ -187,11 +193,9 @@ class BatchWork:
             F.count_if(tr.is_known()).alias("known"),
             (F.sum(names.CACHE_HITS) if is_indexed else F.lit(0)).alias("cached"),
         )
-        kind = F.when(F.col(names.REASON).isNotNull(), REJECTED).otherwise(TRUNCATES)
-        is_other = F.col(names.REASON).isNotNull() | (F.col(names.OPERATION) == TRUNCATE)
         of_events = (
-            self.events.where(is_other)
-            .groupBy(kind.alias("what"))
+            self._others()
+            .groupBy("what")
             .agg(*(F.count("*").alias(name) for name in ("keys", "events")))
             .select("*", *(F.lit(0).alias(name) for name in ("full", "known", "cached")))
         )

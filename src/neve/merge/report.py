@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 # What becomes of events that are no key's newest.
-REJECTED, TRUNCATES = "rejected", "truncates"
+REJECTED, TRUNCATES, TRUNCATED_AWAY = "rejected", "truncates", "truncated away"
 
 
 class Tally(NamedTuple):
