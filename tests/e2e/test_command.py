@@ -37,7 +37,10 @@ ANSWERED = {
     ("Chamonix", "250", "0.502", "2.639"),
 }
 HELD = "otel.logs: audit says_whose_it_is failed for 20 of 20 rows"
-TABLES = {f"otel.{table}" for table, _, _ in SENT_AND_KEPT} | {"shop.orders", "neve.batches"}
+MIRROR = {f"shop.customers{suffix}" for suffix in ("", "_changes", "_rejected", "_tombstones")}
+TABLES = (
+    {f"otel.{table}" for table, _, _ in SENT_AND_KEPT} | {"shop.orders", "neve.batches"} | MIRROR
+)
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +97,10 @@ def test_demo_leaves_a_lake_to_explore(demo):
     buffered = neve("-c", "neve-demo/neve.yaml", "buffer", "status", "--json", cwd=directory)
     streams = json.loads(buffered.stdout)
     assert {(row["segments"], row["state"]) for row in streams} == {(0, "closed")}
+    merged = neve("-c", "neve-demo/neve.yaml", "merge", "--once", "--json", cwd=directory)
+    assert [(row["table"], row["outcome"]) for row in json.loads(merged.stdout)] == [
+        ("shop.customers", "idle")
+    ]
 
 
 def test_demo_touches_no_foreign_directory(tmp_path):

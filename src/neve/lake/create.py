@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyiceberg.exceptions import (
     NamespaceAlreadyExistsError,
     NoSuchTableError,
+    ServerError,
     TableAlreadyExistsError,
 )
 from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
@@ -83,8 +84,7 @@ def ensure_table(profile: CatalogProfile, catalog: Catalog, spec: TableSpec) -> 
 def _create(profile: CatalogProfile, catalog: Catalog, spec: TableSpec) -> Table:
     schema = _iceberg_schema(spec.schema)
     with explained(profile):
-        with suppress(NamespaceAlreadyExistsError):
-            catalog.create_namespace(spec.identifier[:-1])
+        _create_namespace(catalog, spec.identifier[:-1])
         try:
             return catalog.create_table(
                 spec.identifier,
@@ -95,6 +95,16 @@ def _create(profile: CatalogProfile, catalog: Catalog, spec: TableSpec) -> Table
             )
         except TableAlreadyExistsError:
             return catalog.load_table(spec.identifier)
+
+
+def _create_namespace(catalog: Catalog, namespace: Identifier) -> None:
+    with suppress(NamespaceAlreadyExistsError):
+        try:
+            catalog.create_namespace(namespace)
+        except ServerError:
+            # Of two that create it at once, some servers answer the second with a 500.
+            if not catalog.namespace_exists(namespace):
+                raise
 
 
 def _missing_columns(table: Table, spec: TableSpec) -> dict[str, IcebergType]:
