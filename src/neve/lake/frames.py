@@ -15,6 +15,7 @@ from pyspark.sql import types as T  # noqa: N812 - as everywhere
 from neve.lake.files import write_data_files
 from neve.lake.identifier import Identifier, quote_identifier
 from neve.lake.profile import DEFAULT_CATALOG
+from neve.lake.workers import keep_zip_directories
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -52,6 +53,7 @@ def map_batches(
     names, results = frame.columns, schema.names
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        keep_zip_directories()
         for found in function(batch.rename_columns(names) for batch in batches):
             yield found.rename_columns([f"c{number}" for number in range(len(results))])
 
