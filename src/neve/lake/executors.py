@@ -31,6 +31,7 @@ TASK_DISTRIBUTIONS = (
     "pyarrow",
     "pydantic-settings",
     "pyiceberg",
+    "pyiceberg-core",  # bucket and truncate partitions of mirrors
     "pyroaring",
     "pyyaml",
 )
