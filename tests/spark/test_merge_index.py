@@ -11,6 +11,9 @@ import pytest
 from neve.index.maintain import build
 from neve.index.verify import verify
 from neve.lake.identifier import parse_identifier
+from neve.merge import names
+from neve.merge.batch import BatchWork
+from neve.merge.indexed import BROKEN
 from neve.merge.strategy import INDEXED_ROWS, Strategy
 from tests.support.merging import Mirrored, event
 from tests.support.readers import read_with_all
@@ -82,6 +85,22 @@ def test_a_damaged_shard_is_noticed_and_changes_nothing(mirrored, damage):
     report = change(mirrored, 3)
     assert report.index_rebuilds == 1
     assert change(mirrored, 4).strategy == "index"
+
+
+def test_an_index_that_breaks_between_two_looks_is_noticed_too(mirrored, monkeypatch):
+    """A repeated event has the batch decided step by step, which looks into the index again."""
+    count = BatchWork._count
+
+    def broken(self, decided):
+        count(self, decided)
+        if names.CACHE_HITS in decided.columns:
+            self.counts.index_cache_hits = BROKEN
+
+    monkeypatch.setattr(BatchWork, "_count", broken)
+    mirrored.append(event("U", 2, 1, "b"), event("U", 9, 3, "new"), event("D", 9, 4))
+    report = mirrored.merge()
+    assert (report.strategy, report.index_rebuilds) == ("scan", 1)
+    mirrored.check()
 
 
 def test_a_damaged_root_is_noticed_and_changes_nothing(mirrored):

@@ -317,6 +317,10 @@ class Merger:
                 self._leave_index(way, writer)
         with span("merge.decide", table=self.name):
             work.look_up(way.locator)
+            if work.counts.index_is_broken and isinstance(writer, ReplaceRows):
+                # It could be read a moment ago; what it did not say would be taken for new rows.
+                self._leave_index(way, writer)
+                work.look_up(way.locator)
         if work.counts.truncated and way.choice.strategy is not Strategy.MERGE:
             way.choice, way.writer = ON_TRUNCATE, way.by_statement
         with span("merge.write", table=self.name):

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from neve import failpoints
-from neve.errors import NeveError
+from neve.errors import NeveError, StorageError
 from neve.index.compaction import add_delta, compact, plan_compaction
 from neve.index.state import store_root
 from neve.lake.live_files import live_files
@@ -71,6 +71,13 @@ class ReplaceRows:
         if work.has_changes:
             changes = work.changes(with_absent=True)
             self._written = self._write(work, changes, batch_id, now, with_ties=True)
+            if any(one.cached < 0 for one in self._written.tally.values()):
+                # Looked up once more, since what was kept of the first time is lost.
+                raise StorageError(
+                    "the index could not be read while a batch was written",
+                    hint="it is tried again",
+                    retryable=True,
+                )
         return self._written.tombstones
 
     def _write(
