@@ -124,10 +124,6 @@ class JavaTable:
         with self._committing(f"an empty snapshot on {branch}"):
             tables.append_nothing(self.session, self.identifier, branch, summary)
 
-    def branch_head(self, branch: str) -> int | None:
-        with self._committing(f"looking for {branch}"):
-            return tables.branch_head(self.session, self.identifier, branch)
-
     def publish_branch(self, branch: str, base_id: int, properties: Mapping[str, str]) -> int:
         """Move `main` to a branch's head, if `main` is still at `base_id`; drop the branch.
 

@@ -14,13 +14,13 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import ancestors_of
 
 from neve.errors import CatalogError
+from neve.index.mirrors import TOMBSTONES as TOMBSTONES
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
 CHECKPOINT = "neve.merge.checkpoint"
 BATCH_ID = "neve.merge.batch-id"
-TOMBSTONES = "neve.merge.tombstones-snapshot-id"
 REJECTED = "neve.merge.rejected-snapshot-id"
 BARRIER = "neve.merge.truncated-at"
 

@@ -12,14 +12,13 @@ from pyiceberg.transforms import Transform, parse_transform
 from pyiceberg.types import NestedField
 
 from neve.errors import ConfigError
+from neve.index.mirrors import KEYS, SEQUENCE
 from neve.merge.drift import COLUMNS, Drift, origin_ids, taken_fields
 from neve.merge.spec import MergeSpec
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
-KEYS = "neve.merge.keys"
-SEQUENCE = "neve.merge.sequence"
 SOURCE = "neve.merge.changelog"
 
 _FIRST_PARTITION_ID = 1000

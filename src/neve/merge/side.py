@@ -22,7 +22,6 @@ from neve.lake.staging import Change, StagingTable
 from neve.merge.drift import Fit, fit_of
 
 if TYPE_CHECKING:
-    from datetime import datetime
 
     from pyiceberg.manifest import DataFile
     from pyspark.sql import DataFrame
@@ -113,13 +112,6 @@ class SideTable:
     def append(self, files: list[DataFile], summary: Mapping[str, str]) -> int:
         """Add files to `main` in one commit; return its snapshot."""
         return self.staging.append(files, summary)
-
-    def forget(self, before: datetime) -> int:
-        """Remove rows merged before a time; return the snapshot after it."""
-        with explained(self.lake.profile):
-            self.staging.table.delete(f"{AT} < '{before.isoformat()}'")
-        self.staging.refresh()
-        return self._main()
 
     @property
     def staging(self) -> StagingTable:

@@ -39,6 +39,9 @@ class MergeMetrics:
         self.upserted = counter("rows_upserted", "Rows written to mirrors", "table")
         self.deleted = counter("rows_deleted", "Rows removed from mirrors", "table")
         self.late = counter("rows_late_dropped", "Changes older than what was merged", "table")
+        self.overtaken = counter(
+            "rows_overtaken", "Full changes that came after a newer partial one", "table"
+        )
         self.set_aside = counter("rows_set_aside", "Changes that could not be merged", "table")
         self.conflicts = counter(
             "conflicts", "Commits refused since another writer was first", "table"

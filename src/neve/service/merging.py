@@ -158,6 +158,7 @@ class Recorder:
         metrics.upserted.labels(table).inc(report.rows_upserted)
         metrics.deleted.labels(table).inc(report.rows_deleted)
         metrics.late.labels(table).inc(report.late_dropped)
+        metrics.overtaken.labels(table).inc(report.late_full)
         metrics.set_aside.labels(table).inc(report.set_aside)
         metrics.conflicts.labels(table).inc(report.conflicts)
         metrics.set_lag(table, report.lag_seconds, report.lag_snapshots)

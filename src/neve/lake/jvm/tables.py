@@ -111,12 +111,6 @@ def append_nothing(
     append.commit()
 
 
-def branch_head(session: SparkSession, identifier: Identifier, branch: str) -> int | None:
-    """Return the snapshot a branch points to, as the catalog has it now."""
-    ref = load(session, identifier).refs().get(branch)
-    return int(ref.snapshotId()) if ref is not None else None
-
-
 def publish_branch(
     session: SparkSession,
     identifier: Identifier,
