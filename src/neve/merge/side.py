@@ -22,7 +22,6 @@ from neve.lake.staging import Change, StagingTable
 from neve.merge.drift import Fit, fit_of
 
 if TYPE_CHECKING:
-
     from pyiceberg.manifest import DataFile
     from pyspark.sql import DataFrame
 
