@@ -11,7 +11,6 @@ import pytest
 from neve.index.maintain import build
 from neve.index.verify import verify
 from neve.lake.identifier import parse_identifier
-from neve.merge import names
 from neve.merge.batch import BatchWork
 from neve.merge.indexed import BROKEN
 from neve.merge.strategy import INDEXED_ROWS, Strategy
@@ -91,9 +90,9 @@ def test_an_index_that_breaks_between_two_looks_is_noticed_too(mirrored, monkeyp
     """A repeated event has the batch decided step by step, which looks into the index again."""
     count = BatchWork._count
 
-    def broken(self, decided):
-        count(self, decided)
-        if names.CACHE_HITS in decided.columns:
+    def broken(self, decided, *, indexed):
+        count(self, decided, indexed=indexed)
+        if indexed:
             self.counts.index_cache_hits = BROKEN
 
     monkeypatch.setattr(BatchWork, "_count", broken)

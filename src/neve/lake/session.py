@@ -148,6 +148,8 @@ def _defaults(master: str, jars: list[Path], logging_properties: Path) -> dict[s
         ),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # Else each function of a column asks the JVM four times, for where it was called.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }

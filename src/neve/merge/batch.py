@@ -21,9 +21,9 @@ from neve.lake.profile import DEFAULT_CATALOG
 from neve.merge import names
 from neve.merge import transforms as tr
 from neve.merge.checkpoint import BARRIER, Checkpoint
-from neve.merge.locate import Locator, ScanLocator
+from neve.merge.locate import Decided, Locator, ScanLocator
 from neve.merge.pending import Batch, Slice, consumed_slices
-from neve.merge.report import REJECTED, TALLIED, TRUNCATED_AWAY, TRUNCATES, Counts, Tally
+from neve.merge.report import Counts, Tally
 from neve.merge.side import AT, BATCH, DELETED, KIND, TRUNCATED
 from neve.merge.spec import TRUNCATE
 
@@ -84,45 +84,30 @@ class BatchWork:
     def _decide(self, locator: Locator) -> None:
         """Reduce, locate and dispose in one job that also counts, and keep what came of it."""
         self._forget()
-        self._located = self._disposed(locator).persist()
-        self._count(self._located)
+        self._located = self._decided(locator).as_frame().persist()
+        self._count(self._located, indexed=locator.name == "index")
 
-    def _disposed(self, locator: Locator) -> DataFrame:
-        """Return each key's newest event, what it meets, and what becomes of it."""
-        shape = self.shape
-        rows = tr.as_rows(self.events, shape, self._unfit)
+    def _decided(self, locator: Locator) -> Decided:
+        shape, events = self.shape, self.events
+        since = self.barrier_column
+        if shape.marked and since is not None:
+            # Values from before the barrier must not be folded into events after it.
+            is_gone = F.when(tr.sequence_of(shape) < since, tr.TRUNCATED_AWAY)
+            events = events.withColumn(names.OTHER, F.coalesce(F.col(names.OTHER), is_gone))
+        rows = locator.distributed(tr.as_rows(events, shape, self._unfit), shape)
         if shape.marked:
-            since = tr.barrier_column(self.barrier, shape)
-            if since is not None:
-                rows = rows.where(~(tr.sequence_of(shape) < since))
             reduced = tr.folded(rows, shape)
         else:
-            rows = locator.distributed(rows, shape)
             reduced = tr.latest(rows, shape, locator.partition_by)
-        met = locator.located(reduced, shape)
-        return tr.disposed(met, locator.sequence(shape), locator.barrier(self.barrier, shape))
+        return locator.decided(reduced, shape, self.barrier)
 
-    def in_one_go(self, locator: Locator) -> DataFrame:
-        """Return what `look_up` would find, and what is no key's newest, not computed yet.
+    def in_one_go(self, locator: Locator) -> Decided:
+        """Return what `look_up` would find, not computed yet.
 
         For a writer that counts what it sees (`counted`), so that one job does it all.
         """
         self.barrier = self._known_barrier()
-        decided = self._disposed(locator)
-        one = F.lit(1).cast("long").alias(names.EVENTS)
-        others = self._others().select(F.col("what").alias(names.DISPOSITION), one)
-        # Mostly none: one task for them, and not one for each file of the changelog.
-        return decided.unionByName(others.coalesce(1), allowMissingColumns=True)
-
-    def _others(self) -> DataFrame:
-        """Return, as `what`, what becomes of events that no key is decided by."""
-        what = F.when(F.col(names.REASON).isNotNull(), REJECTED).when(
-            F.col(names.OPERATION) == TRUNCATE, TRUNCATES
-        )
-        since = tr.barrier_column(self.barrier, self.shape)
-        if self.shape.marked and since is not None:
-            what = what.when(tr.sequence_of(self.shape) < since, TRUNCATED_AWAY)
-        return self.events.select(what.alias("what")).where(F.col("what").isNotNull())
+        return self._decided(locator)
 
     def counted(self, tally: Mapping[str, Tally], *, indexed: bool) -> bool:
         """Take over what a writer has counted; False when that is not all that has to be done.
@@ -184,26 +169,12 @@ class BatchWork:
             found = found.where(F.col(AT) >= F.lit(now - timedelta(seconds=retention)))
         return found
 
-    def _count(self, decided: DataFrame) -> None:
-        is_indexed = names.CACHE_HITS in decided.columns
-        of_keys = decided.groupBy(F.col(names.DISPOSITION).alias("what")).agg(
-            F.count("*").alias("keys"),
-            F.sum(names.EVENTS).alias("events"),
-            F.count_if(tr.is_overtaken(self.shape)).alias("full"),
-            F.count_if(tr.is_known()).alias("known"),
-            (F.sum(names.CACHE_HITS) if is_indexed else F.lit(0)).alias("cached"),
+    def _count(self, decided: DataFrame, *, indexed: bool) -> None:
+        counted = decided.groupBy(names.DISPOSITION).agg(
+            F.count("*"), *(F.sum(name) for name in names.SUMMED)
         )
-        of_events = (
-            self._others()
-            .groupBy("what")
-            .agg(*(F.count("*").alias(name) for name in ("keys", "events")))
-            .select("*", *(F.lit(0).alias(name) for name in ("full", "known", "cached")))
-        )
-        tally = {
-            row["what"]: Tally(*(int(row[name]) for name in TALLIED))
-            for row in of_keys.unionByName(of_events).collect()
-        }
-        self._take(tally, indexed=is_indexed)
+        tally = {what: Tally(*numbers) for what, *numbers in counted.collect()}
+        self._take(tally, indexed=indexed)
 
     def _take(self, tally: Mapping[str, Tally], *, indexed: bool) -> None:
         nothing = Tally()
@@ -215,14 +186,14 @@ class BatchWork:
         self._buries = bool(of(tr.REMOVE).keys + of(tr.ABSENT).keys)
         self.counts = Counts(
             scanned=sum(one.events for one in tally.values()),
-            set_aside=of(REJECTED).events,
+            set_aside=of(tr.REJECTED).events,
             reduced=sum(one.keys for one in of_keys),
             upserted=of(tr.UPSERT).keys,
             deleted=of(tr.REMOVE).keys,
             late=of(tr.LATE).keys,
             late_full=sum(one.full for one in of_keys),
             repeated=of(tr.TIE).keys,
-            truncated=bool(of(TRUNCATES).events),
+            truncated=bool(of(tr.TRUNCATES).events),
         )
         if indexed:
             self.counts.index_hits = sum(one.known for one in of_keys)
@@ -260,7 +231,7 @@ class BatchWork:
             is_near = first.between(bounds["least"], bounds["most"])
             known = [self._as_merged(part.where(is_near)) for part in self._history(stack)]
             if not known:
-                known = [tr.as_rows(self.events.where(F.lit(False)), self.shape, self._unfit)]
+                known = [self._as_merged(self.events.where(F.lit(False)).drop(*names.OF_EVENT))]
             known_rows = reduce(lambda one, other: one.unionByName(other), known)
             anew = self.found.pending.whole is not None
             won_ties = tr.winning_ties(ties, known_rows, self.shape, anew=anew)
@@ -286,7 +257,8 @@ class BatchWork:
             for one in self._unfit
             if one.column in had and had[one.column] != has.get(one.column)
         ]
-        return tr.as_rows(tr.classified(part, self.spec, unfit), self.shape, unfit)
+        rows = tr.as_rows(tr.classified(part, self.spec, unfit), self.shape, unfit)
+        return rows.where(F.col(names.OTHER).isNull())
 
     def _history(self, stack: ExitStack) -> list[DataFrame]:
         """Return the events that are merged already, as far as the changelog still has them."""

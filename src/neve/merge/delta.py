@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 from pyiceberg.io import load_file_io
 from pyiceberg.table.metadata import TableMetadata
 from pyroaring import BitMap64
-from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from neve.index.entries import TOMBSTONE, Entries, concat_entries, make_entries
@@ -31,9 +30,9 @@ from neve.merge.report import Tally
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
-    from pyspark.sql import DataFrame
 
-_SUMMED = (names.EVENTS, names.FULL, names.KNOWN_KEY, names.CACHE_HITS)
+    from neve.merge.locate import Decided, Task
+
 _RESULT = T.StructType(
     [
         T.StructField("kind", T.StringType()),
@@ -75,9 +74,12 @@ class _WriteRows:
     seed: int | None  # None: there is no index to be kept
     stamp: tuple[tuple[str, object], ...]
     applied: tuple[str, ...]
+    # What is to be done to the batches before.
+    first: Task | None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        found = [batch for batch in batches if len(batch)]
+        ready = batches if self.first is None else self.first(batches)
+        found = [batch for batch in ready if len(batch)]
         if not found:
             return
         everything = pa.Table.from_batches(found)
@@ -144,11 +146,11 @@ def _tallies(rows: pa.Table) -> Iterator[tuple[str, str, bytes]]:
     counted = rows.group_by(names.DISPOSITION).aggregate(
         [
             ([], "count_all"),
-            *((name, "sum") for name in _SUMMED),
+            *((name, "sum") for name in names.SUMMED),
         ]
     )
     for row in counted.to_pylist():
-        sums = (row[f"{name}_sum"] or 0 for name in _SUMMED)
+        sums = (row[f"{name}_sum"] or 0 for name in names.SUMMED)
         yield _TALLY, row[names.DISPOSITION], pickle.dumps(Tally(row["count_all"], *sums))
 
 
@@ -164,7 +166,7 @@ def _sorted(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
 
 
 def write_changes(
-    changes: DataFrame,
+    changes: Decided,
     shape: tr.Shape,
     mirror: Table,
     tombstones: Table,
@@ -192,21 +194,14 @@ def write_changes(
         seed,
         tuple(stamp.items()),
         (*_CHANGES, tr.TIE) if with_ties else _CHANGES,
+        changes.task,
     )
-    nothing = F.lit(0).cast("long")
-    final = changes.select(
-        *(tr.final_value(name, shape).alias(name) for name in shape.columns.names),
-        names.RANK,
-        names.ROW_FILE,
-        names.ROW_POSITION,
-        names.DISPOSITION,
-        names.EVENTS,
-        tr.is_overtaken(shape).cast("long").alias(names.FULL),
-        tr.is_known().cast("long").alias(names.KNOWN_KEY),
-        (F.col(names.CACHE_HITS) if names.CACHE_HITS in changes.columns else nothing).alias(
-            names.CACHE_HITS
-        ),
-    )
+    final = changes.frame
+    if changes.task is None:
+        final = final.select(
+            *(tr.final_value(name, shape).alias(name) for name in shape.columns.names),
+            *(names.RANK, names.ROW_FILE, names.ROW_POSITION, names.DISPOSITION, *names.SUMMED),
+        )
     written = Written()
     for row in map_batches(final, task, _RESULT).toArrow().to_pylist():
         _collect(written, row["kind"], row["name"], row["payload"])

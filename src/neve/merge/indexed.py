@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timezone
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io.pyarrow import schema_to_pyarrow
-from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from neve.errors import CorruptionError, StorageError
 from neve.index.cache import process_cache
-from neve.index.entries import TOMBSTONE, SequenceType
+from neve.index.entries import TOMBSTONE
 from neve.index.hashing import PkHash, compute_pk_hash
 from neve.index.root import Root
 from neve.index.search import Found, in_order, lookup
@@ -26,15 +26,18 @@ from neve.index.stored import local_path
 from neve.lake.frames import map_batches
 from neve.merge import names
 from neve.merge import transforms as tr
+from neve.merge.locate import Decided
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from neve.index.maintain import Refreshed
 
 BUCKET = "_neve_bucket"
 # A task takes so many; more make more tasks, so that its memory stays bounded.
 EVENTS_A_TASK = 250_000
+# So few are not worth a second task, which would be a second file, too.
+FEW_EVENTS = 20_000
 ROWS_A_LOOKUP = 1 << 16
 # In place of a number of cache hits: the index could not be read, and nothing it says counts.
 BROKEN = -(1 << 40)
@@ -64,57 +67,42 @@ class IndexLocator:
     def distributed(self, rows: DataFrame, shape: tr.Shape) -> DataFrame:
         """Bring the events of a bucket together, where reading it costs."""
         if not self._is_remote:
-            return rows
+            return rows.repartition(self.partitions, *map(tr.quoted, shape.keys))
         bits, seed, keys = self.root.bits, self.root.seed, list(shape.keys)
         parts = min(self.partitions, 1 << bits)
 
         def with_bucket(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
             for batch in batches:
-                hashes = compute_pk_hash([batch.column(key) for key in keys], seed)
-                yield batch.append_column(BUCKET, pa.array(bucket_of(hashes.first, bits)))
+                for part in _with_key_and_without(batch):
+                    if part.column(names.OTHER).null_count:
+                        hashes = compute_pk_hash([part.column(key) for key in keys], seed)
+                        buckets = pa.array(bucket_of(hashes.first, bits))
+                    else:
+                        buckets = pa.nulls(len(part), pa.int64())
+                    yield part.append_column(BUCKET, buckets)
 
         schema = T.StructType([*rows.schema, T.StructField(BUCKET, T.LongType())])
         return map_batches(rows, with_bucket, schema).repartition(parts, BUCKET)
 
-    def located(self, reduced: DataFrame, shape: tr.Shape) -> DataFrame:
-        task = _Lookup(
+    def decided(
+        self, reduced: DataFrame, shape: tr.Shape, barrier: tuple[str, ...] | None
+    ) -> Decided:
+        task = _Decide(
             self.root.to_json(),
             dict(self.io_properties),
             shape.keys,
             shape.sequence,
             self.root.seed,
+            None if barrier is None else self._encoded(barrier, shape),
         )
-        kind = self._sequence_type
-        schema = T.StructType(
-            [
-                *reduced.schema,
-                T.StructField(names.SEQUENCE, kind),
-                T.StructField(names.CURRENT, kind),
-                T.StructField(names.BURIED, kind),
-                T.StructField(names.ROW_FILE, T.StringType()),
-                T.StructField(names.ROW_POSITION, T.LongType()),
-                T.StructField(names.CACHE_HITS, T.LongType()),
-            ]
-        )
-        return map_batches(reduced, task, schema)
+        return Decided(reduced, task, _ADDED)
 
-    def sequence(self, shape: tr.Shape) -> Column:  # noqa: ARG002 - as the port has it
-        return F.col(names.SEQUENCE)
-
-    def barrier(self, barrier: tuple[str, ...] | None, shape: tr.Shape) -> Column | None:
-        if barrier is None:
-            return None
+    def _encoded(self, barrier: tuple[str, ...], shape: tr.Shape) -> Any:
         columns = [
             pa.array([_value(text, self.types.field(name).type)], self.types.field(name).type)
             for text, name in zip(barrier, shape.sequence, strict=True)
         ]
-        encoded = encode_sequences(columns)[0].as_py()
-        return F.lit(bytearray(encoded) if isinstance(encoded, bytes) else encoded)
-
-    @property
-    def _sequence_type(self) -> T.DataType:
-        is_integer = self.root.sequence_type is SequenceType.INTEGER
-        return T.LongType() if is_integer else T.BinaryType()
+        return encode_sequences(columns)[0].as_py()
 
 
 def index_locator(session: SparkSession, index: Refreshed, events: int | None) -> IndexLocator:
@@ -124,8 +112,10 @@ def index_locator(session: SparkSession, index: Refreshed, events: int | None) -
     second stage only after the first has run would be waiting for nothing.
     """
     table = index.mirror.table
-    cores = session.sparkContext.defaultParallelism
-    partitions = max(cores, -(-(events or 0) // EVENTS_A_TASK))
+    partitions = session.sparkContext.defaultParallelism
+    if events is not None:
+        partitions = min(partitions, -(-events // FEW_EVENTS))
+        partitions = max(1, partitions, -(-events // EVENTS_A_TASK))
     session.conf.set("spark.sql.adaptive.enabled", "false")
     session.conf.set("spark.sql.shuffle.partitions", str(partitions))
     session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(ROWS_A_LOOKUP))
@@ -137,26 +127,41 @@ def index_locator(session: SparkSession, index: Refreshed, events: int | None) -
     )
 
 
+_ADDED = T.StructType(
+    [
+        T.StructField(names.ROW_FILE, T.StringType()),
+        T.StructField(names.ROW_POSITION, T.LongType()),
+        T.StructField(names.DISPOSITION, T.StringType()),
+        T.StructField(names.OVERTAKEN, T.LongType()),
+        T.StructField(names.KNOWN_KEY, T.LongType()),
+        T.StructField(names.CACHE_HITS, T.LongType()),
+    ]
+)
+
+
 @dataclass(frozen=True)
-class _Lookup:
-    """The task: everything in it can be pickled."""
+class _Decide:
+    """The task: looks keys up and says what becomes of them. Everything in it can be pickled."""
 
     root_json: str
     io_properties: dict[str, str]
     keys: tuple[str, ...]
     sequence: tuple[str, ...]
     seed: int
+    # The newest TRUNCATE's sequence, as the index has sequences.
+    barrier: Any
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         for batch in batches:
-            if len(batch):
-                yield self._located(batch)
+            for part in _with_key_and_without(batch):
+                has_key = part.column(names.OTHER).null_count
+                yield self._decided(part) if has_key else _counted_only(part)
 
     def _nothing(self, hashes: PkHash) -> Found:
         kind = Root.from_json(self.root_json).sequence_type
         return in_order(len(hashes.first), [], [], frozenset(), kind)
 
-    def _located(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _decided(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         hashes = compute_pk_hash([batch.column(key) for key in self.keys], self.seed)
         before = process_cache.hits
         try:
@@ -168,18 +173,69 @@ class _Lookup:
         is_row = pa.array(found.found & (found.file != TOMBSTONE))
         is_buried = pa.array(found.found & (found.file == TOMBSTONE))
         sequence = found.sequence.cast(own.type)
-        file = pa.array(found.file).cast(pa.string())
-        columns = {
-            names.SEQUENCE: own,
-            names.CURRENT: _where(is_row, sequence),
-            names.BURIED: _where(is_buried, sequence),
-            names.ROW_FILE: _where(is_row, file),
-            names.ROW_POSITION: _where(is_row, pa.array(found.position)),
-            names.CACHE_HITS: pa.array([process_cache.hits - before] + [0] * (len(batch) - 1)),
+        current, buried = _where(is_row, sequence), _where(is_buried, sequence)
+        if self.barrier is not None:
+            # A row from before the barrier goes with it, and says nothing any more.
+            barrier = pa.scalar(self.barrier, own.type)
+            current = _where(_holds(pc.greater_equal(current, barrier)), current)
+        is_known = pc.or_(current.is_valid(), is_buried)
+        return _with(
+            batch,
+            _where(is_row, pa.array(found.file).cast(pa.string())),
+            _where(is_row, pa.array(found.position)),
+            self._disposition(batch.column(names.RANK), own, current, buried),
+            pa.array(np.zeros(len(batch), np.int64)),
+            is_known.cast(pa.int64()),
+            pa.array([process_cache.hits - before] + [0] * (len(batch) - 1), pa.int64()),
+        )
+
+    def _disposition(
+        self, rank: pa.Array, own: pa.Array, current: pa.Array, buried: pa.Array
+    ) -> pa.Array:
+        """Decide as `transforms.disposed` does, where all of it is said."""
+        is_delete = pc.equal(rank, tr.DELETE_RANK)
+        removes = pc.and_(is_delete, current.is_valid())
+        is_late = pc.or_(
+            _holds(pc.less(own, current)),
+            pc.and_not(_holds(pc.less_equal(own, buried)), removes),
+        )
+        if self.barrier is not None:
+            is_late = pc.or_(is_late, pc.less(own, pa.scalar(self.barrier, own.type)))
+        cases = {
+            tr.LATE: is_late,
+            tr.REMOVE: removes,
+            tr.ABSENT: is_delete,
+            tr.TIE: _holds(pc.equal(own, current)),
         }
-        for name, column in columns.items():
-            batch = batch.append_column(name, _plain(column))
-        return batch
+        conditions = pc.make_struct(*cases.values(), field_names=list(cases))
+        return pc.case_when(conditions, *cases, tr.UPSERT)
+
+
+def _with_key_and_without(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Part events that decide over their key from those that decide over none."""
+    other = batch.column(names.OTHER)
+    if other.null_count == len(batch):
+        parts = [batch]
+    else:
+        parts = [batch.filter(other.is_null()), batch.filter(other.is_valid())]
+    yield from (part for part in parts if len(part))
+
+
+def _counted_only(batch: pa.RecordBatch) -> pa.RecordBatch:
+    zeros = pa.array(np.zeros(len(batch), np.int64))
+    nowhere = pa.nulls(len(batch), pa.string()), pa.nulls(len(batch), pa.int64())
+    return _with(batch, *nowhere, batch.column(names.OTHER), zeros, zeros, zeros)
+
+
+def _with(batch: pa.RecordBatch, *columns: pa.Array) -> pa.RecordBatch:
+    for name, column in zip(_ADDED.names, columns, strict=True):
+        batch = batch.append_column(name, column)
+    return batch
+
+
+def _holds(condition: pa.Array) -> pa.Array:
+    """Take what is not known for false."""
+    return pc.fill_null(condition, False)
 
 
 def _value(text: str, kind: pa.DataType) -> object:
@@ -199,8 +255,3 @@ def _value(text: str, kind: pa.DataType) -> object:
 
 def _where(mask: pa.Array, values: pa.Array) -> pa.Array:
     return pc.if_else(mask, values, pa.scalar(None, values.type))
-
-
-def _plain(column: pa.Array) -> pa.Array:
-    # Spark takes binary, and not the large kind.
-    return column.cast(pa.binary()) if column.type == pa.large_binary() else column

@@ -1,17 +1,45 @@
-"""Where a key's row is now: what the events of a batch meet.
+"""Where a key's row is now: what the events of a batch meet, and what becomes of them.
 
 A locator is asked once for a batch. It adds to each key's newest event the sequence of the mirror's
-row and of the key's tombstone, in a form in which they can be compared with each other.
+row and of the key's tombstone, and decides.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from pyspark.sql import types as T
+
+from neve.lake.frames import map_batches
 from neve.merge import transforms as tr
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    Task = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
+
+
+@dataclass(frozen=True)
+class Decided:
+    """Each key's newest event, what it meets and what becomes of it: nothing is computed yet.
+
+    Whatever decided, there are DISPOSITION, ROW_FILE and ROW_POSITION, and what is counted: EVENTS,
+    OVERTAKEN, KNOWN_KEY and CACHE_HITS.
+    """
+
+    frame: DataFrame
+    # What is still to be done to the frame's batches in Python. A writer does it in its own tasks,
+    # so that rows go there once.
+    task: Task | None = None
+    added: T.StructType = field(default_factory=T.StructType)
+
+    def as_frame(self) -> DataFrame:
+        if self.task is None:
+            return self.frame
+        return map_batches(self.frame, self.task, T.StructType([*self.frame.schema, *self.added]))
 
 
 class Locator(Protocol):
@@ -27,14 +55,10 @@ class Locator(Protocol):
     def distributed(self, rows: DataFrame, shape: tr.Shape) -> DataFrame:
         """Bring events that are looked up together into one partition."""
 
-    def located(self, reduced: DataFrame, shape: tr.Shape) -> DataFrame:
-        """Add what each key has now: CURRENT and BURIED, ROW_FILE and ROW_POSITION."""
-
-    def sequence(self, shape: tr.Shape) -> Column:
-        """Return an event's sequence in the form in which CURRENT and BURIED are."""
-
-    def barrier(self, barrier: tuple[str, ...] | None, shape: tr.Shape) -> Column | None:
-        """Return a TRUNCATE's sequence in that form."""
+    def decided(
+        self, reduced: DataFrame, shape: tr.Shape, barrier: tuple[str, ...] | None
+    ) -> Decided:
+        """Find what each key has now, and decide. The barrier is the newest TRUNCATE."""
 
 
 class ScanLocator:
@@ -47,14 +71,12 @@ class ScanLocator:
         self._mirror = mirror
         self._tombstones = tombstones
 
-    def distributed(self, rows: DataFrame, shape: tr.Shape) -> DataFrame:  # noqa: ARG002 - the port
-        return rows
+    def distributed(self, rows: DataFrame, shape: tr.Shape) -> DataFrame:
+        # As the join needs them, too.
+        return rows.repartition(*map(tr.quoted, shape.keys))
 
-    def located(self, reduced: DataFrame, shape: tr.Shape) -> DataFrame:
-        return tr.located(reduced, self._mirror, self._tombstones, shape)
-
-    def sequence(self, shape: tr.Shape) -> Column:
-        return tr.sequence_of(shape)
-
-    def barrier(self, barrier: tuple[str, ...] | None, shape: tr.Shape) -> Column | None:
-        return tr.barrier_column(barrier, shape)
+    def decided(
+        self, reduced: DataFrame, shape: tr.Shape, barrier: tuple[str, ...] | None
+    ) -> Decided:
+        met = tr.located(reduced, self._mirror, self._tombstones, shape)
+        return Decided(tr.disposed(met, shape, tr.barrier_column(barrier, shape)))

@@ -2,11 +2,12 @@
 
 OPERATION = "_neve_operation"
 REASON = "_neve_reason"
+# What becomes of an event that decides over no key: one that cannot be taken, or a TRUNCATE.
+OTHER = "_neve_other"
 # What decides between two events of the same sequence, before their content does.
 RANK = "_neve_rank"
 # Another event of the same key and sequence says something else.
 CONTESTED = "_neve_contested"
-SEQUENCE = "_neve_sequence"
 # The sequence of the mirror's row, and of the key's tombstone; NULL where there is none.
 CURRENT = "_neve_current"
 BURIED = "_neve_buried"
@@ -17,9 +18,11 @@ ROW_POSITION = "_neve_row_position"
 KNOWN_KEY = "_neve_known_key"
 # How many parts of the index were in memory already; said once in a batch of rows.
 CACHE_HITS = "_neve_cache_hits"
+DISPOSITION = "_neve_disposition"
 # How many events of the batch a key has.
 EVENTS = "_neve_events"
-DISPOSITION = "_neve_disposition"
+# Whether what it said came after newer events that did not say it.
+OVERTAKEN = "_neve_overtaken"
 # With an unchanged marker: the newest delete of the key in the batch, and for each column that may
 # carry the marker a struct of its newest known value and that value's sequence.
 RESET = "_neve_reset"
@@ -28,3 +31,8 @@ KNOWN = "_neve_known_"
 BASE = "_neve_base_"
 FULL = "_neve_full"
 FILE, POSITION = "_file", "_pos"
+
+# What an event is classified by.
+OF_EVENT = (OPERATION, REASON, OTHER)
+# What is summed up for each disposition, as `report.Tally` has it.
+SUMMED = (EVENTS, OVERTAKEN, KNOWN_KEY, CACHE_HITS)

@@ -22,13 +22,13 @@ from neve.lake.row_delta import RowChanges, StatisticsFile, prepare_row_delta
 from neve.lake.vectors import read_vector, write_vectors
 from neve.merge.checkpoint import TOMBSTONES
 from neve.merge.delta import Written, new_entries, write_changes
+from neve.merge.locate import Decided
 from neve.merge.side import AT, BATCH, DELETED, KIND
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
     from pyroaring import BitMap64
-    from pyspark.sql import DataFrame
 
     from neve.index.maintain import Refreshed
     from neve.index.root import Root
@@ -69,7 +69,7 @@ class ReplaceRows:
 
     def write(self, work: BatchWork, batch_id: str, now: datetime) -> list[DataFile]:
         if work.has_changes:
-            changes = work.changes(with_absent=True)
+            changes = Decided(work.changes(with_absent=True))
             self._written = self._write(work, changes, batch_id, now, with_ties=True)
             if any(one.cached < 0 for one in self._written.tally.values()):
                 # Looked up once more, since what was kept of the first time is lost.
@@ -81,7 +81,7 @@ class ReplaceRows:
         return self._written.tombstones
 
     def _write(
-        self, work: BatchWork, changes: DataFrame, batch_id: str, now: datetime, *, with_ties: bool
+        self, work: BatchWork, changes: Decided, batch_id: str, now: datetime, *, with_ties: bool
     ) -> Written:
         stamp = {KIND: DELETED, BATCH: batch_id, AT: now}
         seed = self.index.root.seed if self.index else None

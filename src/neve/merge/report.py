@@ -9,10 +9,6 @@ if TYPE_CHECKING:
     from neve.index.maintain import Refreshed
 
 
-# What becomes of events that are no key's newest.
-REJECTED, TRUNCATES, TRUNCATED_AWAY = "rejected", "truncates", "truncated away"
-
-
 class Tally(NamedTuple):
     """How many keys came to the same end, and what is counted of them."""
 
@@ -24,9 +20,6 @@ class Tally(NamedTuple):
 
     def plus(self, other: Tally) -> Tally:
         return Tally(*(one + more for one, more in zip(self, other, strict=True)))
-
-
-TALLIED = Tally._fields
 
 
 @dataclass

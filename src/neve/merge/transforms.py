@@ -25,6 +25,8 @@ SNAPSHOT_RANK, UPSERT_RANK, DELETE_RANK = 0, 1, 2
 
 # What becomes of a key's newest event.
 LATE, TIE, UPSERT, REMOVE, ABSENT = "late", "tie", "upsert", "remove", "absent"
+# And of events that decide over no key.
+REJECTED, TRUNCATES, TRUNCATED_AWAY = "rejected", "truncates", "truncated away"
 
 
 @dataclass(frozen=True)
@@ -62,15 +64,20 @@ def classified(changes: DataFrame, spec: MergeSpec, unfit: Sequence[Unfit] = ())
     """Add what each event does, and why it cannot be taken, if it cannot."""
     known = F.create_map(*(F.lit(word) for word in chain(*spec.operations.items())))
     operation = known[F.lower(F.trim(F.col(quoted(spec.operation_column)).cast("string")))]
-    return changes.withColumn(names.OPERATION, operation).withColumn(
-        names.REASON, _reason(spec, unfit)
+    reason = _reason(spec, unfit, operation)
+    other = F.when(reason.isNotNull(), REJECTED).when(operation == TRUNCATE, TRUNCATES)
+    return changes.select(
+        "*",
+        operation.alias(names.OPERATION),
+        reason.alias(names.REASON),
+        other.alias(names.OTHER),
     )
 
 
-def _reason(spec: MergeSpec, unfit: Sequence[Unfit]) -> Column:
-    is_row = F.col(names.OPERATION) != TRUNCATE
+def _reason(spec: MergeSpec, unfit: Sequence[Unfit], operation: Column) -> Column:
+    is_row = operation != TRUNCATE
     reasons = [
-        F.when(F.col(names.OPERATION).isNull(), F.lit("the operation is not known")),
+        F.when(operation.isNull(), F.lit("the operation is not known")),
         *(
             F.when(is_row & F.col(quoted(key)).isNull(), F.lit(f"the key column {key} is NULL"))
             for key in spec.keys
@@ -86,7 +93,7 @@ def _reason(spec: MergeSpec, unfit: Sequence[Unfit]) -> Column:
 
 def rejected(events: DataFrame) -> DataFrame:
     """Return events that cannot be taken: why, the row as JSON, and where it stands."""
-    own = {names.OPERATION, names.REASON, names.FILE, names.POSITION}
+    own = {*names.OF_EVENT, names.FILE, names.POSITION}
     row = F.to_json(F.struct(*(F.col(quoted(c)) for c in events.columns if c not in own)))
     return events.where(F.col(names.REASON).isNotNull()).select(
         F.col(names.REASON).alias("reason"),
@@ -128,23 +135,27 @@ def sequence_of(shape: Shape) -> Column:
 
 
 def as_rows(events: DataFrame, shape: Shape, unfit: Sequence[Unfit] = ()) -> DataFrame:
-    """Give events that can be taken the mirror's columns and types, and their rank."""
+    """Give events the mirror's columns and types, and their rank.
+
+    Those that decide over no key have none, and so meet nothing; they are only counted.
+    """
     # A column that does not fit is NULL in them, and may have no cast at all.
     left_out = {one.column for one in unfit}
     present = {f.name: f.dataType for f in events.schema if f.name not in left_out}
     is_snapshot, is_delete = (F.col(names.OPERATION) == one for one in (SNAPSHOT, DELETE))
     rank = F.when(is_delete, DELETE_RANK).when(is_snapshot, SNAPSHOT_RANK).otherwise(UPSERT_RANK)
-    taken = F.col(names.REASON).isNull() & (F.col(names.OPERATION) != TRUNCATE)
-    return events.where(taken).select(
-        *(
-            aligned(F.col(quoted(field.name)), present[field.name], field.dataType).alias(
-                field.name
-            )
-            if field.name in present
-            else F.lit(None).cast(field.dataType).alias(field.name)
-            for field in shape.columns
-        ),
+    has_key = F.col(names.OTHER).isNull()
+
+    def value(field: T.StructField) -> Column:
+        if field.name not in present:
+            return F.lit(None).cast(field.dataType)
+        sent = aligned(F.col(quoted(field.name)), present[field.name], field.dataType)
+        return F.when(has_key, sent) if field.name in shape.keys else sent
+
+    return events.select(
+        *(value(field).alias(field.name) for field in shape.columns),
         rank.alias(names.RANK),
+        names.OTHER,
     )
 
 
@@ -155,12 +166,23 @@ def latest(rows: DataFrame, shape: Shape, partition_by: Sequence[str] = ()) -> D
         partition_by: what the rows are distributed by already, and a key has one value of.
     """
     content = F.xxhash64(names.RANK, *(_orderable(field) for field in shape.columns))
-    # Peers: all events of the key that have the sequence of this one.
-    peers = _newest_first(shape, partition_by, tie_break=False).rangeBetween(0, 0)
+    of_key = _of_key(shape, partition_by)
+
+    def greatest(hashed: Column) -> Column:
+        """Return the greatest of those that have the key's greatest sequence."""
+        newest = F.struct(sequence_of(shape).alias("at"), hashed.alias("hashed"))
+        return F.max(newest).over(of_key)["hashed"]
+
+    least = F.bitwise_not(greatest(F.bitwise_not(content)))
+    # The number comes first: its order serves the windows without one, so rows are sorted once.
     return (
-        rows.withColumn(names.CONTESTED, F.min(content).over(peers) != F.max(content).over(peers))
-        .withColumn(names.EVENTS, F.count("*").over(_of_key(shape, partition_by)))
-        .withColumn("_neve_number", F.row_number().over(_newest_first(shape, partition_by)))
+        rows.withColumn("_neve_number", F.row_number().over(_newest_first(shape, partition_by)))
+        .withColumns(
+            {
+                names.CONTESTED: greatest(content) != least,
+                names.EVENTS: F.count("*").over(of_key),
+            }
+        )
         .where(F.col("_neve_number") == 1)
         .drop("_neve_number", *partition_by)
     )
@@ -207,7 +229,7 @@ def folded(rows: DataFrame, shape: Shape) -> DataFrame:
 
 
 def _of_key(shape: Shape, partition_by: Sequence[str] = ()) -> WindowSpec:
-    return Window.partitionBy(*partition_by, *(quoted(key) for key in shape.keys))
+    return Window.partitionBy(*partition_by, *(quoted(key) for key in shape.keys), names.OTHER)
 
 
 def _is_marked(name: str, shape: Shape) -> Column:
@@ -215,15 +237,13 @@ def _is_marked(name: str, shape: Shape) -> Column:
     return F.col(quoted(name)).eqNullSafe(marker)
 
 
-def _newest_first(
-    shape: Shape, partition_by: Sequence[str] = (), *, tie_break: bool = True
-) -> WindowSpec:
-    order = [F.col(quoted(name)).desc() for name in shape.sequence]
-    if tie_break:
-        order.append(F.col(names.RANK).desc())
-        fields = {field.name: field for field in shape.columns}
-        order += [_orderable(fields[name]).desc_nulls_last() for name in shape.others]
-    return _of_key(shape, partition_by).orderBy(*order)
+def _newest_first(shape: Shape, partition_by: Sequence[str] = ()) -> WindowSpec:
+    fields = {field.name: field for field in shape.columns}
+    return _of_key(shape, partition_by).orderBy(
+        *(F.col(quoted(name)).desc() for name in shape.sequence),
+        F.col(names.RANK).desc(),
+        *(_orderable(fields[name]).desc_nulls_last() for name in shape.others),
+    )
 
 
 def located(
@@ -257,12 +277,9 @@ def located(
     return met.join(rows, on=list(shape.keys), how="left")
 
 
-def disposed(events: DataFrame, sequence: Column, barrier: Column | None) -> DataFrame:
-    """Say what becomes of each key's newest event.
-
-    Args:
-        sequence: the event's, in the form that CURRENT and BURIED have.
-    """
+def disposed(events: DataFrame, shape: Shape, barrier: Column | None) -> DataFrame:
+    """Say what becomes of each key's newest event, and what is counted of it."""
+    sequence = sequence_of(shape)
     if barrier is not None:
         # A row from before the barrier goes with it, and says nothing any more.
         is_kept = ~(F.col(names.CURRENT) < barrier)
@@ -276,13 +293,21 @@ def disposed(events: DataFrame, sequence: Column, barrier: Column | None) -> Dat
     )
     if barrier is not None:
         is_late = is_late | (sequence < barrier)
-    return events.withColumn(
-        names.DISPOSITION,
-        F.when(is_late, LATE)
+    disposition = (
+        F.when(F.col(names.OTHER).isNotNull(), F.col(names.OTHER))
+        .when(is_late, LATE)
         .when(is_delete & current.isNotNull(), REMOVE)
         .when(is_delete, ABSENT)
         .when(sequence == current, TIE)
-        .otherwise(UPSERT),
+        .otherwise(UPSERT)
+    )
+    is_known = current.isNotNull() | buried.isNotNull()
+    return events.withColumn(names.DISPOSITION, disposition).withColumns(
+        {
+            names.OVERTAKEN: _is_overtaken(shape).cast("long"),
+            names.KNOWN_KEY: is_known.cast("long"),
+            names.CACHE_HITS: F.lit(0).cast("long"),
+        }
     )
 
 
@@ -349,11 +374,6 @@ def keeps_value(name: str) -> Column:
     return at.isNotNull() & not_newer & not_deleted
 
 
-def is_known() -> Column:
-    """Tell whether a key has a row or a tombstone."""
-    return F.col(names.CURRENT).isNotNull() | F.col(names.BURIED).isNotNull()
-
-
 def final_value(name: str, shape: Shape) -> Column:
     """Return what a column's value becomes: the sent one, or the mirror's where none was sent."""
     sent = sent_value(name, shape)
@@ -362,7 +382,7 @@ def final_value(name: str, shape: Shape) -> Column:
     return F.when(keeps_value(name), F.col(quoted(names.BASE + name))).otherwise(sent)
 
 
-def is_overtaken(shape: Shape) -> Column:
+def _is_overtaken(shape: Shape) -> Column:
     """Tell whether a value, or a delete, came after newer events that did not have it.
 
     Whole events that are late, and parts of folded ones that are older than the mirror's row.
