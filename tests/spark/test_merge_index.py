@@ -11,6 +11,7 @@ import pytest
 from neve.index.maintain import build
 from neve.index.verify import verify
 from neve.lake.identifier import parse_identifier
+from neve.lake.live_files import live_files
 from neve.merge.batch import BatchWork
 from neve.merge.indexed import BROKEN
 from neve.merge.strategy import INDEXED_ROWS, Strategy
@@ -64,6 +65,21 @@ def test_a_merge_keeps_the_index_in_its_own_commit(mirrored):
     wanted = sorted(key[0] for key in mirrored.wanted())
     for rows in read_with_all(mirrored.lake, mirrored.mirror).values():
         assert [row["id"] for row in rows] == wanted
+
+
+@pytest.mark.parametrize("strategy", [Strategy.INDEX, Strategy.SCAN])
+def test_data_files_without_rows_leave_the_mirror(mirrored, strategy):
+    """A key that changes often would leave a dead file, and its vector, with each merge."""
+    files = []
+    for lsn in range(10, 14):
+        mirrored.append(event("U", lsn, 3, f"at {lsn}"))
+        mirrored.merge(strategy=strategy)
+        table = mirrored.table()
+        files.append(len(live_files(table, table.metadata.current_snapshot_id)))
+    assert files == [files[0]] * 4
+    mirrored.check()
+    change(mirrored, 20)
+    assert verify(mirrored.lake, parse_identifier(mirrored.mirror)).differences == 0
 
 
 def spoil(path):

@@ -1,6 +1,7 @@
 """Rows and deletion vectors in one commit: what every engine reads, and who may be first."""
 
 from collections import Counter
+from dataclasses import replace
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 
@@ -79,6 +80,24 @@ def test_vectors_that_spark_wrote_are_united_too(mirror):
     # And the other way round: Spark goes on from ours.
     mirror.lake.sql(f"DELETE FROM {mirror.name} WHERE id = 9").collect()
     assert mirror.read() == expected(0, 3, 4, 5, 6, 7)
+
+
+def test_a_file_without_rows_leaves_with_its_vector(mirror):
+    mirror.fill(0, 5)
+    mirror.fill(5, 10)
+    mirror.commit(mirror.changes(None, mirror.where(1)))
+    first, second = (next(iter(mirror.where(one))) for one in (0, 5))
+    changes = mirror.changes(rows(_20="new"), mirror.where(7))
+    mirror.commit(replace(changes, emptied=[first]))
+    assert mirror.read() == expected(5, 6, 8, 9, _20="new")
+    found = live_files(mirror.table, mirror.main)
+    assert first not in found
+    assert found[second].vector.cardinality == 1
+    # A file that left cannot leave again, nor one get a vector that leaves.
+    with pytest.raises(ConflictError, match="not in snapshot"):
+        mirror.commit(RowChanges(mirror.main, emptied=[first]))
+    with pytest.raises(UsageError, match="one and leaves"):
+        mirror.commit(replace(mirror.changes(None, mirror.where(8)), emptied=[second]))
 
 
 def test_the_first_rows_of_an_empty_table(mirror):

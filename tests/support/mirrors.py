@@ -62,7 +62,7 @@ class Mirror:
         }
         files = write_data_files(table.metadata, table.io, rows) if rows is not None else []
         vectors = write_vectors(table.metadata, table.io, united)
-        return RowChanges(base, files, vectors, summary)
+        return RowChanges(base, files, vectors, summary=summary)
 
     def commit(self, changes, **options):
         return commit_row_delta(self.lake.spark, self.table, changes, **options)

@@ -18,7 +18,7 @@ from neve.errors import CorruptionError, StorageError
 from neve.index.bucket import FILE, FIRST, POSITION, SECOND, SEQUENCE
 from neve.index.entries import Entries, concat_entries
 from neve.index.shard import bucket_of
-from neve.index.stored import local_path
+from neve.lake.paths import local_path
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,8 @@ from neve.index.entries import (
 from neve.index.hashing import Hashes
 from neve.index.root import Root
 from neve.index.shard import BucketRef, ShardRef, bucket_bounds, bucket_of, decode_directory
-from neve.index.stored import local_path, map_local, opened
+from neve.index.stored import map_local, opened
+from neve.lake.paths import local_path
 from neve.lake.puffin import read_range
 
 # A shard of no more than this is read in one piece: one request instead of one for each bucket.

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlparse
 
 from pyiceberg.io import FileIO
 
@@ -54,16 +53,6 @@ def list_files(io: FileIO, location: str) -> dict[str, int]:
     return {
         f"{location}/{one.base_name}": one.mtime_ns // 1_000_000 for one in found if one.is_file
     }
-
-
-def local_path(path: str) -> Path | None:
-    """Return a path of this machine's file system, None for any other."""
-    parts = urlparse(path)
-    if parts.scheme == "":
-        return Path(path)
-    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
-        return Path(parts.path)
-    return None
 
 
 def map_local(path: Path, name: str) -> mmap.mmap:

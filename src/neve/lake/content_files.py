@@ -51,6 +51,23 @@ def vectors_json(
     return json.dumps([_vector(metadata, one, files[one.data_file]) for one in vectors])
 
 
+def live_files_json(metadata: TableMetadata, files: Sequence[LiveFile]) -> str:
+    """Return data files that a table has, by what it takes to remove them."""
+    return json.dumps([_live_file(metadata, one) for one in files])
+
+
+def _live_file(metadata: TableMetadata, file: LiveFile) -> dict[str, Any]:
+    return {
+        "spec-id": file.spec_id,
+        "content": "data",
+        "file-path": file.path,
+        "file-format": file.format.lower(),
+        "partition": partition_json(metadata, file.spec_id, file.partition),
+        "file-size-in-bytes": file.size,
+        "record-count": file.record_count,
+    }
+
+
 def _data_file(metadata: TableMetadata, file: DataFile) -> dict[str, Any]:
     found: dict[str, Any] = {
         "spec-id": file.spec_id,

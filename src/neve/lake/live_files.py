@@ -44,6 +44,7 @@ class LiveFile:
     record_count: int
     size: int
     vector: DeletionVector | None = None
+    format: str = "PARQUET"
 
 
 @dataclass(frozen=True)
@@ -212,9 +213,8 @@ def _entry(file: Record, spec_id: int) -> _Entry:
     vector = None
     if content:
         vector = DeletionVector(data_file or "", path, offset or 0, length or 0, records, size)
-    return _Entry(
-        LiveFile(path, spec_id, partition, records, size, vector), kind.upper() == "PUFFIN"
-    )
+    found = LiveFile(path, spec_id, partition, records, size, vector, kind.upper())
+    return _Entry(found, found.format == "PUFFIN")
 
 
 _ENTRY = MANIFEST_ENTRY_SCHEMAS[3]

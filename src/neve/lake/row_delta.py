@@ -8,14 +8,14 @@ were looked up in that snapshot, and no other.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from neve.errors import ConflictError, NeveError, UnknownOutcomeError, UsageError
 from neve.lake import jvm
-from neve.lake.content_files import data_files_json, vectors_json
+from neve.lake.content_files import data_files_json, live_files_json, vectors_json
 from neve.lake.identifier import Identifier, quote_identifier
 from neve.lake.jvm import commits
 from neve.lake.jvm.commits import StatisticsFile
@@ -51,12 +51,14 @@ _REFUSED = re.compile(
 class RowChanges:
     """What a commit does to rows.
 
-    A data file's new vector replaces the one it has, so it must hold that one's rows, too.
+    A data file's new vector replaces the one it has, so it must hold that one's rows, too. A file
+    without a row left is better `emptied`: it leaves the table, and its vector with it.
     """
 
     base_snapshot_id: int | None
     data_files: Sequence[DataFile] = ()
     vectors: Sequence[DeletionVector] = ()
+    emptied: Collection[str] = ()
     summary: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -114,28 +116,33 @@ def prepare_row_delta(spark: SparkSession, table: Table, changes: RowChanges) ->
                 name,
                 f"main is at {delta.base_snapshot_id}, and no longer at {changes.base_snapshot_id}",
             )
-        snapshot_id, number, removed = delta.prepare(
+        snapshot_id, number, vectors_gone, files_gone = delta.prepare(
             data_files_json(table.metadata, changes.data_files),
             vectors_json(table.metadata, changes.vectors, touched),
             vectors_json(table.metadata, replaced, touched),
+            live_files_json(table.metadata, [touched[path] for path in changes.emptied]),
             changes.summary,
         )
     # Two vectors for one file are accepted by a commit, and then every scan of the table fails.
-    if removed != len(replaced):
+    if vectors_gone != len(replaced):
         raise _conflict(name, f"{len(replaced)} deletion vectors to be replaced are not there")
+    if files_gone != len(changes.emptied):
+        raise _conflict(name, f"{len(changes.emptied)} data files to be removed are not there")
     return PreparedCommit(name, delta, snapshot_id, number)
 
 
 def _touched(table: Table, changes: RowChanges) -> dict[str, LiveFile]:
-    """Return the data files that get a vector, as they are at the base."""
-    if not changes.vectors or changes.base_snapshot_id is None:
-        return {}
+    """Return the data files that get a vector, or leave, as they are at the base."""
     new = {vector.data_file: vector for vector in changes.vectors}
-    if len(new) < len(changes.vectors):
-        raise UsageError("a data file has two new deletion vectors")
-    files = live_files(table, changes.base_snapshot_id, new)
-    for path, file in files.items():
-        if file.vector and file.vector.cardinality > new[path].cardinality:
+    if len(new) < len(changes.vectors) or not new.keys().isdisjoint(changes.emptied):
+        raise UsageError("a data file has two new deletion vectors, or one and leaves")
+    touched = {*new, *changes.emptied}
+    if not touched or changes.base_snapshot_id is None:
+        return {}
+    files = live_files(table, changes.base_snapshot_id, touched)
+    for path, vector in new.items():
+        known = files[path].vector
+        if known and known.cardinality > vector.cardinality:
             raise UsageError(f"the new deletion vector of {path} would bring rows back")
     return files
 

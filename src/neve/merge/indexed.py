@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime, timezone
 from decimal import Decimal
@@ -22,8 +23,8 @@ from neve.index.root import Root
 from neve.index.search import Found, in_order, lookup
 from neve.index.sequences import encode_sequences
 from neve.index.shard import bucket_of
-from neve.index.stored import local_path
 from neve.lake.frames import map_batches
+from neve.lake.paths import local_path
 from neve.merge import names
 from neve.merge import transforms as tr
 from neve.merge.locate import Decided
@@ -38,7 +39,10 @@ BUCKET = "_neve_bucket"
 EVENTS_A_TASK = 250_000
 # So few are not worth a second task, which would be a second file, too.
 FEW_EVENTS = 20_000
-ROWS_A_LOOKUP = 1 << 16
+_SETTINGS = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(1 << 16),
+}
 # In place of a number of cache hits: the index could not be read, and nothing it says counts.
 BROKEN = -(1 << 40)
 
@@ -84,6 +88,18 @@ class IndexLocator:
         schema = T.StructType([*rows.schema, T.StructField(BUCKET, T.LongType())])
         return map_batches(rows, with_bucket, schema).repartition(parts, BUCKET)
 
+    @contextmanager
+    def planned(self, session: SparkSession) -> Iterator[None]:
+        """Nothing here is of unknown size, as joins are, so each stage is planned beforehand."""
+        before = {key: str(session.conf.get(key)) for key in _SETTINGS}
+        for key, value in _SETTINGS.items():
+            session.conf.set(key, value)
+        try:
+            yield
+        finally:
+            for key, value in before.items():
+                session.conf.set(key, value)
+
     def decided(
         self, reduced: DataFrame, shape: tr.Shape, barrier: tuple[str, ...] | None
     ) -> Decided:
@@ -106,19 +122,12 @@ class IndexLocator:
 
 
 def index_locator(session: SparkSession, index: Refreshed, events: int | None) -> IndexLocator:
-    """Return the locator of an index that is of the snapshot a batch is decided on.
-
-    The session is the batch's own. Nothing in it is of unknown size, as joins are, so planning the
-    second stage only after the first has run would be waiting for nothing.
-    """
+    """Return the locator of an index that is of the snapshot a batch is decided on."""
     table = index.mirror.table
     partitions = session.sparkContext.defaultParallelism
     if events is not None:
         partitions = min(partitions, -(-events // FEW_EVENTS))
         partitions = max(1, partitions, -(-events // EVENTS_A_TASK))
-    session.conf.set("spark.sql.adaptive.enabled", "false")
-    session.conf.set("spark.sql.shuffle.partitions", str(partitions))
-    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(ROWS_A_LOOKUP))
     return IndexLocator(
         index.root,
         dict(table.io.properties),

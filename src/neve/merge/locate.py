@@ -7,6 +7,7 @@ row and of the key's tombstone, and decides.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -17,7 +18,7 @@ from neve.merge import transforms as tr
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     Task = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 
@@ -55,6 +56,9 @@ class Locator(Protocol):
     def distributed(self, rows: DataFrame, shape: tr.Shape) -> DataFrame:
         """Bring events that are looked up together into one partition."""
 
+    def planned(self, session: SparkSession) -> AbstractContextManager[None]:
+        """Have Spark plan jobs of this locator the best way."""
+
     def decided(
         self, reduced: DataFrame, shape: tr.Shape, barrier: tuple[str, ...] | None
     ) -> Decided:
@@ -74,6 +78,9 @@ class ScanLocator:
     def distributed(self, rows: DataFrame, shape: tr.Shape) -> DataFrame:
         # As the join needs them, too.
         return rows.repartition(*map(tr.quoted, shape.keys))
+
+    def planned(self, session: SparkSession) -> AbstractContextManager[None]:  # noqa: ARG002 - the port
+        return nullcontext()
 
     def decided(
         self, reduced: DataFrame, shape: tr.Shape, barrier: tuple[str, ...] | None

@@ -50,6 +50,8 @@ class ReplaceRows:
     # Whether shards were merged, so that older ones are needed only as long as their snapshots.
     compacted: bool = False
     _written: Written = field(default_factory=Written)
+    # Data files of which no row is left.
+    _emptied: list[str] = field(default_factory=list)
 
     @property
     def tombstone_files(self) -> list[DataFile]:
@@ -59,7 +61,9 @@ class ReplaceRows:
         self, work: BatchWork, locator: Locator, batch_id: str, now: datetime
     ) -> bool:
         """Decide a batch and write it in one job; False when it has to be decided step by step."""
-        written = self._write(work, work.in_one_go(locator), batch_id, now, with_ties=False)
+        with locator.planned(work.session):
+            decided = work.in_one_go(locator)
+            written = self._write(work, decided, batch_id, now, with_ties=False)
         done = work.counted(written.tally, indexed=self.index is not None)
         if done and not work.counts.index_is_broken:
             self._written = written
@@ -111,12 +115,16 @@ class ReplaceRows:
             vector = touched[path].vector
             if vector is not None:
                 positions |= read_vector(table.io, vector)  # noqa: PLW2901 - in place
-        vectors = write_vectors(table.metadata, table.io, deleted)
+        self._emptied = [
+            path for path, gone in deleted.items() if len(gone) == touched[path].record_count
+        ]
+        kept = {path: gone for path, gone in deleted.items() if path not in self._emptied}
+        vectors = write_vectors(table.metadata, table.io, kept)
         work.counts.vectors_written = len(vectors)
         prepared = prepare_row_delta(
             work.session,
             table,
-            RowChanges(state.main_id, written.data_files, vectors, dict(summary)),
+            RowChanges(state.main_id, written.data_files, vectors, self._emptied, dict(summary)),
         )
         failpoints.reach("merge.applied")
         properties, statistics = self._next_root(prepared.snapshot_id, summary)
@@ -147,7 +155,8 @@ class ReplaceRows:
 
     def _grown(self, index: Refreshed, snapshot_id: int) -> Root:
         io, location = self.table.io, index.mirror.index_location
-        grown, ordinals = index.root.with_files(file.file_path for file in self._written.data_files)
+        left = index.root.without_files(self._emptied)
+        grown, ordinals = left.with_files(file.file_path for file in self._written.data_files)
         entries = new_entries(self._written, ordinals)
         if entries is None:
             return replace(grown, snapshot_id=snapshot_id)

@@ -9,6 +9,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from neve.lake.jvm.tables import active
+from neve.lake.paths import local_path
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class RowDelta:
         loaded = _load(session, table)
         self._operations = loaded.operations()
         self._specs = loaded.specs()
+        self._is_local = local_path(loaded.location()) is not None
         self._transaction = loaded.newTransaction()
         # What the transaction begins with: making it has read the catalog.
         self._base = self._operations.current()
@@ -43,16 +45,23 @@ class RowDelta:
         return _snapshot_id(self._base.currentSnapshot())
 
     def prepare(
-        self, data_files: str, vectors: str, replaced: str, summary: Mapping[str, str]
-    ) -> tuple[int, int, int]:
-        """Write manifests; return the snapshot's id and number, and how many vectors go."""
+        self, data_files: str, vectors: str, replaced: str, emptied: str, summary: Mapping[str, str]
+    ) -> tuple[int, int, int, int]:
+        """Write manifests; return the snapshot's id and number, how many vectors and files go."""
         delta = self._transaction.newRowDelta()
+        if self._is_local:
+            # Iceberg waits for its threads in steps of ten milliseconds, which is longer than
+            # reading or writing a manifest on a disk takes.
+            guava = self._iceberg.relocated.com.google.common
+            delta.scanManifestsWith(guava.util.concurrent.MoreExecutors.newDirectExecutorService())
         for file in self._parse(data_files):
             delta.addRows(file)
         for vector in self._parse(vectors):
             delta.addDeletes(vector)
         for vector in self._parse(replaced):
             delta.removeDeletes(vector)
+        for file in self._parse(emptied):
+            delta.removeRows(file)
         for key, value in summary.items():
             delta.set(key, value)
         if self.base_snapshot_id is not None:
@@ -60,8 +69,10 @@ class RowDelta:
             delta.validateFromSnapshot(self.base_snapshot_id)
         delta.commit()
         snapshot = self._transaction.table().currentSnapshot()
-        removed = snapshot.summary().get("removed-dvs") or 0
-        return snapshot.snapshotId(), snapshot.sequenceNumber(), int(removed)
+        vectors_gone, files_gone = (
+            int(snapshot.summary().get(name) or 0) for name in ("removed-dvs", "deleted-data-files")
+        )
+        return snapshot.snapshotId(), snapshot.sequenceNumber(), vectors_gone, files_gone
 
     def send(self, properties: Mapping[str, str], statistics: StatisticsFile | None) -> None:
         """Swap the table's metadata, in one attempt: what changed meanwhile is a failed commit.
