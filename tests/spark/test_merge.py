@@ -179,7 +179,7 @@ def test_compaction_and_expiry_of_both_tables_change_nothing(mirrored):
         mirrored.merge()
     for table in mirrored.both:
         mirrored.compact(table)
-    mirrored.append(event("U", 9, 2, "after"), event("D", 9, 1))
+    mirrored.append(event("U", 9, 2, "after"), event("D", 9, 1), event("X", 9, 3, "what"))
     mirrored.merge()
     mirrored.check()
     # The checkpoint's snapshot goes: what remains is merged over the mirror, and it says so.
@@ -190,6 +190,8 @@ def test_compaction_and_expiry_of_both_tables_change_nothing(mirrored):
     report = mirrored.merge()
     assert "is expired" in report.notes[0]
     mirrored.check()
+    # What was set aside then is not set aside twice.
+    assert len(mirrored.table("rows_rejected").scan().to_arrow()) == 1
 
 
 def test_an_overwrite_in_the_changelog_is_refused_by_name(mirrored):

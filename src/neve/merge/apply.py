@@ -14,7 +14,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from functools import partial
 from typing import TYPE_CHECKING
 
 from pyiceberg.table.snapshots import ancestors_of
@@ -25,13 +24,8 @@ from neve.errors import (
     ConflictError,
     NeveError,
     UnknownOutcomeError,
-    UnsupportedError,
 )
-from neve.index.maintain import Refreshed, build, refreshed
-from neve.index.mirrors import observe
-from neve.index.removal import remove_unreferenced
-from neve.index.state import find_root
-from neve.lake.catalog import load_table
+from neve.index.maintain import build
 from neve.lake.create import load_if_exists
 from neve.lake.java_tables import MAIN, JavaTable, isolated
 from neve.merge.batch import BatchWork
@@ -42,8 +36,6 @@ from neve.merge.checkpoint import (
     TOMBSTONES,
     Checkpoint,
 )
-from neve.merge.indexed import index_locator
-from neve.merge.locate import Locator
 from neve.merge.mirror import (
     mirror_properties,
     origins_property,
@@ -52,18 +44,17 @@ from neve.merge.mirror import (
     united_schema,
 )
 from neve.merge.plan import Look, look, look_anew, next_batch
-from neve.merge.replace_rows import ReplaceRows
 from neve.merge.report import Counts, Preview, TableReport
 from neve.merge.side import REJECTED_SCHEMA, SideTable, tombstones_schema
 from neve.merge.spec import merge_specs
-from neve.merge.strategy import ON_TRUNCATE, Choice, MergeInto, Strategy, Writer, choose
+from neve.merge.strategy import ON_TRUNCATE, Strategy, choose
+from neve.merge.way import choose_way
 from neve.observe.traces import span
 from neve.publish.apply import Retry
 
 if TYPE_CHECKING:
     import threading
 
-    from pyiceberg.manifest import DataFile
     from pyiceberg.table.metadata import TableMetadata
 
     from neve.lake import Lake
@@ -81,18 +72,6 @@ class Committed:
     counts: Counts
     seconds: float
     reaches: Checkpoint
-
-
-@dataclass
-class _Way:
-    """How one batch is merged."""
-
-    choice: Choice
-    locator: Locator
-    writer: Writer
-    by_statement: MergeInto
-    scan: Callable[[], Locator]
-    leaves_index: bool = False
 
 
 @dataclass
@@ -246,16 +225,21 @@ class Merger:
             rejected.open()
         buried = tombstones.empty() if found.rebuild else tombstones.go_to(state.tombstones_id)
         refused = rejected.go_to(state.rejected_id)
-        way = self._choose_way(work, tombstones, buried, now, report)
-        files = self._write(work, way, batch_id, now)
+        way = choose_way(work, tombstones, buried, now, self.strategy, report, self.progress)
+        files = way.write(batch_id, now)
         report.strategy, report.why = way.choice.strategy.value, way.choice.why
         report.index_wanted |= way.leaves_index
+        if work.counts.doubled:
+            report.note(
+                f"{self.name}: {work.counts.doubled} rows had a key of another row; they are "
+                "removed, and somebody else must have written them"
+            )
         if files:
             with span("merge.bury", table=self.name):
                 buried = tombstones.append(files, {BATCH_ID: batch_id})
         failpoints.reach("merge.buried")
         if work.counts.set_aside:
-            files = rejected.write(work.rejected(batch_id, now))
+            files = rejected.write(work.rejected(batch_id, now, refused))
             refused = rejected.append(files, {BATCH_ID: batch_id})
         failpoints.reach("merge.rejected")
         summary = {
@@ -266,93 +250,12 @@ class Merger:
             **work.barrier_summary(),
         }
         try:
-            with span("merge.commit", table=self.name):
-                way.writer.commit(work, summary)
+            way.commit(summary)
         except UnknownOutcomeError:
             # Nothing is cleaned up: the commit is there, or it is not.
             if not self._is_published(batch_id):
                 raise
-        if isinstance(way.writer, ReplaceRows) and way.writer.compacted:
-            self._remove_old_shards()
-
-    def _remove_old_shards(self) -> None:
-        """Remove files of the index that no retained snapshot names. Best effort."""
-        try:
-            remove_unreferenced(observe(self.lake, self.spec.mirror))
-        except NeveError as error:
-            logger.warning("%s: old files of the index were not removed: %s", self.name, error)
-
-    def _choose_way(
-        self,
-        work: BatchWork,
-        tombstones: SideTable,
-        buried: int,
-        now: datetime,
-        report: TableReport,
-    ) -> _Way:
-        """Take the cheapest way to find rows and to replace them."""
-        choice = choose(work.found, self.spec, work.batch.events, self.strategy)
-        index = None
-        if choice.strategy is Strategy.INDEX:
-            with span("merge.index", table=self.name):
-                index, choice = self._fresh_index(work, choice, report)
-        scan = partial(work.scanning, buried, now)
-        locator = scan() if index is None else index_locator(work.session, index, work.batch.events)
-        mirror = JavaTable(self.lake, work.session, self.spec.mirror)
-        by_statement = MergeInto(self.lake, mirror, tombstones)
-        if choice.strategy is Strategy.MERGE:
-            return _Way(choice, locator, by_statement, by_statement, scan)
-        table = load_table(self.lake.profile, self.lake.catalog(), self.spec.mirror)
-        by_files = ReplaceRows(table, tombstones, index)
-        return _Way(choice, locator, by_files, by_statement, scan)
-
-    def _write(self, work: BatchWork, way: _Way, batch_id: str, now: datetime) -> list[DataFile]:
-        """Decide a batch and write what can be before the commit, in one job if possible."""
-        writer = way.writer
-        if isinstance(writer, ReplaceRows):
-            with span("merge.at_once", table=self.name):
-                if writer.write_at_once(work, way.locator, batch_id, now):
-                    return writer.tombstone_files
-            if work.counts.index_is_broken:
-                self._leave_index(way, writer)
-        with span("merge.decide", table=self.name):
-            work.look_up(way.locator)
-            if work.counts.index_is_broken and isinstance(writer, ReplaceRows):
-                # It could be read a moment ago; what it did not say would be taken for new rows.
-                self._leave_index(way, writer)
-                work.look_up(way.locator)
-        if work.counts.truncated and way.choice.strategy is not Strategy.MERGE:
-            way.choice, way.writer = ON_TRUNCATE, way.by_statement
-        with span("merge.write", table=self.name):
-            return way.writer.write(work, batch_id, now)
-
-    def _leave_index(self, way: _Way, writer: ReplaceRows) -> None:
-        """Go on without an index that cannot be read, and have it built anew afterwards."""
-        way.choice = Choice(Strategy.SCAN, "the index is broken, and is built anew")
-        way.locator, way.leaves_index = way.scan(), True
-        way.writer = ReplaceRows(writer.table, writer.tombstones)
-
-    def _fresh_index(
-        self, work: BatchWork, choice: Choice, report: TableReport
-    ) -> tuple[Refreshed | None, Choice]:
-        """Bring the index to the snapshot the batch is decided on, or say why it is not used.
-
-        A merge does not wait for a whole index, unless it was asked to: it reads the keys once
-        more, and the index is built when the batch is in.
-        """
-        try:
-            mirror = observe(self.lake, self.spec.mirror)
-            if work.found.state is None or mirror.main_id != work.found.state.main_id:
-                raise ConflictError(f"{self.name}: main has moved", retryable=True)
-            root, why = find_root(mirror)
-            if root is None and self.strategy is not Strategy.INDEX:
-                report.index_wanted = True
-                return None, Choice(Strategy.SCAN, f"there is no index yet: {why}")
-            found = refreshed(self.lake, mirror, self.progress)
-        except UnsupportedError as error:
-            return None, Choice(Strategy.SCAN, error.message)
-        report.count_index(found)
-        return found, choice
+        way.tidy()
 
     def _build_index(self, report: TableReport) -> None:
         """Build the index that the next merge will use; a failure costs nothing but time."""

@@ -24,6 +24,7 @@ from neve.merge.checkpoint import BARRIER, Checkpoint
 from neve.merge.locate import Decided, Locator, ScanLocator
 from neve.merge.pending import Batch, Slice, consumed_slices
 from neve.merge.report import Counts, Tally
+from neve.merge.shape import Shape, as_text, barrier_column, quoted, sequence_of, shape_of
 from neve.merge.side import AT, BATCH, DELETED, KIND, TRUNCATED
 from neve.merge.spec import TRUNCATE
 
@@ -46,7 +47,7 @@ class BatchWork:
     found: Look
     batch: Batch
     events: DataFrame
-    shape: tr.Shape
+    shape: Shape
     counts: Counts = field(default_factory=Counts)
     # The newest TRUNCATE, of this batch or an earlier one, as text.
     barrier: tuple[str, ...] | None = None
@@ -64,7 +65,7 @@ class BatchWork:
             changelog = JavaTable(lake, session, spec.changelog)
             changes = _changes(stack, changelog, batch)
             events = tr.classified(changes, spec, found.drift.unfit)
-            shape = tr.shape_of(spec, _columns(session, spec, found, changes.schema))
+            shape = shape_of(spec, _columns(session, spec, found, changes.schema))
             work = cls(lake, session, spec, found, batch, events, shape)
             try:
                 yield work
@@ -92,7 +93,7 @@ class BatchWork:
         since = self.barrier_column
         if shape.marked and since is not None:
             # Values from before the barrier must not be folded into events after it.
-            is_gone = F.when(tr.sequence_of(shape) < since, tr.TRUNCATED_AWAY)
+            is_gone = F.when(sequence_of(shape) < since, tr.TRUNCATED_AWAY)
             events = events.withColumn(names.OTHER, F.coalesce(F.col(names.OTHER), is_gone))
         rows = locator.distributed(tr.as_rows(events, shape, self._unfit), shape)
         if shape.marked:
@@ -119,11 +120,11 @@ class BatchWork:
         return not (self.counts.truncated or (self.counts.repeated and not self.shape.marked))
 
     def _newest_barrier(self) -> tuple[str, ...] | None:
-        known = tr.barrier_column(self.barrier, self.shape)
+        known = self.barrier_column
         is_truncate = F.col(names.REASON).isNull() & (F.col(names.OPERATION) == TRUNCATE)
-        newest = F.max(F.when(is_truncate, tr.sequence_of(self.shape)))
+        newest = F.max(F.when(is_truncate, sequence_of(self.shape)))
         barrier = newest if known is None else F.greatest(newest, known)
-        texts = [tr.as_text(barrier[name], self.shape, name) for name in self.shape.sequence]
+        texts = [as_text(barrier[name], self.shape, name) for name in self.shape.sequence]
         row = self.events.agg(*(text.alias(f"part{n}") for n, text in enumerate(texts))).collect()
         return tuple(row[0])
 
@@ -138,14 +139,14 @@ class BatchWork:
             return state.barrier if state else None
         # The commits that said so are expired; the tombstones have it still.
         truncates = self.session.table(table_name(self.spec.tombstones))
-        newest = F.max(tr.sequence_of(self.shape))
-        parts = [tr.as_text(newest[name], self.shape, name) for name in self.shape.sequence]
+        newest = F.max(sequence_of(self.shape))
+        parts = [as_text(newest[name], self.shape, name) for name in self.shape.sequence]
         row = truncates.where(F.col(KIND) == TRUNCATED).agg(*parts).collect()[0]
         return None if any(part is None for part in row) else tuple(row)
 
     @property
     def barrier_column(self) -> Column | None:
-        return tr.barrier_column(self.barrier, self.shape)
+        return barrier_column(self.barrier, self.shape)
 
     def barrier_summary(self) -> dict[str, str]:
         return {BARRIER: json.dumps(self.barrier)} if self.barrier else {}
@@ -193,6 +194,7 @@ class BatchWork:
             late=of(tr.LATE).keys,
             late_full=sum(one.full for one in of_keys),
             repeated=of(tr.TIE).keys,
+            doubled=of(tr.DOUBLED).keys,
             truncated=bool(of(tr.TRUNCATES).events),
         )
         if indexed:
@@ -208,11 +210,12 @@ class BatchWork:
         """Return each key once that changes, with where its row is.
 
         Args:
-            with_absent: deletes of keys without a row, too, which leave a tombstone.
+            with_absent: deletes of keys without a row, too, which leave a tombstone; and further
+                rows of a key, which go.
         """
         if self._located is None:
             raise AssertionError("look_up comes first")
-        kinds = [tr.UPSERT, tr.REMOVE, *([tr.ABSENT] if with_absent else [])]
+        kinds = [tr.UPSERT, tr.REMOVE, *([tr.ABSENT, tr.DOUBLED] if with_absent else [])]
         kept = self._located.where(F.col(names.DISPOSITION).isin(kinds))
         return kept if self._won is None else kept.unionByName(self._won)
 
@@ -225,7 +228,7 @@ class BatchWork:
         if not self.counts.repeated or self.shape.marked or self._located is None:
             return None
         ties = self._located.where(F.col(names.DISPOSITION) == tr.TIE)
-        first = F.col(tr.quoted(self.shape.sequence[0]))
+        first = F.col(quoted(self.shape.sequence[0]))
         bounds = ties.agg(F.min(first).alias("least"), F.max(first).alias("most")).collect()[0]
         with ExitStack() as stack:
             is_near = first.between(bounds["least"], bounds["most"])
@@ -307,9 +310,18 @@ class BatchWork:
             buried = buried.unionByName(row)
         return _stamped(buried, batch_id, now)
 
-    def rejected(self, batch_id: str, now: datetime) -> DataFrame:
-        """Return the events that could not be taken."""
-        return _stamped(tr.rejected(self.events), batch_id, now)
+    def rejected(self, batch_id: str, now: datetime, known_id: int) -> DataFrame:
+        """Return the events that could not be taken.
+
+        Args:
+            known_id: the snapshot with those that were set aside before.
+        """
+        rows = tr.rejected(self.events)
+        if self.found.pending.whole is not None:
+            # Everything is merged, perhaps again: what was set aside before need not be twice.
+            known = self._at(self.spec.rejected, known_id)
+            rows = rows.join(known, on=["changelog_file", "changelog_position"], how="left_anti")
+        return _stamped(rows, batch_id, now)
 
     def _at(self, identifier: Identifier, snapshot_id: int) -> DataFrame:
         return self.session.read.option("versionAsOf", snapshot_id).table(table_name(identifier))

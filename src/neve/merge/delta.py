@@ -26,6 +26,7 @@ from neve.lake.frames import map_batches
 from neve.merge import names
 from neve.merge import transforms as tr
 from neve.merge.report import Tally
+from neve.merge.shape import Shape
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -42,7 +43,7 @@ _RESULT = T.StructType(
 )
 _FILE, _VECTOR, _ENTRIES, _BURIED, _BURIED_ENTRIES = "file", "vector", "entries", "buried", "graves"
 _TALLY = "tally"
-_CHANGES = (tr.UPSERT, tr.REMOVE, tr.ABSENT)
+_CHANGES = (tr.UPSERT, tr.REMOVE, tr.ABSENT, tr.DOUBLED)
 
 
 @dataclass
@@ -86,7 +87,9 @@ class _WriteRows:
         results = list(_tallies(everything))
         chosen = pc.is_in(everything[names.DISPOSITION], pa.array(self.applied))
         rows = everything.filter(chosen)
-        results += [*self._upserts(rows), *self._vectors(rows), *self._graves(rows)]
+        results += self._vectors(rows)
+        rows = rows.filter(pc.not_equal(rows[names.DISPOSITION], tr.DOUBLED))
+        results += [*self._upserts(rows), *self._graves(rows)]
         kinds, labels, payloads = zip(*results, strict=True) if results else ((), (), ())
         yield pa.RecordBatch.from_arrays(
             [
@@ -167,7 +170,7 @@ def _sorted(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
 
 def write_changes(
     changes: Decided,
-    shape: tr.Shape,
+    shape: Shape,
     mirror: Table,
     tombstones: Table,
     stamp: dict[str, object],

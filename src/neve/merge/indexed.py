@@ -28,6 +28,7 @@ from neve.lake.paths import local_path
 from neve.merge import names
 from neve.merge import transforms as tr
 from neve.merge.locate import Decided
+from neve.merge.shape import Shape, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,10 +69,10 @@ class IndexLocator:
         """A mapped file costs a task nothing but the pages it touches; a remote one is read."""
         return any(local_path(shard.path) is None for shard in self.root.shards)
 
-    def distributed(self, rows: DataFrame, shape: tr.Shape) -> DataFrame:
+    def distributed(self, rows: DataFrame, shape: Shape) -> DataFrame:
         """Bring the events of a bucket together, where reading it costs."""
         if not self._is_remote:
-            return rows.repartition(self.partitions, *map(tr.quoted, shape.keys))
+            return rows.repartition(self.partitions, *map(quoted, shape.keys))
         bits, seed, keys = self.root.bits, self.root.seed, list(shape.keys)
         parts = min(self.partitions, 1 << bits)
 
@@ -100,9 +101,7 @@ class IndexLocator:
             for key, value in before.items():
                 session.conf.set(key, value)
 
-    def decided(
-        self, reduced: DataFrame, shape: tr.Shape, barrier: tuple[str, ...] | None
-    ) -> Decided:
+    def decided(self, reduced: DataFrame, shape: Shape, barrier: tuple[str, ...] | None) -> Decided:
         task = _Decide(
             self.root.to_json(),
             dict(self.io_properties),
@@ -113,7 +112,7 @@ class IndexLocator:
         )
         return Decided(reduced, task, _ADDED)
 
-    def _encoded(self, barrier: tuple[str, ...], shape: tr.Shape) -> Any:
+    def _encoded(self, barrier: tuple[str, ...], shape: Shape) -> Any:
         columns = [
             pa.array([_value(text, self.types.field(name).type)], self.types.field(name).type)
             for text, name in zip(barrier, shape.sequence, strict=True)

@@ -15,6 +15,7 @@ from pyspark.sql import types as T
 
 from neve.lake.frames import map_batches
 from neve.merge import transforms as tr
+from neve.merge.shape import Shape, barrier_column, quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,15 +54,13 @@ class Locator(Protocol):
     def partition_by(self) -> tuple[str, ...]:
         """Columns by which events are distributed, beside the keys."""
 
-    def distributed(self, rows: DataFrame, shape: tr.Shape) -> DataFrame:
+    def distributed(self, rows: DataFrame, shape: Shape) -> DataFrame:
         """Bring events that are looked up together into one partition."""
 
     def planned(self, session: SparkSession) -> AbstractContextManager[None]:
         """Have Spark plan jobs of this locator the best way."""
 
-    def decided(
-        self, reduced: DataFrame, shape: tr.Shape, barrier: tuple[str, ...] | None
-    ) -> Decided:
+    def decided(self, reduced: DataFrame, shape: Shape, barrier: tuple[str, ...] | None) -> Decided:
         """Find what each key has now, and decide. The barrier is the newest TRUNCATE."""
 
 
@@ -75,15 +74,13 @@ class ScanLocator:
         self._mirror = mirror
         self._tombstones = tombstones
 
-    def distributed(self, rows: DataFrame, shape: tr.Shape) -> DataFrame:
+    def distributed(self, rows: DataFrame, shape: Shape) -> DataFrame:
         # As the join needs them, too.
-        return rows.repartition(*map(tr.quoted, shape.keys))
+        return rows.repartition(*map(quoted, shape.keys))
 
     def planned(self, session: SparkSession) -> AbstractContextManager[None]:  # noqa: ARG002 - the port
         return nullcontext()
 
-    def decided(
-        self, reduced: DataFrame, shape: tr.Shape, barrier: tuple[str, ...] | None
-    ) -> Decided:
+    def decided(self, reduced: DataFrame, shape: Shape, barrier: tuple[str, ...] | None) -> Decided:
         met = tr.located(reduced, self._mirror, self._tombstones, shape)
-        return Decided(tr.disposed(met, shape, tr.barrier_column(barrier, shape)))
+        return Decided(tr.disposed(met, shape, barrier_column(barrier, shape)))

@@ -14,6 +14,8 @@ BURIED = "_neve_buried"
 # Where the mirror's row is: its file, and its position there.
 ROW_FILE = "_neve_row_file"
 ROW_POSITION = "_neve_row_position"
+# Which of its key's rows in the mirror it is; there is one, unless somebody else wrote another.
+NUMBER = "_neve_row_number"
 # Whether the key has a row or a tombstone.
 KNOWN_KEY = "_neve_known_key"
 # How many parts of the index were in memory already; said once in a batch of rows.

@@ -36,6 +36,8 @@ class Counts:
     late_full: int = 0
     # The same event merged before, or another one of the same sequence that loses.
     repeated: int = 0
+    # Rows beside another one of the same key, which somebody else wrote, and which go.
+    doubled: int = 0
     truncated: bool = False
     # Keys that the index knew and did not know, and parts of it that were in memory already.
     index_hits: int = 0

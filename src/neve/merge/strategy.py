@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Protocol
 from pyspark.sql import functions as F
 
 from neve import failpoints
-from neve.errors import ConflictError
+from neve.errors import NeveError, UnknownOutcomeError
 from neve.lake.identifier import quote_identifier
 from neve.lake.java_tables import JavaTable, sorted_faults
 from neve.lake.profile import DEFAULT_CATALOG
 from neve.merge import names
 from neve.merge import transforms as tr
 from neve.merge.checkpoint import BATCH_ID
+from neve.merge.shape import Shape, is_binary, quoted
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -67,6 +68,7 @@ class Choice:
 
 
 ON_TRUNCATE = Choice(Strategy.MERGE, "a TRUNCATE touches most of the table")
+ON_DOUBLED = Choice(Strategy.SCAN, "keys have two rows, of which MERGE INTO would keep both")
 
 
 def choose(found: Look, spec: MergeSpec, events: int | None, forced: Strategy) -> Choice:
@@ -139,7 +141,9 @@ class MergeInto:
             self._apply(work, summary, branch)
             failpoints.reach("merge.applied")
             self.mirror.publish_branch(branch, state.main_id, {})
-        except ConflictError:
+        except UnknownOutcomeError:
+            raise
+        except NeveError:
             self.mirror.remove_branches([branch])
             raise
 
@@ -191,9 +195,9 @@ def _source(changes: DataFrame, work: BatchWork) -> DataFrame:
     )
 
 
-def merge_statement(target: str, shape: tr.Shape, barrier: tuple[str, ...] | None) -> str:
+def merge_statement(target: str, shape: Shape, barrier: tuple[str, ...] | None) -> str:
     """Write the MERGE. The changes are decided already: each key is in them once, and wins."""
-    q = tr.quoted
+    q = quoted
     on = " AND ".join(f"t.{q(key)} = s.{q(key)}" for key in shape.keys)
     sets = ", ".join(f"t.{q(name)} = {_value(name, shape)}" for name in shape.columns.names)
     columns = ", ".join(q(name) for name in shape.columns.names)
@@ -209,21 +213,21 @@ def merge_statement(target: str, shape: tr.Shape, barrier: tuple[str, ...] | Non
     return " ".join(clauses)
 
 
-def _value(name: str, shape: tr.Shape) -> str:
-    sent = f"s.{tr.quoted(name)}"
+def _value(name: str, shape: Shape) -> str:
+    sent = f"s.{quoted(name)}"
     if name not in shape.marked:
         return sent
-    return f"CASE WHEN s.{tr.quoted(_KEEPS + name)} THEN t.{tr.quoted(name)} ELSE {sent} END"
+    return f"CASE WHEN s.{quoted(_KEEPS + name)} THEN t.{quoted(name)} ELSE {sent} END"
 
 
-def _is_older(barrier: tuple[str, ...], shape: tr.Shape) -> str:
+def _is_older(barrier: tuple[str, ...], shape: Shape) -> str:
     own, other = [], []
     for number, (name, text) in enumerate(zip(shape.sequence, barrier, strict=True)):
         kind = shape.columns[name].dataType
         # As hexadecimal digits, so that no text can end the literal.
         literal = f"decode(unhex('{text.encode().hex()}'), 'UTF-8')"
-        if tr.is_binary(kind):
+        if is_binary(kind):
             literal = f"unhex({literal})"
-        own += [f"'part{number}'", f"t.{tr.quoted(name)}"]
+        own += [f"'part{number}'", f"t.{quoted(name)}"]
         other += [f"'part{number}'", f"CAST({literal} AS {kind.simpleString()})"]
     return f"named_struct({', '.join(own)}) < named_struct({', '.join(other)})"

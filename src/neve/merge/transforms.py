@@ -8,7 +8,6 @@ never on when they arrive.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce
 from itertools import chain
 from operator import or_
@@ -19,45 +18,17 @@ from pyspark.sql import types as T
 
 from neve.merge import names
 from neve.merge.drift import Unfit
+from neve.merge.shape import Shape, aligned, orderable, quoted, sequence_of
 from neve.merge.spec import DELETE, SNAPSHOT, TRUNCATE, MergeSpec
 
 SNAPSHOT_RANK, UPSERT_RANK, DELETE_RANK = 0, 1, 2
 
 # What becomes of a key's newest event.
 LATE, TIE, UPSERT, REMOVE, ABSENT = "late", "tie", "upsert", "remove", "absent"
+# And of further rows of its key, which somebody else must have written.
+DOUBLED = "doubled"
 # And of events that decide over no key.
 REJECTED, TRUNCATES, TRUNCATED_AWAY = "rejected", "truncates", "truncated away"
-
-
-@dataclass(frozen=True)
-class Shape:
-    """The mirror's columns and which of them decide."""
-
-    keys: tuple[str, ...]
-    sequence: tuple[str, ...]
-    # All columns of the mirror with their types, in order.
-    columns: T.StructType
-    # Columns in which the unchanged marker may stand, if there is one.
-    marked: tuple[str, ...] = ()
-    marker: str | None = None
-
-    @property
-    def others(self) -> list[str]:
-        decided = {*self.keys, *self.sequence}
-        return [name for name in self.columns.names if name not in decided]
-
-
-def shape_of(spec: MergeSpec, columns: T.StructType) -> Shape:
-    decided = {*spec.keys, *spec.sequence}
-    marked: tuple[str, ...] = ()
-    if spec.unchanged_marker is not None:
-        marked = tuple(
-            field.name
-            for field in columns
-            if isinstance(field.dataType, (T.StringType, T.BinaryType))
-            and field.name not in decided
-        )
-    return Shape(spec.keys, spec.sequence, columns, marked, spec.unchanged_marker)
 
 
 def classified(changes: DataFrame, spec: MergeSpec, unfit: Sequence[Unfit] = ()) -> DataFrame:
@@ -103,37 +74,6 @@ def rejected(events: DataFrame) -> DataFrame:
     )
 
 
-def barrier_column(barrier: Sequence[str] | None, shape: Shape) -> Column | None:
-    """Write a barrier's parts, which are text, as a value to compare sequences with."""
-    if barrier is None:
-        return None
-    parts = []
-    for text, name in zip(barrier, shape.sequence, strict=True):
-        kind = shape.columns[name].dataType
-        part = F.unhex(F.lit(text)) if is_binary(kind) else F.lit(text).cast(kind)
-        parts.append(part.alias(name))
-    return F.struct(*parts)
-
-
-def as_text(part: Column, shape: Shape, name: str) -> Column:
-    """Write a part of a sequence as the text that `barrier_column` reads."""
-    return F.hex(part) if is_binary(shape.columns[name].dataType) else part.cast("string")
-
-
-def is_binary(kind: T.DataType) -> bool:
-    return isinstance(kind, T.BinaryType)
-
-
-def sequence_of(shape: Shape) -> Column:
-    """Return an event's sequence as one value, with the mirror's types."""
-    return F.struct(
-        *(
-            F.col(quoted(name)).cast(shape.columns[name].dataType).alias(name)
-            for name in shape.sequence
-        )
-    )
-
-
 def as_rows(events: DataFrame, shape: Shape, unfit: Sequence[Unfit] = ()) -> DataFrame:
     """Give events the mirror's columns and types, and their rank.
 
@@ -165,7 +105,7 @@ def latest(rows: DataFrame, shape: Shape, partition_by: Sequence[str] = ()) -> D
     Args:
         partition_by: what the rows are distributed by already, and a key has one value of.
     """
-    content = F.xxhash64(names.RANK, *(_orderable(field) for field in shape.columns))
+    content = F.xxhash64(names.RANK, *(orderable(field) for field in shape.columns))
     of_key = _of_key(shape, partition_by)
 
     def greatest(hashed: Column) -> Column:
@@ -242,7 +182,7 @@ def _newest_first(shape: Shape, partition_by: Sequence[str] = ()) -> WindowSpec:
     return _of_key(shape, partition_by).orderBy(
         *(F.col(quoted(name)).desc() for name in shape.sequence),
         F.col(names.RANK).desc(),
-        *(_orderable(fields[name]).desc_nulls_last() for name in shape.others),
+        *(orderable(fields[name]).desc_nulls_last() for name in shape.others),
     )
 
 
@@ -264,6 +204,7 @@ def located(
                 names.CURRENT: nothing,
                 names.ROW_FILE: F.lit(None).cast("string"),
                 names.ROW_POSITION: F.lit(None).cast("long"),
+                names.NUMBER: F.lit(1),
                 **{names.BASE + name: F.lit(None).cast("string") for name in shape.marked},
             }
         )
@@ -274,7 +215,12 @@ def located(
         F.col(names.POSITION).alias(names.ROW_POSITION),
         *(F.col(quoted(name)).alias(names.BASE + name) for name in shape.marked),
     )
-    return met.join(rows, on=list(shape.keys), how="left")
+    joined = met.join(rows, on=list(shape.keys), how="left")
+    of_key = _of_key(shape)
+    # A key that has several rows is decided once, by the newest of them.
+    return joined.withColumn(
+        names.NUMBER, F.row_number().over(of_key.orderBy(F.col(names.CURRENT).desc()))
+    ).withColumn(names.CURRENT, F.max(names.CURRENT).over(of_key))
 
 
 def disposed(events: DataFrame, shape: Shape, barrier: Column | None) -> DataFrame:
@@ -302,11 +248,19 @@ def disposed(events: DataFrame, shape: Shape, barrier: Column | None) -> DataFra
         .otherwise(UPSERT)
     )
     is_known = current.isNotNull() | buried.isNotNull()
-    return events.withColumn(names.DISPOSITION, disposition).withColumns(
+    is_first = F.col(names.NUMBER) == 1
+    decided = events.withColumn(names.DISPOSITION, disposition).withColumns(
         {
             names.OVERTAKEN: _is_overtaken(shape).cast("long"),
             names.KNOWN_KEY: is_known.cast("long"),
             names.CACHE_HITS: F.lit(0).cast("long"),
+        }
+    )
+    # Where the first row of a key goes, the others go with it.
+    return decided.where(is_first | F.col(names.DISPOSITION).isin(UPSERT, REMOVE)).withColumns(
+        {
+            names.DISPOSITION: F.when(is_first, F.col(names.DISPOSITION)).otherwise(DOUBLED),
+            names.EVENTS: F.when(is_first, F.col(names.EVENTS)).otherwise(0),
         }
     )
 
@@ -330,7 +284,7 @@ def winning_ties(
     fields = {field.name: field for field in shape.columns}
     order = Window.partitionBy(*map(quoted, on)).orderBy(
         F.col(names.RANK).desc(),
-        *(_orderable(fields[name]).desc_nulls_last() for name in shape.others),
+        *(orderable(fields[name]).desc_nulls_last() for name in shape.others),
         F.col(ours).asc(),
     )
     rivals = F.count("*").over(Window.partitionBy(*map(quoted, on)))
@@ -357,7 +311,7 @@ def changing(rows: DataFrame, mirror: DataFrame, shape: Shape) -> DataFrame:
             for field in shape.columns
         )
     )
-    content = F.xxhash64(*(_orderable(field) for field in shape.columns))
+    content = F.xxhash64(*(orderable(field) for field in shape.columns))
     hashed, keys = "_neve_content", [quoted(key) for key in shape.keys]
     return (
         rows.withColumn(hashed, content)
@@ -412,44 +366,3 @@ def tombstones_of(events: DataFrame, shape: Shape) -> DataFrame:
     """Return the keys that a batch deletes, with the deletes' sequences."""
     is_deleted = F.col(names.DISPOSITION).isin(REMOVE, ABSENT)
     return events.where(is_deleted).select(*map(quoted, (*shape.keys, *shape.sequence)))
-
-
-def aligned(column: Column, present: T.DataType, wanted: T.DataType) -> Column:
-    """Cast a column, and structs inside it field by field, by name."""
-    if present == wanted:
-        return column
-    if isinstance(present, T.StructType) and isinstance(wanted, T.StructType):
-        have = {field.name: field.dataType for field in present}
-        fields = [
-            aligned(column[field.name], have[field.name], field.dataType).alias(field.name)
-            if field.name in have
-            else F.lit(None).cast(field.dataType).alias(field.name)
-            for field in wanted
-        ]
-        return F.when(column.isNotNull(), F.struct(*fields))
-    if isinstance(present, T.ArrayType) and isinstance(wanted, T.ArrayType):
-        inner, outer = present.elementType, wanted.elementType
-        return F.transform(column, lambda item: aligned(item, inner, outer))
-    if isinstance(present, T.MapType) and isinstance(wanted, T.MapType):
-        old, new = present.valueType, wanted.valueType
-        return F.transform_values(column, lambda _, item: aligned(item, old, new))
-    return column.cast(wanted)
-
-
-def quoted(name: str) -> str:
-    """Write a column's name so that Spark takes it whole."""
-    return "`" + name.replace("`", "``") + "`"
-
-
-def _orderable(field: T.StructField) -> Column:
-    # Maps and variants have no order of their own; their JSON has.
-    column = F.col(quoted(field.name))
-    return column if _has_order(field.dataType) else F.to_json(F.struct(column))
-
-
-def _has_order(kind: T.DataType) -> bool:
-    if isinstance(kind, T.StructType):
-        return all(_has_order(field.dataType) for field in kind)
-    if isinstance(kind, T.ArrayType):
-        return _has_order(kind.elementType)
-    return not isinstance(kind, (T.MapType, T.VariantType))

@@ -1,0 +1,115 @@
+"""The shape of a mirror, and how its columns are named, cast and ordered in Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from neve.merge.spec import MergeSpec
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The mirror's columns and which of them decide."""
+
+    keys: tuple[str, ...]
+    sequence: tuple[str, ...]
+    # All columns of the mirror with their types, in order.
+    columns: T.StructType
+    # Columns in which the unchanged marker may stand, if there is one.
+    marked: tuple[str, ...] = ()
+    marker: str | None = None
+
+    @property
+    def others(self) -> list[str]:
+        decided = {*self.keys, *self.sequence}
+        return [name for name in self.columns.names if name not in decided]
+
+
+def shape_of(spec: MergeSpec, columns: T.StructType) -> Shape:
+    decided = {*spec.keys, *spec.sequence}
+    marked: tuple[str, ...] = ()
+    if spec.unchanged_marker is not None:
+        marked = tuple(
+            field.name
+            for field in columns
+            if isinstance(field.dataType, (T.StringType, T.BinaryType))
+            and field.name not in decided
+        )
+    return Shape(spec.keys, spec.sequence, columns, marked, spec.unchanged_marker)
+
+
+def sequence_of(shape: Shape) -> Column:
+    """Return an event's sequence as one value, with the mirror's types."""
+    return F.struct(
+        *(
+            F.col(quoted(name)).cast(shape.columns[name].dataType).alias(name)
+            for name in shape.sequence
+        )
+    )
+
+
+def barrier_column(barrier: Sequence[str] | None, shape: Shape) -> Column | None:
+    """Write a barrier's parts, which are text, as a value to compare sequences with."""
+    if barrier is None:
+        return None
+    parts = []
+    for text, name in zip(barrier, shape.sequence, strict=True):
+        kind = shape.columns[name].dataType
+        part = F.unhex(F.lit(text)) if is_binary(kind) else F.lit(text).cast(kind)
+        parts.append(part.alias(name))
+    return F.struct(*parts)
+
+
+def as_text(part: Column, shape: Shape, name: str) -> Column:
+    """Write a part of a sequence as the text that `barrier_column` reads."""
+    return F.hex(part) if is_binary(shape.columns[name].dataType) else part.cast("string")
+
+
+def is_binary(kind: T.DataType) -> bool:
+    return isinstance(kind, T.BinaryType)
+
+
+def aligned(column: Column, present: T.DataType, wanted: T.DataType) -> Column:
+    """Cast a column, and structs inside it field by field, by name."""
+    if present == wanted:
+        return column
+    if isinstance(present, T.StructType) and isinstance(wanted, T.StructType):
+        have = {field.name: field.dataType for field in present}
+        fields = [
+            aligned(column[field.name], have[field.name], field.dataType).alias(field.name)
+            if field.name in have
+            else F.lit(None).cast(field.dataType).alias(field.name)
+            for field in wanted
+        ]
+        return F.when(column.isNotNull(), F.struct(*fields))
+    if isinstance(present, T.ArrayType) and isinstance(wanted, T.ArrayType):
+        inner, outer = present.elementType, wanted.elementType
+        return F.transform(column, lambda item: aligned(item, inner, outer))
+    if isinstance(present, T.MapType) and isinstance(wanted, T.MapType):
+        old, new = present.valueType, wanted.valueType
+        return F.transform_values(column, lambda _, item: aligned(item, old, new))
+    return column.cast(wanted)
+
+
+def quoted(name: str) -> str:
+    """Write a column's name so that Spark takes it whole."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def orderable(field: T.StructField) -> Column:
+    # Maps and variants have no order of their own; their JSON has.
+    column = F.col(quoted(field.name))
+    return column if _has_order(field.dataType) else F.to_json(F.struct(column))
+
+
+def _has_order(kind: T.DataType) -> bool:
+    if isinstance(kind, T.StructType):
+        return all(_has_order(field.dataType) for field in kind)
+    if isinstance(kind, T.ArrayType):
+        return _has_order(kind.elementType)
+    return not isinstance(kind, (T.MapType, T.VariantType))
