@@ -17,6 +17,7 @@ from pyroaring import BitMap64
 from neve.index.build import Built, build_root
 from neve.index.cache import BucketCache
 from neve.index.columns import IndexedColumn, IndexedColumns
+from neve.index.compaction import compact_buckets, with_compacted
 from neve.index.entries import TOMBSTONE
 from neve.index.hashing import compute_pk_hash
 from neve.index.refresh import refresh_root
@@ -194,3 +195,9 @@ class Workbench:
 
     def hashes(self, keys: list[Any]) -> np.ndarray[Any, Any]:
         return compute_pk_hash([pa.array(keys, self.columns.keys[0].type)]).first
+
+
+def compact(io, root, plan, location):
+    """Merge runs as a task does, all buckets in one."""
+    task = (root.to_json(), io.properties, plan, location, plan.buckets)
+    return with_compacted(root, plan, [compact_buckets(*task)])

@@ -35,6 +35,7 @@ class Compaction:
     bits: int
     is_full: bool
     """Whether nothing older lies underneath, so that what only hides something goes."""
+    rows: int = 0
 
     @property
     def buckets(self) -> range:
@@ -53,7 +54,8 @@ def plan_compaction(root: Root, *, force: bool = False) -> Compaction | None:
         return None
     chosen = runs[slice(*span)]
     rows = sum(rows for _, rows in chosen)
-    return Compaction(tuple(one for one, _ in chosen), bits_for(rows), is_full=span[0] == 0)
+    generations = tuple(one for one, _ in chosen)
+    return Compaction(generations, bits_for(rows), is_full=span[0] == 0, rows=rows)
 
 
 def _runs_to_merge(rows: Sequence[int]) -> tuple[int, int] | None:
@@ -100,15 +102,6 @@ def write_run(
     bits = bits_for(len(entries)) if bits is None else bits
     path = new_path(location, "shard")
     return write_shard(io, path, split_buckets(entries, bits), bits, generation)
-
-
-def compact(io: FileIO, root: Root, plan: Compaction, location: str) -> Root:
-    """Merge runs into one new shard, in the memory of a bucket; return the root that has it."""
-    path = new_path(location, "shard")
-    shard = write_shard(
-        io, path, merged_buckets(io, root, plan, plan.buckets), plan.bits, plan.generations[-1]
-    )
-    return with_compacted(root, plan, [shard])
 
 
 def compact_buckets(

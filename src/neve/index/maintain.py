@@ -23,7 +23,7 @@ from neve.index.refresh import refresh_root
 from neve.index.removal import remove_unreferenced
 from neve.index.root import Root
 from neve.index.state import find_root, register
-from neve.index.tasks import runner_for
+from neve.index.tasks import LocalRunner, SparkRunner, runner_for
 from neve.lake.live_files import LiveFile, changed_files
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ Progress = Callable[[str], None]
 
 FRESH, REFRESHED, REBUILT = "fresh", "refreshed", "rebuilt"
 _ATTEMPTS = 3
+# Merging so many entries takes less time than a job of Spark.
+_MERGED_HERE = 1024 * 1024
 # What only adds rows, or moves them.
 _KEEPING = (Operation.APPEND, Operation.REPLACE)
 
@@ -159,7 +161,7 @@ def compacted(lake: Lake, mirror: Mirror, root: Root, *, force: bool = False) ->
     plan = plan_compaction(root, force=force)
     if plan is None:
         return root
-    runner = runner_for(lake, sum(one.rows for one in root.shards))
+    runner = LocalRunner() if plan.rows <= _MERGED_HERE else SparkRunner(lake)
     count = min(len(plan.buckets), runner.parallelism)
     bounds = [len(plan.buckets) * number // count for number in range(count + 1)]
     ranges = [plan.buckets[start:stop] for start, stop in pairwise(bounds)]

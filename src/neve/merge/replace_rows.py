@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from neve import failpoints
 from neve.errors import NeveError, StorageError
-from neve.index.compaction import add_delta, compact, plan_compaction
+from neve.index.compaction import add_delta
+from neve.index.maintain import compacted
 from neve.index.state import store_root
 from neve.lake.live_files import live_files
 from neve.lake.row_delta import RowChanges, StatisticsFile, prepare_row_delta
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from neve.index.maintain import Refreshed
     from neve.index.root import Root
+    from neve.lake import Lake
     from neve.merge.batch import BatchWork
     from neve.merge.locate import Locator
     from neve.merge.side import SideTable
@@ -127,7 +129,7 @@ class ReplaceRows:
             RowChanges(state.main_id, written.data_files, vectors, self._emptied, dict(summary)),
         )
         failpoints.reach("merge.applied")
-        properties, statistics = self._next_root(prepared.snapshot_id, summary)
+        properties, statistics = self._next_root(work.lake, prepared.snapshot_id, summary)
         prepared.commit(properties, statistics)
 
     def _by_path(self, deleted: Mapping[str, BitMap64]) -> dict[str, BitMap64]:
@@ -138,13 +140,13 @@ class ReplaceRows:
         return {files[int(ordinal)]: rows for ordinal, rows in deleted.items()}
 
     def _next_root(
-        self, snapshot_id: int, summary: Mapping[str, str]
+        self, lake: Lake, snapshot_id: int, summary: Mapping[str, str]
     ) -> tuple[dict[str, str], StatisticsFile | None]:
         """Write the index's next root; if that fails the merge still counts, and it is stale."""
         if self.index is None:
             return {}, None
         try:
-            root = self._grown(self.index, snapshot_id)
+            root = self._grown(lake, self.index, snapshot_id)
             tombstones = int(summary[TOMBSTONES])
             named = replace(root, tombstones_snapshot_id=tombstones)
             stored = store_root(self.index.mirror, named)
@@ -153,7 +155,7 @@ class ReplaceRows:
             return {}, None
         return dict(stored.properties), stored.statistics
 
-    def _grown(self, index: Refreshed, snapshot_id: int) -> Root:
+    def _grown(self, lake: Lake, index: Refreshed, snapshot_id: int) -> Root:
         io, location = self.table.io, index.mirror.index_location
         left = index.root.without_files(self._emptied)
         grown, ordinals = left.with_files(file.file_path for file in self._written.data_files)
@@ -161,6 +163,6 @@ class ReplaceRows:
         if entries is None:
             return replace(grown, snapshot_id=snapshot_id)
         grown = add_delta(io, grown, location, entries, snapshot_id)
-        plan = plan_compaction(grown)
-        self.compacted = plan is not None
-        return grown if plan is None else compact(io, grown, plan, location)
+        small = compacted(lake, index.mirror, grown)
+        self.compacted = small is not grown
+        return small

@@ -10,7 +10,6 @@ import pytest
 from neve.index.compaction import (
     MOST_DELTAS,
     add_delta,
-    compact,
     compact_buckets,
     plan_compaction,
     with_compacted,
@@ -20,6 +19,7 @@ from neve.index.entries import GONE, TOMBSTONE
 from neve.index.removal import unreferenced
 from neve.index.shard import ShardRef
 from neve.index.stored import list_files
+from tests.support.indexed import compact
 
 
 def run(rows, generation):
