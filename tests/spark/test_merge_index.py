@@ -9,6 +9,7 @@ from urllib.parse import urlparse
 import pytest
 
 from neve.index.maintain import build
+from neve.index.state import current_root
 from neve.index.verify import verify
 from neve.lake.identifier import parse_identifier
 from neve.lake.live_files import live_files
@@ -79,6 +80,9 @@ def test_data_files_without_rows_leave_the_mirror(mirrored, strategy):
     assert files == [files[0]] * 4
     mirrored.check()
     change(mirrored, 20)
+    root, _ = current_root(mirrored.lake, parse_identifier(mirrored.mirror))
+    known = {path for number, path in enumerate(root.files) if number not in root.dead}
+    assert known == set(live_files(mirrored.table(), root.snapshot_id))
     assert verify(mirrored.lake, parse_identifier(mirrored.mirror)).differences == 0
 
 
