@@ -2,56 +2,23 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
-import neve
 from neve import failpoints
 from neve.errors import ConflictError, UnknownOutcomeError
 from neve.lake.java_tables import JavaTable
 from neve.merge.strategy import Strategy
-from tests.support.catalog_faults import (
-    CommitFaults,
-    after,
-    cut_after,
-    failed_after,
-    lost_after,
-    lost_before,
-    refused,
-)
-from tests.support.lakes import rest_settings
+from tests.support import catalog_faults
+from tests.support.catalog_faults import lost_after, lost_before, refused
 from tests.support.merging import Mirrored, event
-from tests.support.proxy import running_proxy
 
-FAULTS = {
-    "409": refused(409),
-    "500": refused(500),
-    "503": refused(503),
-    "504": refused(504),
-    "504 after it was applied": failed_after(504),
-    "dropped before": lost_before,
-    "dropped after it was applied": lost_after,
-    "cut after it was applied": cut_after,
-    "delayed": after(lambda: time.sleep(0.3)),
-}
+pytestmark = pytest.mark.usefixtures("embedded_lake")
+
+# One that was sent twice is refused the second time, and looks like another merger's.
+FAULTS = {name: fault for name, fault in catalog_faults.FAULTS.items() if name != "sent twice"}
 # Of a merge with something of everything: tombstones, rejected rows, a branch, rows on it, main.
 BURY, REJECT, BRANCH, APPLY, PUBLISH = range(1, 6)
 POINTS = [name for name in failpoints.POINTS if name.startswith("merge.")]
-
-
-@pytest.fixture(scope="module")
-def faults():
-    return CommitFaults()
-
-
-@pytest.fixture(scope="module")
-def faulty_lake(embedded_lake, rest_catalog, s3, faults):
-    with (
-        running_proxy(rest_catalog.port, [faults]) as proxy,
-        neve.open(rest_settings(proxy.uri, s3)) as lake,
-    ):
-        yield lake
 
 
 class Living(Mirrored):
@@ -85,7 +52,7 @@ class Living(Mirrored):
 
 
 @pytest.fixture(scope="module")
-def living(faulty_lake, faults):
+def living(embedded_lake, faulty_lake):
     return Living(faulty_lake)
 
 
