@@ -15,6 +15,8 @@ pytestmark = pytest.mark.usefixtures("embedded_lake")
 NEW = pa.table({"id": [2, 7], "v": ["new", "new"]})
 BEFORE = [{"id": one, "v": "old"} for one in range(5)]
 AFTER = sorted([*BEFORE[:2], *BEFORE[3:], *NEW.to_pylist()], key=lambda row: row["id"])
+# Refused, not applied without a word, and applied without one.
+ESSENTIAL = ("409", "504", "dropped after it was applied")
 NOT_APPLIED = {
     "409": ConflictError,
     **dict.fromkeys(("500", "503", "504", "dropped before"), UnknownOutcomeError),
@@ -43,7 +45,10 @@ def test_rows_are_replaced(request, kind):
     assert mirror.table.properties["mark"] == "1"
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(one, marks=() if one in ESSENTIAL else pytest.mark.soak) for one in FAULTS],
+)
 def test_commits_that_go_wrong(faulty_lake, faults, name):
     mirror = Mirror(faulty_lake)
     commit = prepared(mirror)
