@@ -18,7 +18,7 @@ from neve.buffer.spec import buffer_spec
 from neve.config import load
 from neve.lake.profile import DEFAULT_CATALOG, profile_named
 from neve.signals import Signal
-from tests.e2e import cluster_job, cluster_merge_job
+from tests.e2e import cluster_job
 from tests.support.command import NEVE
 from tests.support.consolidation import NAME_COLUMN
 from tests.support.otlp_bodies import protobuf
@@ -32,10 +32,10 @@ def cluster(tmp_path_factory):
         yield address
 
 
-@pytest.fixture
-def bare_python(tmp_path):
+@pytest.fixture(scope="module")
+def bare_python(tmp_path_factory):
     """A Python of our version with nothing installed, as a cluster's machines may have it."""
-    directory = tmp_path / "bare"
+    directory = tmp_path_factory.mktemp("bare")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", directory], check=True)
     python = directory / "bin" / "python"
     absent = subprocess.run([python, "-c", "import pyarrow"], capture_output=True, check=False)
@@ -43,8 +43,9 @@ def bare_python(tmp_path):
     return str(python)
 
 
-@pytest.fixture
-def config(tmp_path, cluster, bare_python, rest_catalog, s3):
+@pytest.fixture(scope="module")
+def config(tmp_path_factory, cluster, bare_python, rest_catalog, s3):
+    directory = tmp_path_factory.mktemp("driver")
     conf = {
         "spark.pyspark.python": bare_python,
         "spark.driver.memory": "1g",
@@ -52,7 +53,7 @@ def config(tmp_path, cluster, bare_python, rest_catalog, s3):
         "spark.executor.memory": "640m",
         "spark.sql.shuffle.partitions": 2,
     }
-    path = tmp_path / "neve.yaml"
+    path = directory / "neve.yaml"
     document = {
         "catalog": {"type": "rest", "uri": rest_catalog.uri},
         "storage": {
@@ -63,7 +64,7 @@ def config(tmp_path, cluster, bare_python, rest_catalog, s3):
             "path_style": True,
         },
         "spark": {"master": cluster, "conf": conf},
-        "buffer": {"location": f"s3://{s3.bucket}/{tmp_path.name}"},
+        "buffer": {"location": f"s3://{s3.bucket}/{directory.name}"},
         "telemetry": {"namespace": "cluster_otel"},
     }
     path.write_text(yaml.safe_dump(document))
@@ -87,8 +88,15 @@ def run_job(*command):
     return json.loads(job.stdout)
 
 
-def test_code_and_dependencies_reach_the_executors(config, bare_python):
-    seen = run_job(sys.executable, cluster_job.__file__, config)
+@pytest.fixture(scope="module")
+def seen(config):
+    """What one job saw: the start of each takes longer than what it does."""
+    return run_job(sys.executable, cluster_job.__file__, config)
+
+
+def test_code_and_dependencies_reach_the_executors(seen, config, bare_python, cluster):
+    assert seen["master"] == cluster
+    seen = seen["tasks"]
     assert (seen["rows"], seen["ids"]) == (cluster_job.ROWS, sum(range(cluster_job.ROWS)))
     assert seen["name"] == "storage 0"
     assert seen["executables"] == [bare_python]
@@ -121,12 +129,10 @@ def test_consolidation_reads_a_buffer_in_the_object_store(config):
     assert sum(stream.segments for stream in open_reader(buffer_spec(settings)).streams()) == 0
 
 
-def test_a_mirror_is_merged_on_the_executors(config, cluster):
-    seen = run_job(sys.executable, cluster_merge_job.__file__, config)
-    assert seen["master"] == cluster
-    expected = cluster_merge_job.expected()
-    assert [tuple(row) for row in seen["rows"]] == expected
-    first, second, third = seen["reports"]
+def test_a_mirror_is_merged_on_the_executors(seen, config):
+    expected = cluster_job.expected_mirror()
+    assert [tuple(row) for row in seen["merges"]["rows"]] == expected
+    first, second, third = seen["merges"]["reports"]
     assert (first["rows_upserted"], first["rows_deleted"]) == (1_000, 0)
     assert (second["rows_upserted"], second["rows_deleted"], second["set_aside"]) == (400, 100, 1)
     assert (third["rows_upserted"], third["late_dropped"]) == (0, 500)

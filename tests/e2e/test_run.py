@@ -6,12 +6,9 @@ import os
 import signal
 import socket
 import subprocess
-import sys
-import urllib.error
 import urllib.request
 from collections import Counter
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 import yaml
@@ -19,13 +16,14 @@ from pyiceberg.exceptions import NoSuchTableError
 
 import neve
 from neve.signals import Signal
+from tests.support.command import NEVE
 from tests.support.lakes import sqlite_settings
 from tests.support.otlp_bodies import protobuf
 from tests.support.process import Process, free_port
+from tests.support.scraping import Scraped
 from tests.support.servers import SHORT_LIVED_JAVA
 from tests.support.wait import until
 
-NEVE = Path(sys.executable).with_name("neve")
 # From acknowledged to queryable; the first time Spark starts within it.
 ARRIVAL_SECONDS = 60
 
@@ -35,7 +33,8 @@ class Running:
 
     def __init__(self, directory):
         self.directory = directory
-        self.http, self.grpc, self.observe = free_port(), free_port(), free_port()
+        self.http, self.grpc = free_port(), free_port()
+        self.observed = Scraped(free_port())
         self.settings = sqlite_settings(directory)
         config = directory / "neve.yaml"
         document = {
@@ -44,7 +43,7 @@ class Running:
             "buffer": {"location": str(directory / "buffer"), "seal_seconds": 0.2},
             "consolidate": {"trigger_seconds": 0.2},
             "receive": {"http": f"127.0.0.1:{self.http}", "grpc": f"127.0.0.1:{self.grpc}"},
-            "observe": {"http": f"127.0.0.1:{self.observe}"},
+            "observe": {"http": f"127.0.0.1:{self.observed.port}"},
         }
         config.write_text(yaml.safe_dump(document))
         self.process = Process(
@@ -67,25 +66,6 @@ class Running:
                 return connection.getresponse().status
             except (OSError, http.client.HTTPException):
                 return None
-
-    def get(self, path):
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.observe}{path}") as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, error.read().decode()
-        except OSError:
-            return None, ""
-
-    def sample(self, name, **labels):
-        """Add up the samples of a metric that have these labels."""
-        wanted = [f'{key}="{value}"' for key, value in labels.items()]
-        return sum(
-            float(line.rpartition(" ")[2])
-            for line in self.get("/metrics")[1].splitlines()
-            if line.startswith((f"{name}{{", f"{name} ")) and all(one in line for one in wanted)
-        )
 
     def names(self):
         """Count the rows of otel.logs by their body, read by PyIceberg."""
@@ -122,26 +102,27 @@ def rows_of(*names):
 def running(tmp_path):
     service = Running(tmp_path)
     try:
-        service.process.wait_until(lambda: service.get("/readyz")[0] == 200)
+        service.process.wait_until(lambda: service.observed.is_ready)
         yield service
     finally:
         service.process.kill()
 
 
 def test_data_arrives_once_through_kills_and_a_stop(running):
+    sample = running.observed.sample
     running.send("first")
     running.wait_for("first")
-    until(lambda: running.sample("neve_consolidate_rows_total", table="otel.logs") == 2)
-    assert running.sample("neve_receive_accepted_records_total", signal="logs", version="e2e") == 2
-    assert running.sample("neve_publish_commit_attempts_total") >= 2
+    until(lambda: sample("neve_consolidate_rows_total", table="otel.logs") == 2)
+    assert sample("neve_receive_accepted_records_total", signal="logs", version="e2e") == 2
+    assert sample("neve_publish_commit_attempts_total") >= 2
 
     (receiver,) = running.children("serve --supervised")
     running.send("before")
     os.kill(receiver, signal.SIGKILL)
     running.send("after")
     running.wait_for("first", "before", "after")
-    assert running.sample("neve_receive_restarts_total") == 1
-    until(lambda: running.get("/readyz")[0] == 200)
+    assert sample("neve_receive_restarts_total") == 1
+    until(lambda: running.observed.is_ready)
 
     (receiver,) = running.children("serve --supervised")
     running.send("last")

@@ -1,4 +1,4 @@
-"""One open lake for each catalog profile."""
+"""One open lake for each catalog profile, and one whose commits go wrong."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import uuid
 import pytest
 
 import neve
+from tests.support.catalog_faults import CommitFaults
 from tests.support.gates import BearerToken, ClientCredentials, S3Tables
 from tests.support.lakes import (
     CLIENT,
@@ -75,6 +76,28 @@ def oauth2_lake(embedded_lake, oauth2_proxy, s3):
 def s3tables_lake(embedded_lake, s3tables_proxy, s3):
     with neve.open(s3tables_settings(s3tables_proxy.uri, s3)) as lake:
         yield lake
+
+
+@pytest.fixture(scope="session")
+def commit_faults():
+    return CommitFaults()
+
+
+@pytest.fixture(scope="session")
+def faulty_lake(rest_catalog, s3, commit_faults):
+    """A lake on the REST catalog and S3 whose commits go wrong as `faults` says."""
+    with (
+        running_proxy(rest_catalog.port, [commit_faults]) as proxy,
+        neve.open(rest_settings(proxy.uri, s3)) as lake,
+    ):
+        yield lake
+
+
+@pytest.fixture
+def faults(commit_faults):
+    """What goes wrong with the commits of `faulty_lake`: at first nothing."""
+    commit_faults.expect("nothing")
+    return commit_faults
 
 
 @pytest.fixture(params=PROFILES)

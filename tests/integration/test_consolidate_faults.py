@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 import uuid
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -21,51 +20,22 @@ from neve.publish.ranges import read_marks
 from neve.signals import Signal
 from neve.telemetry.schemas import SCHEMAS
 from tests.support.catalog_faults import (
-    CommitFaults,
+    FAULTS,
     after,
     cut_after,
-    failed_after,
     lost_after,
     lost_before,
     refused,
-    twice,
 )
 from tests.support.consolidation import Bench
 from tests.support.lakes import rest_settings
-from tests.support.proxy import running_proxy
 from tests.support.wait import until
 
-FAULTS = {
-    "409": refused(409),
-    "500": refused(500),
-    "503": refused(503),
-    "504": refused(504),
-    "504 after it was applied": failed_after(504),
-    "dropped before": lost_before,
-    "dropped after it was applied": lost_after,
-    "cut after it was applied": cut_after,
-    "sent twice": twice,
-    "delayed": after(lambda: time.sleep(0.3)),
-}
 # A run takes two batches, each staged and published: 1 and 3 stage, 2 publishes.
 COMMITS = (1, 2, 3)
 # What PyIceberg says of itself, as the other writer.
 WRITES_NO_BLOOM_FILTERS = "ignore:Parquet writer option:UserWarning"
 ROWS = Counter(f"{name} {n}" for name in "ab" for n in range(2))
-
-
-@pytest.fixture(scope="module")
-def faults():
-    return CommitFaults()
-
-
-@pytest.fixture(scope="module")
-def lake(rest_catalog, s3, faults):
-    with (
-        running_proxy(rest_catalog.port, [faults]) as proxy,
-        neve.open(rest_settings(proxy.uri, s3)) as lake,
-    ):
-        yield lake
 
 
 @pytest.fixture(scope="module")
@@ -76,9 +46,10 @@ def direct_lake(rest_catalog, s3):
 
 
 @pytest.fixture
-def bench(lake, faults, tmp_path):
+def bench(faulty_lake, faults, tmp_path):
     """Two requests in two streams, each a batch of its own."""
-    bench = Bench(lake, tmp_path, namespace=f"faults_{uuid.uuid4().hex[:12]}", batch_bytes=1)
+    namespace = f"faults_{uuid.uuid4().hex[:12]}"
+    bench = Bench(faulty_lake, tmp_path, namespace=namespace, batch_bytes=1)
     faults.expect(bench.spec.namespace)
     bench.send(Signal.LOGS, "a")
     bench.send(Signal.LOGS, "b")

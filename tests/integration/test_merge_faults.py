@@ -2,56 +2,25 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
-import neve
 from neve import failpoints
 from neve.errors import ConflictError, UnknownOutcomeError
 from neve.lake.java_tables import JavaTable
 from neve.merge.strategy import Strategy
-from tests.support.catalog_faults import (
-    CommitFaults,
-    after,
-    cut_after,
-    failed_after,
-    lost_after,
-    lost_before,
-    refused,
-)
-from tests.support.lakes import rest_settings
+from tests.support import catalog_faults
+from tests.support.catalog_faults import lost_after, lost_before, refused
 from tests.support.merging import Mirrored, event
-from tests.support.proxy import running_proxy
 
-FAULTS = {
-    "409": refused(409),
-    "500": refused(500),
-    "503": refused(503),
-    "504": refused(504),
-    "504 after it was applied": failed_after(504),
-    "dropped before": lost_before,
-    "dropped after it was applied": lost_after,
-    "cut after it was applied": cut_after,
-    "delayed": after(lambda: time.sleep(0.3)),
-}
+pytestmark = pytest.mark.usefixtures("embedded_lake")
+
+# One that was sent twice is refused the second time, and looks like another merger's.
+FAULTS = {name: fault for name, fault in catalog_faults.FAULTS.items() if name != "sent twice"}
 # Of a merge with something of everything: tombstones, rejected rows, a branch, rows on it, main.
 BURY, REJECT, BRANCH, APPLY, PUBLISH = range(1, 6)
+# As files there is no branch; the index comes in the same commit.
+INDEXED_PUBLISH = 3
 POINTS = [name for name in failpoints.POINTS if name.startswith("merge.")]
-
-
-@pytest.fixture(scope="module")
-def faults():
-    return CommitFaults()
-
-
-@pytest.fixture(scope="module")
-def faulty_lake(embedded_lake, rest_catalog, s3, faults):
-    with (
-        running_proxy(rest_catalog.port, [faults]) as proxy,
-        neve.open(rest_settings(proxy.uri, s3)) as lake,
-    ):
-        yield lake
 
 
 class Living(Mirrored):
@@ -85,45 +54,29 @@ class Living(Mirrored):
 
 
 @pytest.fixture(scope="module")
-def living(faulty_lake, faults):
+def living(embedded_lake, faulty_lake):
     return Living(faulty_lake)
 
 
-def test_commits_that_go_wrong(living, faults):
-    for number, name in (
-        (PUBLISH, "409"),
-        (PUBLISH, "504 after it was applied"),
-        (PUBLISH, "dropped after it was applied"),
-        (APPLY, "503"),
-        (BURY, "500"),
-        (REJECT, "dropped after it was applied"),
-    ):
-        living.next_wave()
-        faults.expect(living.namespace, {number: FAULTS[name]})
-        report = living.merge()
-        assert faults.commits >= number, name
-        assert (report.outcome, report.batches, report.rows_scanned) == ("merged", 1, 5), name
+@pytest.mark.parametrize(
+    ("strategy", "number"), [(Strategy.MERGE, PUBLISH), (Strategy.INDEX, INDEXED_PUBLISH)]
+)
+def test_commits_that_go_wrong(living, faults, strategy, number):
+    """One that is refused, and two that are applied without a word of it."""
+    for name in ("409", "504 after it was applied", "dropped after it was applied"):
+        report = go_wrong(living, faults, strategy, number, name)
         assert report.conflicts == (name == "409"), name
     living.check_all()
 
 
-def test_commits_of_files_that_go_wrong(faulty_lake, faults):
-    """Three commits: tombstones, rejected rows, and the mirror with its index."""
-    living = Living(faulty_lake)
-    for number, name in (
-        (3, "409"),
-        (3, "504 after it was applied"),
-        (3, "dropped after it was applied"),
-        (3, "503"),
-        (1, "500"),
-    ):
-        living.next_wave()
-        faults.expect(living.namespace, {number: FAULTS[name]})
-        report = living.merge(strategy=Strategy.INDEX)
-        assert faults.commits >= number, name
-        assert (report.outcome, report.batches, report.rows_scanned) == ("merged", 1, 5), name
-        assert report.strategy == "index"
-    living.check_all()
+def go_wrong(living, faults, strategy, number, name):
+    living.next_wave()
+    faults.expect(living.namespace, {number: FAULTS[name]})
+    report = living.merge(strategy=strategy)
+    assert faults.commits >= number, name
+    assert (report.outcome, report.batches, report.rows_scanned) == ("merged", 1, 5), name
+    assert report.strategy == strategy.value
+    return report
 
 
 def test_many_faults_in_one_merge(living, faults):
@@ -143,28 +96,29 @@ def test_many_faults_in_one_merge(living, faults):
     ],
 )
 def test_tables_that_cannot_be_loaded_for_a_moment(living, faults, name):
-    living.next_wave()
-    faults.expect(living.namespace)
-    living.merge()
-    most = faults.reads
-    for number in range(1, most + 1, 1 + most // 3):
+    most = 0
+    for part in (0, 1, 2):
+        number = 1 + most * part // 3
         living.next_wave()
         faults.expect(living.namespace, reading_plan={number: FAULTS[name]})
         assert living.merge().outcome == "merged"
         assert faults.reads >= number
+        most = faults.reads
     faults.expect(living.namespace)
     living.check_all()
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("number", range(BURY, PUBLISH + 1))
+@pytest.mark.parametrize(
+    ("strategy", "number"),
+    [
+        *((Strategy.MERGE, number) for number in range(BURY, PUBLISH + 1)),
+        *((Strategy.INDEX, number) for number in range(BURY, INDEXED_PUBLISH + 1)),
+    ],
+)
 @pytest.mark.parametrize("name", FAULTS)
-def test_each_commit_that_goes_wrong(living, faults, name, number):
-    living.next_wave()
-    faults.expect(living.namespace, {number: FAULTS[name]})
-    report = living.merge()
-    assert faults.commits >= number
-    assert (report.outcome, report.batches, report.rows_scanned) == ("merged", 1, 5)
+def test_each_commit_that_goes_wrong(living, faults, name, strategy, number):
+    go_wrong(living, faults, strategy, number, name)
     living.check_all()
 
 

@@ -5,41 +5,22 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-import neve
 from neve.errors import ConflictError, UnknownOutcomeError
 from neve.lake.row_delta import StatisticsFile, prepare_row_delta, read_statistics
-from tests.support.catalog_faults import (
-    CommitFaults,
-    after,
-    cut_after,
-    failed_after,
-    lost_after,
-    lost_before,
-    refused,
-    twice,
-)
-from tests.support.lakes import rest_settings
+from tests.support.catalog_faults import FAULTS, after
 from tests.support.mirrors import Mirror
-from tests.support.proxy import running_proxy
 from tests.support.readers import by_all
 
+pytestmark = pytest.mark.usefixtures("embedded_lake")
 NEW = pa.table({"id": [2, 7], "v": ["new", "new"]})
 BEFORE = [{"id": one, "v": "old"} for one in range(5)]
 AFTER = sorted([*BEFORE[:2], *BEFORE[3:], *NEW.to_pylist()], key=lambda row: row["id"])
-
-
-@pytest.fixture(scope="module")
-def faults():
-    return CommitFaults()
-
-
-@pytest.fixture(scope="module")
-def faulty_lake(embedded_lake, rest_catalog, s3, faults):
-    with (
-        running_proxy(rest_catalog.port, [faults]) as proxy,
-        neve.open(rest_settings(proxy.uri, s3)) as lake,
-    ):
-        yield lake
+# Refused, not applied without a word, and applied without one.
+ESSENTIAL = ("409", "504", "dropped after it was applied")
+NOT_APPLIED = {
+    "409": ConflictError,
+    **dict.fromkeys(("500", "503", "504", "dropped before"), UnknownOutcomeError),
+}
 
 
 def prepared(mirror):
@@ -65,30 +46,20 @@ def test_rows_are_replaced(request, kind):
 
 
 @pytest.mark.parametrize(
-    ("fault", "raised", "rows"),
-    [
-        (refused(409), ConflictError, BEFORE),
-        (refused(500), UnknownOutcomeError, BEFORE),
-        (refused(504), UnknownOutcomeError, BEFORE),
-        (lost_before, UnknownOutcomeError, BEFORE),
-        (failed_after(504), None, AFTER),
-        (lost_after, None, AFTER),
-        (cut_after, None, AFTER),
-        (twice, None, AFTER),
-    ],
-    ids=["409", "500", "504", "lost", "504 after", "lost after", "cut after", "twice"],
+    "name",
+    [pytest.param(one, marks=() if one in ESSENTIAL else pytest.mark.soak) for one in FAULTS],
 )
-def test_commits_that_go_wrong(faulty_lake, faults, fault, raised, rows):
+def test_commits_that_go_wrong(faulty_lake, faults, name):
     mirror = Mirror(faulty_lake)
     commit = prepared(mirror)
-    faults.expect(mirror.identifier[0], {1: fault})
-    if raised:
-        with pytest.raises(raised, match=str(commit.snapshot_id)):
+    faults.expect(mirror.identifier[0], {1: FAULTS[name]})
+    if name in NOT_APPLIED:
+        with pytest.raises(NOT_APPLIED[name], match=str(commit.snapshot_id)):
             commit.commit()
     else:
         assert commit.commit() == mirror.main
     assert faults.commits == 1
-    assert mirror.read() == by_all(rows)
+    assert mirror.read() == by_all(BEFORE if name in NOT_APPLIED else AFTER)
 
 
 def test_somebody_is_first_while_it_is_on_its_way(faulty_lake, faults):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -65,6 +66,20 @@ def twice(request: Request, forward: Forward) -> Response:
     """Send it on twice, as a client library that repeats what it should not; the last answers."""
     forward(request)
     return forward(request)
+
+
+FAULTS: dict[str, Gate] = {
+    "409": refused(409),
+    "500": refused(500),
+    "503": refused(503),
+    "504": refused(504),
+    "504 after it was applied": failed_after(504),
+    "dropped before": lost_before,
+    "dropped after it was applied": lost_after,
+    "cut after it was applied": cut_after,
+    "sent twice": twice,
+    "delayed": after(lambda: time.sleep(0.3)),
+}
 
 
 @dataclass

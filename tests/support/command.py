@@ -1,8 +1,10 @@
-"""The installed command: `neve serve` as a process that clients of any kind can talk to."""
+"""The installed command: a process that ends, and `neve serve`, which clients can talk to."""
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,13 +13,30 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from neve import failpoints
 from tests.support.process import Process
+from tests.support.servers import SHORT_LIVED_JAVA
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 NEVE = str(Path(sys.executable).with_name("neve"))
+_DEADLINE_SECONDS = 180
 _LISTENING = re.compile(r"^OTLP/HTTP on (\S+), OTLP/gRPC on (\S+), buffer (.+)$", re.MULTILINE)
+
+
+def neve_merge(
+    config: Path, *options: str, failpoint: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Run `neve merge --once`, which dies at `failpoint` if it is given one."""
+    return subprocess.run(
+        [NEVE, "--config", config, "--json", "merge", "--once", *options],
+        env={**os.environ, **SHORT_LIVED_JAVA, failpoints.ENVIRONMENT_VARIABLE: failpoint},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=_DEADLINE_SECONDS,
+    )
 
 
 @dataclass(frozen=True)

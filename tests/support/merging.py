@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import yaml
 from pyiceberg.table.snapshots import ancestors_of
 
 from neve.config.merging import MergeTableSettings
@@ -17,6 +18,9 @@ from neve.merge.spec import MergeSpec, merge_spec
 from neve.merge.strategy import Strategy
 from neve.publish.apply import Retry
 from tests.support.replay import Event, changelog_event, replay
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 OPERATIONS = {
     "r": "snapshot-read",
@@ -81,6 +85,17 @@ class Mirrored:
     @property
     def spec(self) -> MergeSpec:
         return merge_spec(self.settings, self.batch_size)
+
+    def write_config(self, path: Path, **sections: Any) -> Path:
+        """Write a configuration that keeps this mirror; the secret key is left to the caller."""
+        document = self.lake.settings.model_dump(
+            mode="json", exclude_none=True, include={"catalog", "storage", "spark"}
+        )
+        document["storage"].pop("secret_access_key", None)
+        table = self.settings.model_dump(mode="json", exclude_none=True)
+        merge = {"tables": [table], "batch_size": self.batch_size, **sections.pop("merge", {})}
+        path.write_text(yaml.safe_dump({**document, "merge": merge, **sections}))
+        return path
 
     def append(self, *rows: dict[str, Any], schema: pa.Schema | None = None) -> None:
         """Append events as one snapshot; a column that is left out is NULL."""

@@ -92,9 +92,9 @@ class Process:
         except subprocess.TimeoutExpired:
             return self.kill()
 
-    def wait(self) -> int:
+    def wait(self, deadline_seconds: float = _STOP_SECONDS) -> int:
         """Return its exit status once it ends, by itself or as it was asked to."""
-        return self._child.wait(_STOP_SECONDS)
+        return self._child.wait(deadline_seconds)
 
     def kill(self) -> int:
         self._child.kill()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import duckdb
@@ -30,12 +31,19 @@ def read_with_pyiceberg(lake: Lake, name: str, by: str = "id") -> Rows:
 def read_with_duckdb(lake: Lake, name: str, by: str = "id") -> Rows:
     """Read from the metadata file alone, without the catalog."""
     location = lake.catalog().load_table(name).metadata_location
-    with duckdb.connect() as database:
-        for extension in ("avro", "httpfs", "iceberg"):
-            duckdb_extensions.import_extension(extension, con=database)
-            database.load_extension(extension)
+    with _duckdb().cursor() as database:
         _reach_storage(database, lake)
         return _plain(database.execute("FROM iceberg_scan(?)", [location]).to_arrow_table(), by)
+
+
+@cache
+def _duckdb() -> duckdb.DuckDBPyConnection:
+    """Load DuckDB's extensions once: that takes longer than reading a table."""
+    database = duckdb.connect()
+    for extension in ("avro", "httpfs", "iceberg"):
+        duckdb_extensions.import_extension(extension, con=database)
+        database.load_extension(extension)
+    return database
 
 
 READERS: dict[str, Callable[..., Rows]] = {
@@ -59,7 +67,7 @@ def _reach_storage(database: duckdb.DuckDBPyConnection, lake: Lake) -> None:
     if not (storage.endpoint and storage.access_key_id and storage.secret_access_key):
         return
     database.execute(
-        "CREATE SECRET (TYPE s3, KEY_ID $key, SECRET $secret, REGION $region, "
+        "CREATE OR REPLACE SECRET storage (TYPE s3, KEY_ID $key, SECRET $secret, REGION $region, "
         "ENDPOINT $endpoint, URL_STYLE 'path', USE_SSL false)",
         {
             "key": storage.access_key_id,
