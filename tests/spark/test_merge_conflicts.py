@@ -220,7 +220,8 @@ def lost_before(call):
 
 
 CREATE, PUBLISH = (JavaTable, "create"), (JavaTable, "publish_branch")
-BESIDE, BRANCH, APPLY = (StagingTable, "append"), (JavaTable, "create_branch"), (MergeInto, "apply")
+BESIDE, BRANCH = (StagingTable, "append"), (JavaTable, "create_branch")
+APPLY = (MergeInto, "_apply")
 
 
 @pytest.mark.parametrize(
