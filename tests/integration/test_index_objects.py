@@ -82,7 +82,7 @@ def test_the_life_of_an_index(root, properties, location):
     assert np.flatnonzero(found.file == 0).tolist() == [n for n in KEYS if n % 10_000 < 4]
 
     files = list_files(io, location)
-    stale = unreferenced(files, {path: root}, max(files.values()) + 1)
+    stale = unreferenced(files, {path: [one.path for one in root.shards]}, max(files.values()) + 1)
     assert set(stale) == {shard.path for shard in before.shards}
     for one in stale:
         io.delete(one)

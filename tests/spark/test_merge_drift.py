@@ -16,6 +16,7 @@ from pyiceberg.types import (
 )
 
 from neve.errors import CatalogError, ConfigError
+from neve.merge import apply
 from tests.support.merging import Mirrored, event
 
 FAR = 2**40
@@ -243,3 +244,24 @@ def test_keys_and_sequence_cannot_be_set_aside(embedded_lake):
     with pytest.raises(ConfigError, match="primary_keys names id"):
         mirrored.merge()
     assert mirrored.table().metadata == before
+
+
+def test_columns_that_change_between_the_look_and_the_read(embedded_lake, monkeypatch):
+    """A column renamed just then would be taken for one without values."""
+    mirrored = Mirrored(embedded_lake)
+    mirrored.append(event("I", 1, 1, "a"))
+    mirrored.merge()
+    mirrored.append(event("U", 2, 1, "b"), event("I", 2, 2, "c"))
+    chosen = apply.next_batch
+
+    def renaming(*given):
+        monkeypatch.setattr(apply, "next_batch", chosen)
+        with evolving(mirrored) as update:
+            update.rename_column("name", "title")
+        return chosen(*given)
+
+    monkeypatch.setattr(apply, "next_batch", renaming)
+    assert mirrored.merge().conflicts == 1
+    # The second look has seen it: such rows are set aside, as of any renamed column.
+    assert len(rejected(mirrored)) == 2
+    assert {row["name"] for row in mirrored.found().values()} == {"a"}

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from urllib.parse import urlparse
 
+import pyarrow as pa
 import pytest
 
 from neve.index.maintain import build
@@ -13,6 +15,7 @@ from neve.index.state import current_root
 from neve.index.verify import verify
 from neve.lake.identifier import parse_identifier
 from neve.lake.live_files import live_files
+from neve.merge import strategy
 from neve.merge.batch import BatchWork
 from neve.merge.indexed import BROKEN
 from neve.merge.strategy import INDEXED_ROWS, Strategy
@@ -182,3 +185,36 @@ def test_a_large_mirror_gets_an_index_by_itself_and_does_not_wait_for_it(embedde
     assert (1000,) not in found
     assert found[(1001,)]["name"] == "c"
     assert len(found) == INDEXED_ROWS
+
+
+def test_a_store_that_takes_no_index_stops_no_merge(embedded_lake, monkeypatch):
+    """Nor is a build tried again at once that has failed; nor does it matter after the commit."""
+    monkeypatch.setattr(strategy, "INDEXED_ROWS", 0)
+    mirrored = Mirrored(embedded_lake, strategy=Strategy.AUTO)
+    mirrored.append(*(event("I", 1, n, f"v{n}") for n in range(40)))
+    mirrored.merge()
+    merger = mirrored.merger()
+    mirrored.append(event("U", 2, 1, "b"))
+    assert merger.merge().index_rebuilds == 1
+    location = root_path(mirrored).parent
+    shutil.rmtree(location)
+    location.write_text("no directory")
+    for lsn, notes in ((3, 1), (4, 0)):
+        mirrored.append(event("U", lsn, 2, "c"), event("D", lsn, lsn))
+        report = merger.merge()
+        assert (report.strategy, len(report.notes)) == ("scan", notes)
+    mirrored.check()
+
+
+def test_each_index_hashes_by_a_seed_of_its_own(embedded_lake):
+    """Else who sends keys could make some that collide."""
+    schema = pa.schema([("id", pa.string()), ("op", pa.string()), ("lsn", pa.int64())])
+    mirrored = Mirrored(embedded_lake, schema, strategy=Strategy.INDEX)
+    identifier = parse_identifier(mirrored.mirror)
+    for lsn in (1, 2):
+        mirrored.append(*({"op": "U", "lsn": lsn, "id": f"key {n}"} for n in range(lsn, lsn + 9)))
+        mirrored.merge()
+    mirrored.check()
+    assert verify(mirrored.lake, identifier).differences == 0
+    seeds = {build(mirrored.lake, identifier).root.seed for _ in range(3)}
+    assert len(seeds) == 3

@@ -67,7 +67,7 @@ def build_root(
         built = by_bucket(runner, runs, partial(_build_buckets, runs), rows)
     finally:
         runs.delete()
-    refuse_duplicates(sum(one.duplicates for one in built))
+    refuse_duplicates(source, sum(one.duplicates for one in built), [one.shard for one in built])
     shards = [one.shard for one in built if one.shard.rows]
     buried = sum(one.tombstones for one in built)
     root = replace(root.with_shards(shards), bits=runs.source.bits)
@@ -90,9 +90,13 @@ def tombstone_parts(files: Iterable[LiveFile]) -> list[Part]:
     ]
 
 
-def refuse_duplicates(count: int) -> None:
-    """Raise UnsupportedError if there are any: an index has one place for a key."""
+def refuse_duplicates(source: Source, count: int, shards: Iterable[ShardRef]) -> None:
+    """Raise UnsupportedError if there are any: an index has one place for a key.
+
+    Shards that were written until this was known are deleted.
+    """
     if count:
+        source.delete(one.path for one in shards)
         raise UnsupportedError(
             f"{count} rows have a key that another row has, too: an index has one place for each",
             hint="rebuild the mirror: neve merge TABLE --rebuild",

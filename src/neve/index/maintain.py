@@ -100,31 +100,45 @@ def compact(
     return _named(lake, replace(done, seconds=time.monotonic() - started))
 
 
-def refreshed(lake: Lake, mirror: Mirror, progress: Progress = logger.info) -> Refreshed:
+def refreshed(
+    lake: Lake, mirror: Mirror, progress: Progress = logger.info, *, may_rebuild: bool = True
+) -> Refreshed:
     """Return an index of the mirror's `main` that nothing names yet, for a commit of the caller's.
 
     Raises:
         UnsupportedError: the mirror cannot be indexed.
+        CorruptionError: it would have to be built anew, and may not.
     """
+
+    def anew(why: str) -> Refreshed:
+        if not may_rebuild:
+            raise CorruptionError(f"there is no index to go on from: {why}")
+        return rebuilt(lake, mirror, why, progress)
+
     started = time.monotonic()
     root, why = find_root(mirror)
     if root is None:
-        return rebuilt(lake, mirror, why, progress)
+        return anew(why)
     if root.snapshot_id == mirror.main_id:
         return Refreshed(mirror, root, FRESH)
     buried = _buried_since(mirror, root)
     if buried is None:
-        return rebuilt(lake, mirror, "tombstones were removed or rolled back", progress)
+        return anew("tombstones were removed or rolled back")
     try:
         changes = changed_files(mirror.table, root.snapshot_id, mirror.main_id)
         after = refresh_root(
-            partial(runner_for, lake), mirror.source, root, changes, buried, mirror.tombstone_files
+            partial(runner_for, lake),
+            mirror.source_of(root),
+            root,
+            changes,
+            buried,
+            mirror.tombstone_files,
         )
         after = mirror.pinned(after)
         small = compacted(lake, mirror, after)
     except (CorruptionError, FileNotFoundError) as error:
         # A manifest that is gone was expired a moment ago.
-        return rebuilt(lake, mirror, str(error), progress)
+        return anew(str(error))
     return Refreshed(
         mirror,
         small,
@@ -148,7 +162,8 @@ def rebuilt(lake: Lake, mirror: Mirror, why: str, progress: Progress = logger.in
     rows = sum(one.record_count for one in (*files, *tombstones))
     progress(f"{mirror.name}: indexing {len(files)} files, about {rows} rows: {why}")
     runner = runner_for(lake, rows)
-    built = build_root(runner, mirror.source, mirror.empty_root(), files, tombstones)
+    empty = mirror.empty_root()
+    built = build_root(runner, mirror.source_of(empty), empty, files, tombstones)
     seconds = time.monotonic() - started
     return Refreshed(mirror, built.root, REBUILT, why, files_indexed=built.files, seconds=seconds)
 
@@ -165,7 +180,7 @@ def compacted(lake: Lake, mirror: Mirror, root: Root, *, force: bool = False) ->
     count = min(len(plan.buckets), runner.parallelism)
     bounds = [len(plan.buckets) * number // count for number in range(count + 1)]
     ranges = [plan.buckets[start:stop] for start, stop in pairwise(bounds)]
-    source = mirror.source
+    source = mirror.source_of(root)
     work = partial(compact_buckets, root.to_json(), source.io_properties, plan, source.location)
     return with_compacted(root, plan, runner.run(work, ranges))
 

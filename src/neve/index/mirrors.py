@@ -6,6 +6,7 @@ The names here are those that the merge writes into the mirror's properties and 
 from __future__ import annotations
 
 import json
+import secrets
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -57,14 +58,18 @@ class Mirror:
         """Raises UnsupportedError: they cannot be indexed."""
         return IndexedColumns.of(self.table.schema(), self.keys, self.sequence)
 
-    @cached_property
-    def source(self) -> Source:
-        """Raises UnsupportedError: its columns cannot be indexed."""
-        buried = self.columns
+    def source_of(self, root: Root) -> Source:
+        """Return where the entries of a root come from.
+
+        Raises:
+            UnsupportedError: its columns cannot be indexed.
+        """
+        columns = buried = replace(self.columns, seed=root.seed)
         if self.tombstones is not None:
             schema = self.tombstones.schema()
-            buried = IndexedColumns.of(schema, self.keys, self.sequence)
-        return Source(self.columns, buried, dict(self.table.io.properties), self.index_location)
+            found = IndexedColumns.of(schema, self.keys, self.sequence)
+            buried = replace(found, seed=root.seed)
+        return Source(columns, buried, dict(self.table.io.properties), self.index_location)
 
     @property
     def index_location(self) -> str:
@@ -107,7 +112,8 @@ class Mirror:
             sequence_type=columns.sequence_type,
             checked=columns.checked,
             bits=0,
-            seed=columns.seed,
+            # Nobody who sends keys can know it, and so make some that collide.
+            seed=secrets.randbits(63) if columns.checked else 0,
             tombstones_snapshot_id=self.tombstones_id,
         )
 

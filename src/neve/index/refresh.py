@@ -128,7 +128,7 @@ def _with_rows(
     finally:
         runs.delete()
     total = sum(done, RowsIndexed())
-    refuse_duplicates(total.duplicates)
+    refuse_duplicates(source, total.duplicates, total.shards)
     return root.with_shards([one for one in total.shards if one.rows]), total
 
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from itertools import chain
 from typing import TYPE_CHECKING
 
-from neve.errors import CorruptionError, UnsupportedError
-from neve.index.root import Root, read_root
+from neve.errors import CorruptionError, StorageError, UnsupportedError
+from neve.index.root import read_root
 from neve.index.state import property_of
 from neve.index.stored import list_files
 
 if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+
     from neve.index.mirrors import Mirror
 
 logger = logging.getLogger(__name__)
@@ -22,7 +27,7 @@ GRACE_SECONDS = 3600.0
 
 
 def unreferenced(
-    files: Mapping[str, int], retained: Mapping[str, Root], written_before_ms: int
+    files: Mapping[str, int], retained: Mapping[str, Collection[str]], written_before_ms: int
 ) -> list[str]:
     """Return files that are neither a retained root nor named by one, sorted.
 
@@ -31,11 +36,12 @@ def unreferenced(
 
     Args:
         files: what lies in the index's location, each with its time of modification in ms.
-        retained: the roots that retained snapshots or the table's properties name, by path.
+        retained: paths of the roots that retained snapshots or the table's properties name, each
+            with those of its shards.
         written_before_ms: files written at this time or later stay.
     """
     needed = set(retained)
-    needed.update(shard.path for root in retained.values() for shard in root.shards)
+    needed.update(chain(*retained.values()))
     return sorted(
         path
         for path, modified_ms in files.items()
@@ -51,25 +57,36 @@ def remove_unreferenced(mirror: Mirror, grace_seconds: float = GRACE_SECONDS) ->
     io = mirror.table.io
     try:
         files = list_files(io, mirror.index_location)
-    except UnsupportedError as error:
+    except (UnsupportedError, OSError) as error:
         logger.info("%s: nothing of its index is removed: %s", mirror.name, error)
         return 0
-    retained: dict[str, Root] = {}
+    retained: dict[str, frozenset[str]] = {}
     named = [
         property_of(mirror),
         *(one.statistics_path for one in mirror.table.metadata.statistics),
     ]
-    # One small file for each retained snapshot that has an index.
+    # One small file for each retained snapshot that has an index; most were read before.
     for path in {path for path in named if path in files}:
         try:
-            retained[path] = read_root(io, path)
-        except CorruptionError as error:
+            retained[path] = _shards_of(io, path)
+        except (CorruptionError, StorageError) as error:
             logger.warning("%s: nothing of its index is removed: %s", mirror.name, error)
             return 0
     doomed = unreferenced(files, retained, int((time.time() - grace_seconds) * 1000))
     for path in doomed:
-        try:
+        with suppress(OSError):
             io.delete(path)
-        except FileNotFoundError:
-            continue
     return len(doomed)
+
+
+_read: OrderedDict[str, frozenset[str]] = OrderedDict()
+_MOST_READ = 16 * 1024
+
+
+def _shards_of(io: FileIO, path: str) -> frozenset[str]:
+    """Return the shards a root names; roots never change."""
+    if path not in _read:
+        _read[path] = frozenset(shard.path for shard in read_root(io, path).shards)
+        while len(_read) > _MOST_READ:
+            _read.popitem(last=False)
+    return _read[path]

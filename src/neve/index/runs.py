@@ -12,7 +12,8 @@ more of them. In the second step some 5 times the bytes of a bucket: 40 MB.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -49,6 +50,13 @@ class Source:
     def io(self) -> FileIO:
         return load_file_io(dict(self.io_properties), self.location)
 
+    def delete(self, paths: Iterable[str]) -> None:
+        """Remove files of the index; what cannot be removed is an orphan, and harmless."""
+        io = self.io()
+        for path in paths:
+            with suppress(OSError):
+                io.delete(path)
+
     def columns_of(self, kind: Kind) -> IndexedColumns:
         return self.tombstone_columns if kind is Kind.TOMBSTONES else self.columns
 
@@ -68,13 +76,8 @@ class Runs:
         return sum(one.rows for one in self.files if one.kind == kind)
 
     def delete(self) -> None:
-        """Remove the files; what cannot be removed is an orphan, and harmless."""
-        io = self.source.io()
-        for run in self.files:
-            try:
-                io.delete(run.path)
-            except OSError:
-                continue
+        """Remove the files."""
+        self.source.delete(run.path for run in self.files)
 
 
 class RunReader:

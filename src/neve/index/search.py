@@ -5,7 +5,7 @@ What runs in tasks takes a root's JSON, properties of the store and arrays: `loo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -31,12 +31,14 @@ from neve.index.entries import (
 from neve.index.hashing import Hashes
 from neve.index.root import Root
 from neve.index.shard import BucketRef, ShardRef, bucket_bounds, bucket_of, decode_directory
-from neve.index.stored import map_local, opened
+from neve.index.stored import file_stamp, map_local, opened
 from neve.lake.paths import local_path
 from neve.lake.puffin import read_range
 
 # A shard of no more than this is read in one piece: one request instead of one for each bucket.
 _WHOLE_SHARD_BYTES = 8 * 1024 * 1024
+# Mapped bytes are the system's, but what is held keeps deleted files on the disk.
+_MAPPED_SHARE = 64
 # From an object store: most of a read is waiting.
 _READS_AT_ONCE = 8
 
@@ -99,6 +101,7 @@ class IndexReader:
         self.root = root
         self._io = io
         self._cache = cache
+        self._stamps: dict[str, Hashable] = {}
 
     def search_values(self, first: Hashes, second: Hashes | None = None) -> Found:
         """Find each key's newest entry.
@@ -187,19 +190,30 @@ class IndexReader:
             data = self._read(shard, shard.directory_offset, shard.directory_length)
             return decode_directory(bytes(data), shard), len(data)
 
-        directory: dict[int, BucketRef] = self._cache.get(("directory", shard.path), load)
+        key = ("directory", *self._identity(shard))
+        directory: dict[int, BucketRef] = self._cache.get(key, load)
         return directory
 
     def _view(self, shard: ShardRef, ref: BucketRef) -> BucketView:
         def load() -> tuple[BucketView, int]:
             payload = self._read(shard, ref.offset, ref.length)
-            # Mapped bytes are the system's.
-            size = 0 if local_path(shard.path) else len(payload)
+            size = len(payload) // (_MAPPED_SHARE if local_path(shard.path) else 1)
             decoded = 0 if not ref.layout.is_variable else 4 * ref.length
             return BucketView(payload, ref.layout, shard.path), size + decoded
 
-        view: BucketView = self._cache.get(("bucket", shard.path, ref.bucket), load)
+        key = ("bucket", *self._identity(shard), ref.bucket)
+        view: BucketView = self._cache.get(key, load)
         return view
+
+    def _identity(self, shard: ShardRef) -> tuple[Hashable, ...]:
+        """Return what a shard is held under: the path, and of a local file what it is now.
+
+        A file that was damaged since it was checked is another one.
+        """
+        if shard.path not in self._stamps:
+            local = local_path(shard.path)
+            self._stamps[shard.path] = None if local is None else file_stamp(local, shard.path)
+        return shard.path, self._stamps[shard.path]
 
     def _read(self, shard: ShardRef, offset: int, length: int) -> Any:
         whole = self._whole(shard)
@@ -224,12 +238,12 @@ class IndexReader:
             if local is not None:
                 mapped = map_local(local, shard.path)
                 _check_size(shard, len(mapped))
-                return mapped, 0
+                return mapped, len(mapped) // _MAPPED_SHARE
             with opened(self._store(shard), shard.path) as (stream, size):
                 _check_size(shard, size)
                 return read_range(stream, 0, shard.size, shard.path), shard.size
 
-        return self._cache.get(("shard", shard.path), load)
+        return self._cache.get(("shard", *self._identity(shard)), load)
 
 
 def in_order(

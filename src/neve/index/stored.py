@@ -55,6 +55,17 @@ def list_files(io: FileIO, location: str) -> dict[str, int]:
     }
 
 
+def file_stamp(path: Path, name: str) -> tuple[int, int, int]:
+    """Return what changes when a file does. Raises CorruptionError where there is none."""
+    try:
+        found = path.stat()
+    except FileNotFoundError as error:
+        raise missing(name) from error
+    except OSError as error:
+        raise StorageError(f"{name} cannot be read: {error}", retryable=True) from error
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
 def map_local(path: Path, name: str) -> mmap.mmap:
     """Map a local file. Raises CorruptionError where there is none."""
     try:

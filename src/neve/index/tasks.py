@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pyarrow as pa
 
-from neve.errors import NeveError
+from neve.errors import NeveError, StorageError
 
 if TYPE_CHECKING:
     from neve.lake import Lake
@@ -42,7 +42,7 @@ class LocalRunner:
     parallelism = 1
 
     def run(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-        return [function(item) for item in items]
+        return [_done(function, item) for item in items]
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,13 @@ def runner_for(lake: Lake, rows: int) -> Runner:
 def _outcome(sent: bytes) -> Any:
     function, item = pickle.loads(sent)  # noqa: S301 - pickled by the driver
     try:
-        return function(item)
+        return _done(function, item)
     except NeveError as error:
         return error
+
+
+def _done(function: Callable[[Item], Result], item: Item) -> Result:
+    try:
+        return function(item)
+    except OSError as error:
+        raise StorageError(f"the index cannot be written: {error}", retryable=True) from error

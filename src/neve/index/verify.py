@@ -125,7 +125,7 @@ def verify(lake: Lake, identifier: Identifier, progress: Progress = logger.info)
     rows = sum(part.rows for part in parts)
     progress(f"{mirror.name}: comparing about {rows} rows with {root.rows} entries")
     runner = runner_for(lake, rows)
-    runs = write_runs(runner, then.source, parts)
+    runs = write_runs(runner, then.source_of(root), parts)
     try:
         compared = by_bucket(runner, runs, partial(_compare, runs, root), rows)
     finally:

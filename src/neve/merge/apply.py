@@ -8,6 +8,7 @@ again changes nothing.
 from __future__ import annotations
 
 import logging
+import math
 import time
 import uuid
 from collections.abc import Callable
@@ -64,6 +65,11 @@ logger = logging.getLogger(__name__)
 
 Observe = Callable[["Lake", "MergeSpec"], Look]
 
+# Times are written as text for the next merge, and read by Python, too.
+_SETTINGS = {"spark.sql.session.timeZone": "UTC"}
+# How long nothing is tried again: of the time that it took, and at least so many seconds.
+_PAUSES, _LEAST_PAUSE = 20, 600.0
+
 
 @dataclass(frozen=True)
 class Committed:
@@ -83,6 +89,8 @@ class Merger:
     retry: Retry = field(default_factory=Retry)
     progress: Callable[[str], None] = logger.info
     strategy: Strategy = Strategy.AUTO
+    # After an index could not be built: whatever the reason, it is likely to last.
+    _no_index_before: float = -math.inf
 
     @property
     def name(self) -> str:
@@ -108,7 +116,7 @@ class Merger:
         if found.pending.is_empty:
             return Preview(self.name, notes=_notes(self.name, found))
         with ExitStack() as stack:
-            session = stack.enter_context(isolated(self.lake, {}))
+            session = stack.enter_context(isolated(self.lake, _SETTINGS))
             batch = next_batch(found, self.spec, JavaTable(self.lake, session, self.spec.changelog))
             work = stack.enter_context(
                 BatchWork.reading(self.lake, session, self.spec, found, batch)
@@ -176,7 +184,7 @@ class Merger:
             with span("merge.prepare", table=self.name):
                 found = self._prepare(found)
                 failpoints.reach("merge.prepared")
-                session = stack.enter_context(isolated(self.lake, {}))
+                session = stack.enter_context(isolated(self.lake, _SETTINGS))
                 changelog = JavaTable(self.lake, session, self.spec.changelog)
                 batch = next_batch(found, self.spec, changelog)
             work = stack.enter_context(
@@ -231,8 +239,8 @@ class Merger:
         report.index_wanted |= way.leaves_index
         if work.counts.doubled:
             report.note(
-                f"{self.name}: {work.counts.doubled} rows had a key of another row; they are "
-                "removed, and somebody else must have written them"
+                f"{self.name}: {work.counts.doubled} rows had a key of another row; somebody else "
+                "must have written them"
             )
         if files:
             with span("merge.bury", table=self.name):
@@ -259,13 +267,16 @@ class Merger:
 
     def _build_index(self, report: TableReport) -> None:
         """Build the index that the next merge will use; a failure costs nothing but time."""
-        if not report.index_wanted:
+        if not report.index_wanted or time.monotonic() < self._no_index_before:
             return
         report.index_wanted = False
+        started = time.monotonic()
         try:
             report.count_index(build(self.lake, self.spec.mirror, self.progress))
         except NeveError as error:
             report.note(f"{self.name}: the index was not built: {error.message}")
+            ended = time.monotonic()
+            self._no_index_before = ended + max(_LEAST_PAUSE, _PAUSES * (ended - started))
 
     def _is_published(self, batch_id: str) -> bool:
         """Look for a commit whose answer was lost, for as long as a merge is insisted on."""

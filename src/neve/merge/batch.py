@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from neve.errors import ConflictError
 from neve.lake.frames import added_rows
 from neve.lake.identifier import Identifier, quote_identifier
 from neve.lake.java_tables import JavaTable
@@ -64,6 +65,7 @@ class BatchWork:
         with ExitStack() as stack, lake.explaining():
             changelog = JavaTable(lake, session, spec.changelog)
             changes = _changes(stack, changelog, batch)
+            _require_same_columns(spec, found, changes)
             events = tr.classified(changes, spec, found.drift.unfit)
             shape = shape_of(spec, _columns(session, spec, found, changes.schema))
             work = cls(lake, session, spec, found, batch, events, shape)
@@ -320,11 +322,25 @@ class BatchWork:
         if self.found.pending.whole is not None:
             # Everything is merged, perhaps again: what was set aside before need not be twice.
             known = self._at(self.spec.rejected, known_id)
-            rows = rows.join(known, on=["changelog_file", "changelog_position"], how="left_anti")
+            # Not by their place: the changelog may have been compacted since.
+            rows = rows.join(known, on=["reason", "event"], how="left_anti")
         return _stamped(rows, batch_id, now)
 
     def _at(self, identifier: Identifier, snapshot_id: int) -> DataFrame:
         return self.session.read.option("versionAsOf", snapshot_id).table(table_name(identifier))
+
+
+def _require_same_columns(spec: MergeSpec, found: Look, changes: DataFrame) -> None:
+    """Refuse columns that nobody has compared with the mirror's: they changed a moment ago."""
+    looked_at = {field.name for field in found.changelog.schema().fields}
+    read = set(changes.columns) - {names.FILE, names.POSITION}
+    if read != looked_at:
+        changed = ", ".join(sorted(read ^ looked_at))
+        raise ConflictError(
+            f"{spec.changelog_name}: its columns have changed: {changed}",
+            hint="it is tried again",
+            retryable=True,
+        )
 
 
 def _columns(

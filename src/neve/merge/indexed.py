@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import date, datetime, timezone
+from datetime import date
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -114,7 +114,7 @@ class IndexLocator:
 
     def _encoded(self, barrier: tuple[str, ...], shape: Shape) -> Any:
         columns = [
-            pa.array([_value(text, self.types.field(name).type)], self.types.field(name).type)
+            pa.array([read_part(text, self.types.field(name).type)], self.types.field(name).type)
             for text, name in zip(barrier, shape.sequence, strict=True)
         ]
         return encode_sequences(columns)[0].as_py()
@@ -246,7 +246,7 @@ def _holds(condition: pa.Array) -> pa.Array:
     return pc.fill_null(condition, False)
 
 
-def _value(text: str, kind: pa.DataType) -> object:
+def read_part(text: str, kind: pa.DataType) -> object:
     """Read a part of a sequence from the text that Spark wrote."""
     if pa.types.is_integer(kind):
         return int(text)
@@ -255,8 +255,8 @@ def _value(text: str, kind: pa.DataType) -> object:
     if pa.types.is_date(kind):
         return date.fromisoformat(text)
     if pa.types.is_timestamp(kind):
-        moment = datetime.fromisoformat(text)
-        return moment.replace(tzinfo=timezone.utc) if kind.tz else moment
+        # In UTC, as the session is.
+        return pa.scalar(text).cast(pa.timestamp("us")).cast(kind).as_py()
     is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
     return text if is_text else bytes.fromhex(text)
 

@@ -53,7 +53,7 @@ class ReplaceRows:
     compacted: bool = False
     _written: Written = field(default_factory=Written)
     # Data files of which no row is left.
-    _emptied: list[str] = field(default_factory=list)
+    _emptied: set[str] = field(default_factory=set)
 
     @property
     def tombstone_files(self) -> list[DataFile]:
@@ -117,9 +117,9 @@ class ReplaceRows:
             vector = touched[path].vector
             if vector is not None:
                 positions |= read_vector(table.io, vector)  # noqa: PLW2901 - in place
-        self._emptied = [
+        self._emptied = {
             path for path, gone in deleted.items() if len(gone) == touched[path].record_count
-        ]
+        }
         kept = {path: gone for path, gone in deleted.items() if path not in self._emptied}
         vectors = write_vectors(table.metadata, table.io, kept)
         work.counts.vectors_written = len(vectors)

@@ -218,9 +218,10 @@ def located(
     joined = met.join(rows, on=list(shape.keys), how="left")
     of_key = _of_key(shape)
     # A key that has several rows is decided once, by the newest of them.
-    return joined.withColumn(
-        names.NUMBER, F.row_number().over(of_key.orderBy(F.col(names.CURRENT).desc()))
-    ).withColumn(names.CURRENT, F.max(names.CURRENT).over(of_key))
+    newest = [F.col(one).desc() for one in (names.CURRENT, names.ROW_FILE, names.ROW_POSITION)]
+    return joined.withColumn(names.NUMBER, F.row_number().over(of_key.orderBy(*newest))).withColumn(
+        names.CURRENT, F.max(names.CURRENT).over(of_key)
+    )
 
 
 def disposed(events: DataFrame, shape: Shape, barrier: Column | None) -> DataFrame:

@@ -9,11 +9,16 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from neve.errors import ConflictError, NeveError, UnsupportedError
+from neve.errors import (
+    ConflictError,
+    CorruptionError,
+    NeveError,
+    StorageError,
+    UnsupportedError,
+)
 from neve.index.maintain import Refreshed, refreshed
 from neve.index.mirrors import observe
 from neve.index.removal import remove_unreferenced
-from neve.index.state import find_root
 from neve.lake.catalog import load_table
 from neve.lake.java_tables import JavaTable
 from neve.merge.indexed import index_locator
@@ -70,6 +75,8 @@ class Way:
         if work.counts.truncated:
             if self.choice.strategy is not Strategy.MERGE:
                 self.choice, self.writer = ON_TRUNCATE, self.by_statement
+                # The statement may look a second time, and would not hear of a broken index.
+                work.look_up(self.scan())
         elif work.counts.doubled and self.writer is self.by_statement:
             table = load_table(work.lake.profile, work.lake.catalog(), work.spec.mirror)
             self.choice, self.writer = ON_DOUBLED, ReplaceRows(table, self.by_statement.tombstones)
@@ -134,16 +141,16 @@ def _fresh_index(
     A merge does not wait for a whole index, unless it was asked to: it reads the keys once more,
     and the index is built when the batch is in.
     """
+    mirror = observe(work.lake, work.spec.mirror)
+    if work.found.state is None or mirror.main_id != work.found.state.main_id:
+        raise ConflictError(f"{work.spec.name}: main has moved", retryable=True)
+    may_rebuild = forced is Strategy.INDEX
     try:
-        mirror = observe(work.lake, work.spec.mirror)
-        if work.found.state is None or mirror.main_id != work.found.state.main_id:
-            raise ConflictError(f"{work.spec.name}: main has moved", retryable=True)
-        root, why = find_root(mirror)
-        if root is None and forced is not Strategy.INDEX:
-            report.index_wanted = True
-            return None, Choice(Strategy.SCAN, f"there is no index yet: {why}")
-        found = refreshed(work.lake, mirror, progress)
+        found = refreshed(work.lake, mirror, progress, may_rebuild=may_rebuild)
     except UnsupportedError as error:
+        return None, Choice(Strategy.SCAN, error.message)
+    except (CorruptionError, StorageError) as error:
+        report.index_wanted = True
         return None, Choice(Strategy.SCAN, error.message)
     report.count_index(found)
     return found, choice

@@ -89,6 +89,8 @@ def test_two_rows_of_a_key_are_refused(bench):
     bench.add([(2, 2)])
     with pytest.raises(UnsupportedError, match="1 rows have a key"):
         bench.build()
+    # What was written until then is gone.
+    assert list_files(bench.io, bench.source.location) == {}
 
 
 def test_a_row_without_key_or_sequence_is_refused(bench):

@@ -175,8 +175,9 @@ def test_what_nobody_names_is_found(workshop):
     assert all(abs(one / 1000 - time.time()) < 60 for one in listed.values())
     assert list_files(workshop.io, f"{workshop.location}/none") == {}
     files = dict.fromkeys([*listed, "root-1", "root-2"], 5)
-    retained = {"root-2": merged}
+    retained = {"root-2": [one.path for one in merged.shards]}
     stale = {shard.path for shard in root.shards} | {"root-1"}
     assert set(unreferenced(files, retained, 6)) == stale
     assert unreferenced(files, retained, 5) == []
-    assert unreferenced(files, {"root-1": root, "root-2": merged}, 6) == []
+    both = {**retained, "root-1": [one.path for one in root.shards]}
+    assert unreferenced(files, both, 6) == []

@@ -262,6 +262,17 @@ class TestDamage:
             with pytest.raises(CorruptionError, match=str(path)):
                 workshop_of_any_kind.search(root, keys)
 
+    def test_after_it_was_read_and_found_right(self, workshop_of_any_kind, root, keys):
+        """A worker that lives on has the file mapped, and its blocks checked already."""
+        cache, path = BucketCache(), Path(root.shards[0].path)
+        data = path.read_bytes()
+        for spoilt in (data[: len(data) // 3] + bytes(len(data) - len(data) // 3), data[:1000]):
+            path.write_bytes(data)
+            assert workshop_of_any_kind.search(root, keys, cache=cache).found.all()
+            path.write_bytes(spoilt)
+            with pytest.raises(CorruptionError, match=str(path)):
+                workshop_of_any_kind.search(root, keys, cache=cache)
+
     def test_any_flipped_byte(self, workshop_of_any_kind, root, keys):
         """Either nothing depends on the byte, or it is noticed; results never change."""
         path = Path(root.shards[0].path)
