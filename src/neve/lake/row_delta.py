@@ -65,9 +65,8 @@ class RowChanges:
 class PreparedCommit:
     """A snapshot whose id is known and that is not yet sent; what names it can be written now."""
 
-    def __init__(self, table: str, delta: commits.RowDelta, snapshot_id: int, number: int) -> None:
+    def __init__(self, table: str, delta: commits.RowDelta, snapshot_id: int) -> None:
         self.snapshot_id = snapshot_id
-        self.sequence_number = number
         self._table = table
         self._delta = delta
 
@@ -116,7 +115,7 @@ def prepare_row_delta(spark: SparkSession, table: Table, changes: RowChanges) ->
                 name,
                 f"main is at {delta.base_snapshot_id}, and no longer at {changes.base_snapshot_id}",
             )
-        snapshot_id, number, vectors_gone, files_gone = delta.prepare(
+        snapshot_id, vectors_gone, files_gone = delta.prepare(
             data_files_json(table.metadata, changes.data_files),
             vectors_json(table.metadata, changes.vectors, touched),
             vectors_json(table.metadata, replaced, touched),
@@ -128,7 +127,7 @@ def prepare_row_delta(spark: SparkSession, table: Table, changes: RowChanges) ->
         raise _conflict(name, f"{len(replaced)} deletion vectors to be replaced are not there")
     if files_gone != len(changes.emptied):
         raise _conflict(name, f"{len(changes.emptied)} data files to be removed are not there")
-    return PreparedCommit(name, delta, snapshot_id, number)
+    return PreparedCommit(name, delta, snapshot_id)
 
 
 def _touched(table: Table, changes: RowChanges) -> dict[str, LiveFile]:

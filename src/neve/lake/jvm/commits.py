@@ -46,8 +46,8 @@ class RowDelta:
 
     def prepare(
         self, data_files: str, vectors: str, replaced: str, emptied: str, summary: Mapping[str, str]
-    ) -> tuple[int, int, int, int]:
-        """Write manifests; return the snapshot's id and number, how many vectors and files go."""
+    ) -> tuple[int, int, int]:
+        """Write manifests; return the snapshot's id, and how many vectors and data files go."""
         delta = self._transaction.newRowDelta()
         if self._is_local:
             # Iceberg waits for its threads in steps of ten milliseconds, which is longer than
@@ -72,7 +72,7 @@ class RowDelta:
         vectors_gone, files_gone = (
             int(snapshot.summary().get(name) or 0) for name in ("removed-dvs", "deleted-data-files")
         )
-        return snapshot.snapshotId(), snapshot.sequenceNumber(), vectors_gone, files_gone
+        return snapshot.snapshotId(), vectors_gone, files_gone
 
     def send(self, properties: Mapping[str, str], statistics: StatisticsFile | None) -> None:
         """Swap the table's metadata, in one attempt: what changed meanwhile is a failed commit.
