@@ -74,6 +74,13 @@ class BatchWork:
             finally:
                 work._forget()
 
+    @property
+    def main_id(self) -> int:
+        """The snapshot of the mirror that the batch is decided on."""
+        if self.found.state is None:
+            raise AssertionError("the mirror was prepared")
+        return self.found.state.main_id
+
     def look_up(self, locator: Locator) -> None:
         """Find what the events meet, and decide what becomes of each."""
         self.barrier = self._known_barrier()

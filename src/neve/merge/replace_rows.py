@@ -107,12 +107,9 @@ class ReplaceRows:
                     io.delete(file.file_path)
 
     def commit(self, work: BatchWork, summary: Mapping[str, str]) -> None:
-        state = work.found.state
-        if state is None:
-            raise AssertionError("the mirror was prepared")
         table, written = self.table, self._written
         deleted = self._by_path(written.deleted)
-        touched = live_files(table, state.main_id, deleted) if deleted else {}
+        touched = live_files(table, work.main_id, deleted) if deleted else {}
         for path, positions in deleted.items():
             vector = touched[path].vector
             if vector is not None:
@@ -126,7 +123,7 @@ class ReplaceRows:
         prepared = prepare_row_delta(
             work.session,
             table,
-            RowChanges(state.main_id, written.data_files, vectors, self._emptied, dict(summary)),
+            RowChanges(work.main_id, written.data_files, vectors, self._emptied, dict(summary)),
         )
         failpoints.reach("merge.applied")
         properties, statistics = self._next_root(work.lake, prepared.snapshot_id, summary)

@@ -131,16 +131,13 @@ class MergeInto:
         return self.tombstones.write(work.tombstones(batch_id, now))
 
     def commit(self, work: BatchWork, summary: Mapping[str, str]) -> None:
-        state = work.found.state
-        if state is None:
-            raise AssertionError("the mirror was prepared")
         self._remove_stale_branches(work.found)
         branch = f"{BRANCH_PREFIX}{int(time.time())}-{summary[BATCH_ID][:12]}"
-        self.mirror.create_branch(branch, state.main_id)
+        self.mirror.create_branch(branch, work.main_id)
         try:
             self._apply(work, summary, branch)
             failpoints.reach("merge.applied")
-            self.mirror.publish_branch(branch, state.main_id, {})
+            self.mirror.publish_branch(branch, work.main_id, {})
         except UnknownOutcomeError:
             raise
         except NeveError:

@@ -21,6 +21,7 @@ from neve.index.mirrors import observe
 from neve.index.removal import remove_unreferenced
 from neve.lake.catalog import load_table
 from neve.lake.java_tables import JavaTable
+from neve.lake.live_files import live_files
 from neve.merge.indexed import index_locator
 from neve.merge.replace_rows import ReplaceRows
 from neve.merge.strategy import ON_DOUBLED, ON_TRUNCATE, Choice, MergeInto, Strategy, choose
@@ -121,11 +122,17 @@ def choose_way(
         with span("merge.index", table=spec.name):
             index, choice = _fresh_index(work, choice, forced, report, progress)
     scan = partial(work.scanning, buried, now)
-    locator = scan() if index is None else index_locator(work.session, index, work.batch.events)
     by_statement = MergeInto(lake, JavaTable(lake, work.session, spec.mirror), tombstones)
+    if choice.strategy is not Strategy.MERGE:
+        table = load_table(lake.profile, lake.catalog(), spec.mirror)
+        try:
+            # Read for the commit anyway, and held.
+            live_files(table, work.main_id, ())
+        except UnsupportedError as error:
+            choice = Choice(Strategy.MERGE, error.message)
     if choice.strategy is Strategy.MERGE:
-        return Way(work, choice, locator, by_statement, by_statement, scan)
-    table = load_table(lake.profile, lake.catalog(), spec.mirror)
+        return Way(work, choice, scan(), by_statement, by_statement, scan)
+    locator = scan() if index is None else index_locator(work.session, index, work.batch.events)
     return Way(work, choice, locator, ReplaceRows(table, tombstones, index), by_statement, scan)
 
 
@@ -142,7 +149,7 @@ def _fresh_index(
     and the index is built when the batch is in.
     """
     mirror = observe(work.lake, work.spec.mirror)
-    if work.found.state is None or mirror.main_id != work.found.state.main_id:
+    if mirror.main_id != work.main_id:
         raise ConflictError(f"{work.spec.name}: main has moved", retryable=True)
     may_rebuild = forced is Strategy.INDEX
     try:

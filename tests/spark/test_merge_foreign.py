@@ -1,9 +1,11 @@
-"""A key that another engine doubled in the mirror: its next event leaves one row, or none."""
+"""What other engines did to the mirror: keys with two rows, deletes that are no vectors."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from neve.merge.strategy import Strategy
@@ -50,3 +52,43 @@ def test_a_key_that_others_doubled_is_one_row_again(embedded_lake, strategy):
     mirrored.append(*(event("U", 20, key, "last") for key in range(3, 9)), event("D", 20, 1))
     mirrored.merge()
     assert rows_of(mirrored) == {key: [(20, "last")] for key in range(3, 9)}
+
+
+def delete_by_equality(mirrored, path, *keys):
+    """Delete keys as Flink's upserts do: by a file with their values."""
+    table = mirrored.table()
+    field_id = table.schema().find_field("id").field_id
+    field = pa.field("id", pa.int64(), metadata={"PARQUET:field_id": str(field_id)})
+    pq.write_table(pa.table([pa.array(keys, pa.int64())], schema=pa.schema([field])), path)
+    spark = mirrored.lake.spark
+    gateway, iceberg = spark.sparkContext._gateway, spark._jvm.org.apache.iceberg
+    loaded = iceberg.spark.Spark3Util.loadIcebergTable(
+        spark._jsparkSession, f"lake.{mirrored.mirror}"
+    )
+    ids = gateway.new_array(gateway.jvm.int, 1)
+    ids[0] = field_id
+    file = (
+        iceberg.FileMetadata.deleteFileBuilder(loaded.spec())
+        .ofEqualityDeletes(ids)
+        .withPath(path.as_uri())
+        .withFormat("parquet")
+        .withFileSizeInBytes(path.stat().st_size)
+        .withRecordCount(len(keys))
+        .build()
+    )
+    loaded.newRowDelta().addDeletes(file).commit()
+
+
+@pytest.mark.parametrize("strategy", [Strategy.INDEX, Strategy.SCAN])
+def test_deletes_that_are_no_vectors_are_left_to_the_statement(embedded_lake, strategy, tmp_path):
+    mirrored = Mirrored(embedded_lake, strategy=strategy)
+    mirrored.append(*(event("I", 1, key, "ours") for key in range(1, 6)))
+    mirrored.merge()
+    delete_by_equality(mirrored, tmp_path / "deletes.parquet", 2, 3)
+    mirrored.append(event("U", 5, 1, "new"), event("D", 5, 4), event("U", 5, 3, "back"))
+    report = mirrored.merge()
+    assert (report.strategy, report.outcome) == ("merge", "merged")
+    assert "no deletion vector" in report.why
+    # Not by PyIceberg, which reads no such deletes.
+    rows = mirrored.lake.query(f"SELECT id, name FROM {mirrored.mirror}").to_pylist()
+    assert {row["id"]: row["name"] for row in rows} == {1: "new", 3: "back", 5: "ours"}
