@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pyarrow as pa
 import pytest
 
@@ -97,6 +99,32 @@ def test_names_that_need_quoting(embedded_lake):
     mirrored.append(row("I", 1, 1, "b"), row("D", 2, 2), row("I", 1, 3, "late"), row("T", 1, None))
     mirrored.merge()
     mirrored.check()
+
+
+@pytest.mark.parametrize("key", [pa.int64(), pa.uuid()])
+def test_uuids_as_values_and_as_keys(embedded_lake, key):
+    schema = pa.schema(
+        [("id", key), ("token", pa.uuid()), ("op", pa.string()), ("lsn", pa.int64())]
+    )
+    mirrored = Mirrored(embedded_lake, schema)
+
+    def row(op, lsn, number, token=None):
+        value = None if token is None else UUID(int=token)
+        found = UUID(int=number << 64) if key == pa.uuid() else number
+        return {"op": op, "lsn": lsn, "id": found, "token": value}
+
+    mirrored.append(*(row("I", 1, number, number << 100) for number in range(6)))
+    mirrored.merge()
+    mirrored.append(row("U", 2, 0, 9), row("U", 2, 1), row("D", 2, 2), row("I", 2, 7, 7))
+    mirrored.merge()
+    mirrored.append(row("I", 1, 2, 2), row("U", 3, 7, 70), row("D", 3, 3), row("D", 3, 8))
+    mirrored.merge()
+    mirrored.append(row("I", 2, 8, 8), row("I", 4, 3, 33))
+    mirrored.merge()
+    mirrored.check()
+    wanted = UUID(int=70)
+    found = mirrored.lake.query(f"SELECT token FROM {mirrored.mirror} WHERE token = '{wanted}'")
+    assert found["token"].to_pylist() == [str(wanted)]
 
 
 @pytest.mark.parametrize(
