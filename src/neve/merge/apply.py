@@ -292,10 +292,10 @@ class Merger:
 
     def _tombstones(self, found: Look) -> SideTable:
         schema = tombstones_schema(self.spec, found.schema)
-        return SideTable(self.lake, self.spec.tombstones, schema)
+        return SideTable(self.lake, self.spec, self.spec.tombstones, schema)
 
     def _rejected(self) -> SideTable:
-        return SideTable(self.lake, self.spec.rejected, REJECTED_SCHEMA)
+        return SideTable(self.lake, self.spec, self.spec.rejected, REJECTED_SCHEMA)
 
 
 def configured_mergers(

@@ -20,6 +20,7 @@ from neve.lake.faults import explained
 from neve.lake.frames import write_frame
 from neve.lake.staging import Change, StagingTable
 from neve.merge.drift import Fit, fit_of
+from neve.merge.mirror import SIDE_OF, require_our_side
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -66,17 +67,27 @@ def tombstones_schema(spec: MergeSpec, mirror: Schema) -> pa.Schema:
 class SideTable:
     """A table that follows the mirror: its `main` is what the mirror's newest commit names."""
 
-    def __init__(self, lake: Lake, identifier: Identifier, schema: pa.Schema) -> None:
+    def __init__(
+        self, lake: Lake, spec: MergeSpec, identifier: Identifier, schema: pa.Schema
+    ) -> None:
         self.lake = lake
+        self.spec = spec
         self.identifier = identifier
         self.schema = schema
         self._staging: StagingTable | None = None
 
     def open(self) -> int:
-        """Make the table if it is missing, and widen what became wider; return its snapshot."""
-        spec = TableSpec(self.identifier, self.schema, properties=_PROPERTIES)
+        """Make the table if it is missing, and widen what became wider; return its snapshot.
+
+        Raises:
+            ConfigError: somebody else's table is there; nothing is changed then.
+        """
+        properties = {**_PROPERTIES, SIDE_OF: self.spec.name}
+        spec = TableSpec(self.identifier, self.schema, properties=properties)
         profile, catalog = self.lake.profile, self.lake.catalog()
-        self._widen(load_if_exists(profile, catalog, self.identifier))
+        present = load_if_exists(profile, catalog, self.identifier)
+        require_our_side(self.spec, self.identifier, present)
+        self._widen(present)
         self._staging = StagingTable(profile, ensure_table(profile, catalog, spec))
         main = self._staging.main_id
         return self._staging.apply(Change(base_main=None)) if main is None else main
