@@ -8,6 +8,8 @@ import pyarrow as pa
 import pytest
 
 import neve
+from neve import failpoints
+from neve.merge.strategy import Strategy
 from tests.support.merging import Mirrored, event
 from tests.support.readers import read_with_all
 
@@ -58,6 +60,45 @@ def test_tombstones_survive_compaction_expiry_and_a_restart(embedded_lake):
         report = mirrored.merge()
         assert report.late_dropped == 2
         mirrored.check()
+
+
+def test_what_others_do_beside_the_mirror_stays(embedded_lake):
+    mirrored = Mirrored(embedded_lake)
+    for lsn in (1, 2):
+        mirrored.append(event("D", lsn, lsn), event("X", lsn, 1), event("I", lsn, 100, "row"))
+        mirrored.merge()
+    mirrored.compact(f"{mirrored.namespace}.rows_tombstones")
+    mirrored.lake.sql(f"DELETE FROM lake.{mirrored.namespace}.rows_rejected")
+    compacted = mirrored.table("rows_tombstones").metadata.current_snapshot_id
+    mirrored.append(event("I", 1, 2, "late"), event("U", 3, 100, "newer"))
+    mirrored.merge()
+    mirrored.check()
+    assert mirrored.table("rows_tombstones").metadata.current_snapshot_id == compacted
+    assert mirrored.table("rows_rejected").scan().count() == 0
+    # With the index at what is compacted.
+    mirrored.append(event("I", 1, 2, "late"), event("D", 4, 3), event("X", 4, 1))
+    mirrored.merge(strategy=Strategy.INDEX)
+    mirrored.check()
+    assert mirrored.table("rows_tombstones").scan().count() == 3
+    assert mirrored.table("rows_rejected").scan().count() == 1
+
+
+def test_a_rebuild_that_is_killed_forgets_no_delete(embedded_lake, monkeypatch):
+    mirrored = Mirrored(embedded_lake, strategy=Strategy.SCAN)
+    mirrored.append(event("D", 10, 1), event("I", 1, 100, "row"))
+    mirrored.merge()
+
+    def cut(*_):
+        raise failpoints.PowerCut
+
+    monkeypatch.setattr("neve.merge.apply.choose_way", cut)
+    with pytest.raises(failpoints.PowerCut):
+        mirrored.merger().rebuild()
+    monkeypatch.undo()
+    assert mirrored.table("rows_tombstones").scan().count() == 0
+    mirrored.append(event("I", 9, 1, "late"))
+    mirrored.merge()
+    mirrored.check()
 
 
 def test_a_delete_is_remembered_for_as_long_as_it_is_kept(embedded_lake):
