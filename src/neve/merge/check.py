@@ -60,6 +60,7 @@ def check_columns(spec: MergeSpec, changelog: Schema) -> None:
         ("sequence_column", spec.sequence),
         ("operation_column", (spec.operation_column,)),
         ("include_columns", sorted(spec.include)),
+        ("exclude_columns", sorted(spec.exclude)),
     ):
         for column in columns:
             if column not in present:

@@ -79,6 +79,10 @@ def test_a_changelog_that_does_not_exist_is_told_with_the_nearest_name(settings)
         ({"sequence_column": ["lsn", "zz"]}, "sequence_column names zz"),
         ({"operation_column": "kind"}, "operation_column names kind"),
         ({"include_columns": ["nam"]}, "did you mean name?"),
+        (
+            {"exclude_columns": ["nam"]},
+            "exclude_columns names nam, which shop.changes does not have",
+        ),
         ({"sequence_column": "rate"}, "sequence_column rate is double, which has no order"),
         ({"sequence_column": "is_new"}, "sequence_column is_new is boolean"),
         ({"sequence_column": "tags"}, "sequence_column tags is list<string>"),
