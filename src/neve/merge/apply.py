@@ -191,11 +191,12 @@ class Merger:
         anew = look_anew if found.rebuild else look
         mirror = JavaTable(self.lake, self.lake.spark, self.spec.mirror)
         if found.mirror is None or found.state is None:
+            partitions = partition_spec(self.spec, found.schema)
             tombstones = self._tombstones(found).empty()
             rejected = self._rejected().empty()
             mirror.create(
                 found.schema.model_dump_json(),
-                partition_spec(self.spec, found.schema).model_dump_json(),
+                partitions.model_dump_json(),
                 mirror_properties(self.spec, str(found.changelog.table_uuid)),
                 {
                     CHECKPOINT: Checkpoint(str(found.changelog.table_uuid)).encode(),
