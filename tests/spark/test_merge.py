@@ -326,6 +326,32 @@ def test_a_mirror_of_others_or_with_other_keys_is_refused(mirrored):
         mirrored.merge()
 
 
+@pytest.mark.parametrize("made", [False, True])
+def test_a_table_of_others_beside_the_mirror_is_left_alone(mirrored, made):
+    name, catalog = f"{mirrored.namespace}.rows_rejected", mirrored.lake.catalog()
+    mirrored.append(event("I", 1, 1, "a"))
+    if made:
+        mirrored.merge()
+        catalog.drop_table(name)
+    catalog.create_table(name, mirrored.schema).append(mirrored.table("changes").scan().to_arrow())
+    before = catalog.load_table(name).metadata
+    mirrored.append(event("X", 2, 1))
+    with pytest.raises(ConfigError, match=r"rows_rejected beside it, .* not made by Neve"):
+        mirrored.merge()
+    assert catalog.load_table(name).metadata == before
+    assert catalog.table_exists(f"{mirrored.namespace}.rows_tombstones") == made
+
+
+def test_partitions_that_cannot_be_are_refused_before_anything_is_made(embedded_lake):
+    mirrored = Mirrored(embedded_lake, partition_by="day(name)")
+    mirrored.append(event("I", 1, 1, "a"))
+    with pytest.raises(ConfigError, match="name is string, which day does not take"):
+        mirrored.merge()
+    assert [name[-1] for name in mirrored.lake.catalog().list_tables(mirrored.namespace)] == [
+        "changes"
+    ]
+
+
 def test_a_dry_run_counts_and_writes_nothing(mirrored):
     mirrored.append(event("I", 1, 1, "a"), event("U", 2, 1, "b"), event("X", 1, 1))
     preview = mirrored.merger().preview()

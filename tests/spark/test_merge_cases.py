@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pyarrow as pa
 import pytest
 
 import neve
+from neve import failpoints
+from neve.merge.strategy import Strategy
 from tests.support.merging import Mirrored, event
 from tests.support.readers import read_with_all
 
@@ -58,6 +62,45 @@ def test_tombstones_survive_compaction_expiry_and_a_restart(embedded_lake):
         mirrored.check()
 
 
+def test_what_others_do_beside_the_mirror_stays(embedded_lake):
+    mirrored = Mirrored(embedded_lake)
+    for lsn in (1, 2):
+        mirrored.append(event("D", lsn, lsn), event("X", lsn, 1), event("I", lsn, 100, "row"))
+        mirrored.merge()
+    mirrored.compact(f"{mirrored.namespace}.rows_tombstones")
+    mirrored.lake.sql(f"DELETE FROM lake.{mirrored.namespace}.rows_rejected")
+    compacted = mirrored.table("rows_tombstones").metadata.current_snapshot_id
+    mirrored.append(event("I", 1, 2, "late"), event("U", 3, 100, "newer"))
+    mirrored.merge()
+    mirrored.check()
+    assert mirrored.table("rows_tombstones").metadata.current_snapshot_id == compacted
+    assert mirrored.table("rows_rejected").scan().count() == 0
+    # With the index at what is compacted.
+    mirrored.append(event("I", 1, 2, "late"), event("D", 4, 3), event("X", 4, 1))
+    mirrored.merge(strategy=Strategy.INDEX)
+    mirrored.check()
+    assert mirrored.table("rows_tombstones").scan().count() == 3
+    assert mirrored.table("rows_rejected").scan().count() == 1
+
+
+def test_a_rebuild_that_is_killed_forgets_no_delete(embedded_lake, monkeypatch):
+    mirrored = Mirrored(embedded_lake, strategy=Strategy.SCAN)
+    mirrored.append(event("D", 10, 1), event("I", 1, 100, "row"))
+    mirrored.merge()
+
+    def cut(*_):
+        raise failpoints.PowerCut
+
+    monkeypatch.setattr("neve.merge.apply.choose_way", cut)
+    with pytest.raises(failpoints.PowerCut):
+        mirrored.merger().rebuild()
+    monkeypatch.undo()
+    assert mirrored.table("rows_tombstones").scan().count() == 0
+    mirrored.append(event("I", 9, 1, "late"))
+    mirrored.merge()
+    mirrored.check()
+
+
 def test_a_delete_is_remembered_for_as_long_as_it_is_kept(embedded_lake):
     mirrored = Mirrored(embedded_lake, tombstone_retention="1h")
     mirrored.append(event("D", 10, 1), event("D", 10, 2), event("I", 1, 3, "row"))
@@ -97,6 +140,32 @@ def test_names_that_need_quoting(embedded_lake):
     mirrored.append(row("I", 1, 1, "b"), row("D", 2, 2), row("I", 1, 3, "late"), row("T", 1, None))
     mirrored.merge()
     mirrored.check()
+
+
+@pytest.mark.parametrize("key", [pa.int64(), pa.uuid()])
+def test_uuids_as_values_and_as_keys(embedded_lake, key):
+    schema = pa.schema(
+        [("id", key), ("token", pa.uuid()), ("op", pa.string()), ("lsn", pa.int64())]
+    )
+    mirrored = Mirrored(embedded_lake, schema)
+
+    def row(op, lsn, number, token=None):
+        value = None if token is None else UUID(int=token)
+        found = UUID(int=number << 64) if key == pa.uuid() else number
+        return {"op": op, "lsn": lsn, "id": found, "token": value}
+
+    mirrored.append(*(row("I", 1, number, number << 100) for number in range(6)))
+    mirrored.merge()
+    mirrored.append(row("U", 2, 0, 9), row("U", 2, 1), row("D", 2, 2), row("I", 2, 7, 7))
+    mirrored.merge()
+    mirrored.append(row("I", 1, 2, 2), row("U", 3, 7, 70), row("D", 3, 3), row("D", 3, 8))
+    mirrored.merge()
+    mirrored.append(row("I", 2, 8, 8), row("I", 4, 3, 33))
+    mirrored.merge()
+    mirrored.check()
+    wanted = UUID(int=70)
+    found = mirrored.lake.query(f"SELECT token FROM {mirrored.mirror} WHERE token = '{wanted}'")
+    assert found["token"].to_pylist() == [str(wanted)]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,9 @@ from neve.config.section import Duration, Section
 
 Operation = Literal["snapshot", "insert", "update", "delete", "truncate"]
 
+# The tables beside a mirror are called as it is, with one of these behind it.
+TOMBSTONES_SUFFIX, REJECTED_SUFFIX = "_tombstones", "_rejected"
+
 
 class MergeTableSettings(Section):
     """One changelog and the mirror made of it."""
@@ -101,4 +104,21 @@ class MergeSettings(Section):
             if mirror in seen:
                 raise ValueError(f"two tables have the mirror {mirror}")
             seen.add(mirror)
+        return self
+
+    @model_validator(mode="after")
+    def _tables_beside_mirrors_are_their_own(self) -> MergeSettings:
+        beside = {
+            f"{one.namespace}.{one.mirror_table}{suffix}": f"{one.namespace}.{one.mirror_table}"
+            for one in self.tables
+            for suffix in (TOMBSTONES_SUFFIX, REJECTED_SUFFIX)
+        }
+        for one in self.tables:
+            for setting in ("changelog_table", "mirror_table"):
+                name = f"{one.namespace}.{getattr(one, setting)}"
+                if name in beside:
+                    raise ValueError(
+                        f"{setting} {name} is a table that the mirror {beside[name]} keeps beside "
+                        "it; choose another name"
+                    )
         return self

@@ -32,6 +32,7 @@ from pyiceberg.transforms import DayTransform
 from pyiceberg.typedef import Record
 
 from neve.errors import UnsupportedError
+from neve.lake.uuids import has_uuids, with_uuids
 
 ROW_GROUP_ROWS = 256 * 1024
 BLOOM_PREFIX = "write.parquet.bloom-filter-enabled.column."
@@ -81,12 +82,19 @@ def write_rows(metadata: TableMetadata, io: FileIO, rows: pa.Table) -> list[Writ
 
 def _with_table_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     columns = [
-        rows.column(field.name).cast(field.type)
+        _as_wanted(rows.column(field.name), field.type)
         if field.name in rows.column_names
         else pa.chunked_array([pa.nulls(len(rows), field.type)])
         for field in schema
     ]
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _as_wanted(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
+    if has_uuids(wanted):
+        chunks = [with_uuids(chunk, wanted).cast(wanted) for chunk in column.chunks]
+        return pa.chunked_array(chunks, wanted)
+    return column.cast(wanted)
 
 
 def _partitions(metadata: TableMetadata, rows: pa.Table) -> Iterator[_Piece]:

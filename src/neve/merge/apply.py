@@ -199,11 +199,12 @@ class Merger:
         anew = look_anew if found.rebuild else look
         mirror = JavaTable(self.lake, self.lake.spark, self.spec.mirror)
         if found.mirror is None or found.state is None:
+            partitions = partition_spec(self.spec, found.schema)
             tombstones = self._tombstones(found).empty()
             rejected = self._rejected().empty()
             mirror.create(
                 found.schema.model_dump_json(),
-                partition_spec(self.spec, found.schema).model_dump_json(),
+                partitions.model_dump_json(),
                 mirror_properties(self.spec, str(found.changelog.table_uuid)),
                 {
                     CHECKPOINT: Checkpoint(str(found.changelog.table_uuid)).encode(),
@@ -303,10 +304,10 @@ class Merger:
 
     def _tombstones(self, found: Look) -> SideTable:
         schema = tombstones_schema(self.spec, found.schema)
-        return SideTable(self.lake, self.spec.tombstones, schema)
+        return SideTable(self.lake, self.spec, self.spec.tombstones, schema)
 
     def _rejected(self) -> SideTable:
-        return SideTable(self.lake, self.spec.rejected, REJECTED_SCHEMA)
+        return SideTable(self.lake, self.spec, self.spec.rejected, REJECTED_SCHEMA)
 
 
 def configured_mergers(

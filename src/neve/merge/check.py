@@ -60,6 +60,7 @@ def check_columns(spec: MergeSpec, changelog: Schema) -> None:
         ("sequence_column", spec.sequence),
         ("operation_column", (spec.operation_column,)),
         ("include_columns", sorted(spec.include)),
+        ("exclude_columns", sorted(spec.exclude)),
     ):
         for column in columns:
             if column not in present:
@@ -96,10 +97,11 @@ def checks(
 def _probe(spec: MergeSpec, opened: Callable[[], Lake]) -> Callable[[], str]:
     def probe() -> str:
         from neve.merge.mirror import partition_spec
-        from neve.merge.plan import look
+        from neve.merge.plan import look, require_side_tables
 
         with opened() as lake:
             found = look(lake, spec)
+            require_side_tables(lake, spec)
             partition_spec(spec, found.schema)
         if found.mirror is None:
             return f"of {spec.changelog_name}, to be made"

@@ -17,9 +17,14 @@ from neve.merge.drift import COLUMNS, Drift, origin_ids, taken_fields
 from neve.merge.spec import MergeSpec
 
 if TYPE_CHECKING:
+    from pyiceberg.table import Table
     from pyiceberg.table.metadata import TableMetadata
 
+    from neve.lake.identifier import Identifier
+
 SOURCE = "neve.merge.changelog"
+# Of a table beside a mirror: whose it is. A table without it is not Neve's to change.
+SIDE_OF = "neve.merge.side-of"
 
 _FIRST_PARTITION_ID = 1000
 _NUMBERED = ("bucket", "truncate")
@@ -134,6 +139,20 @@ def require_ours(spec: MergeSpec, metadata: TableMetadata) -> None:
                 f"configuration says {', '.join(wanted)}",
                 hint=f"set {what} back, or choose another mirror_table",
             )
+
+
+def require_our_side(spec: MergeSpec, identifier: Identifier, table: Table | None) -> None:
+    """Refuse a table that has the name of one beside the mirror and was made by somebody else.
+
+    Raises:
+        ConfigError: it was not made by Neve.
+    """
+    if table is not None and SIDE_OF not in table.metadata.properties:
+        raise ConfigError(
+            f"merge.tables: mirror {spec.name} keeps its own table {'.'.join(identifier)} beside "
+            "it, and a table of that name exists that was not made by Neve",
+            hint="rename that table, or choose another mirror_table",
+        )
 
 
 def origins_of(metadata: TableMetadata, uuid: str) -> dict[int, int]:

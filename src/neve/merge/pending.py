@@ -73,13 +73,19 @@ def pending(
     if checkpoint.scanning is not None and checkpoint.whole:
         scanned = metadata.snapshot_by_id(checkpoint.scanning)
         if scanned is None:
-            return _without_start(name, mirror, main, checkpoint, complete=False)
+            return _without_start(name, mirror, main, checkpoint)
         return Pending(checkpoint, whole=scanned)
     if checkpoint.snapshot_id is None:
         return Pending(checkpoint, whole=main)
-    newer, complete = _after(metadata, checkpoint.snapshot_id)
+    newer, _ = _after(metadata, checkpoint.snapshot_id)
+    if _was_rolled_back(metadata, newer, checkpoint):
+        gone = checkpoint.scanning or checkpoint.snapshot_id
+        raise CatalogError(
+            f"{name} was rolled back behind snapshot {gone}, which {mirror} has merged already",
+            hint=REBUILD.format(table=mirror),
+        )
     if newer is None:
-        return _without_start(name, mirror, main, checkpoint, complete=complete)
+        return _without_start(name, mirror, main, checkpoint)
     _refuse_overwrites(name, mirror, newer)
     return Pending(checkpoint, tuple(newer))
 
@@ -114,15 +120,25 @@ def _after(metadata: TableMetadata, start: int | None) -> tuple[list[Snapshot] |
     return None, bool(found) and found[-1].parent_snapshot_id is None
 
 
-def _without_start(
-    name: str, mirror: str, main: Snapshot, checkpoint: Checkpoint, *, complete: bool
-) -> Pending:
-    if complete:
-        raise CatalogError(
-            f"{name} was rolled back behind snapshot {checkpoint.snapshot_id}, which {mirror} has "
-            "merged already",
-            hint=REBUILD.format(table=mirror),
-        )
+def _was_rolled_back(
+    metadata: TableMetadata, newer: Sequence[Snapshot] | None, checkpoint: Checkpoint
+) -> bool:
+    """Tell whether `main` has left what was merged, rather than its past being expired."""
+    if newer is not None:
+        ids = {one.snapshot_id for one in newer}
+        return checkpoint.scanning is not None and checkpoint.scanning not in ids
+    line = list(ancestors_of(metadata.snapshot_by_name(MAIN_BRANCH), metadata))
+    if line[-1].parent_snapshot_id is None:
+        return True
+    merged = metadata.snapshot_by_id(checkpoint.snapshot_id or 0)
+    if merged is None:
+        return False
+    # Expiry keeps what a ref names and takes what lies between it and `main`.
+    is_kept = any(ref.snapshot_id == merged.snapshot_id for ref in metadata.refs.values())
+    return not is_kept or (merged.sequence_number or 0) > (line[-1].sequence_number or 0)
+
+
+def _without_start(name: str, mirror: str, main: Snapshot, checkpoint: Checkpoint) -> Pending:
     gone = checkpoint.scanning or checkpoint.snapshot_id
     note = (
         f"{mirror}: snapshot {gone} of {name} is expired; what remains of it is "

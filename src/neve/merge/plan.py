@@ -15,7 +15,7 @@ from neve.lake.java_tables import JavaTable
 from neve.merge.check import check_columns
 from neve.merge.checkpoint import Checkpoint, MirrorState, mirror_state
 from neve.merge.drift import Drift, find_drift
-from neve.merge.mirror import mirror_schema, origins_of, require_ours
+from neve.merge.mirror import mirror_schema, origins_of, require_our_side, require_ours
 from neve.merge.pending import (
     Batch,
     Pending,
@@ -70,7 +70,7 @@ def look(lake: Lake, spec: MergeSpec) -> Look:
 
     Raises:
         NotFoundError: there is no such changelog.
-        ConfigError: columns are missing, or the mirror is not ours.
+        ConfigError: columns are missing, or a table in the mirror's place or beside it is not ours.
         CatalogError: the changelog cannot be followed, or its schema does not fit (strict).
     """
     catalog = lake.catalog()
@@ -79,6 +79,7 @@ def look(lake: Lake, spec: MergeSpec) -> Look:
     mirror = found.metadata if found else None
     check_columns(spec, changelog.schema())
     if mirror is None:
+        require_side_tables(lake, spec)
         schema = mirror_schema(spec, changelog.schema())
         drift = find_drift(spec, changelog.schema(), schema, {})
         waiting = pending(spec.changelog_name, spec.name, changelog, None)
@@ -87,6 +88,13 @@ def look(lake: Lake, spec: MergeSpec) -> Look:
     state = mirror_state(mirror)
     waiting = pending(spec.changelog_name, spec.name, changelog, state.checkpoint)
     return Look(changelog, mirror, state, waiting, _drift(spec, changelog, mirror), mirror.schema())
+
+
+def require_side_tables(lake: Lake, spec: MergeSpec) -> None:
+    """Refuse tables beside the mirror that somebody else made. Raises ConfigError."""
+    catalog = lake.catalog()
+    for identifier in (spec.tombstones, spec.rejected):
+        require_our_side(spec, identifier, load_if_exists(lake.profile, catalog, identifier))
 
 
 def look_anew(lake: Lake, spec: MergeSpec) -> Look:

@@ -1,11 +1,13 @@
 """The tables beside a mirror: what was deleted, and what could not be taken.
 
 They are written first, and the mirror's commit names their snapshots. What a crash left there
-without a commit of the mirror is undone by going back to what the mirror names.
+without a commit of the mirror is undone by going back to what the mirror names. What others do
+there, such as a compaction, stays.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -13,13 +15,17 @@ import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import ancestors_of
 
 from neve.errors import ConflictError
 from neve.lake.create import TableSpec, ensure_table, load_if_exists
 from neve.lake.faults import explained
 from neve.lake.frames import write_frame
 from neve.lake.staging import Change, StagingTable
+from neve.merge.checkpoint import BATCH_ID
 from neve.merge.drift import Fit, fit_of
+from neve.merge.mirror import SIDE_OF, require_our_side
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -66,40 +72,54 @@ def tombstones_schema(spec: MergeSpec, mirror: Schema) -> pa.Schema:
 class SideTable:
     """A table that follows the mirror: its `main` is what the mirror's newest commit names."""
 
-    def __init__(self, lake: Lake, identifier: Identifier, schema: pa.Schema) -> None:
+    def __init__(
+        self, lake: Lake, spec: MergeSpec, identifier: Identifier, schema: pa.Schema
+    ) -> None:
         self.lake = lake
+        self.spec = spec
         self.identifier = identifier
         self.schema = schema
         self._staging: StagingTable | None = None
 
     def open(self) -> int:
-        """Make the table if it is missing, and widen what became wider; return its snapshot."""
-        spec = TableSpec(self.identifier, self.schema, properties=_PROPERTIES)
+        """Make the table if it is missing, and widen what became wider; return its snapshot.
+
+        Raises:
+            ConfigError: somebody else's table is there; nothing is changed then.
+        """
+        properties = {**_PROPERTIES, SIDE_OF: self.spec.name}
+        spec = TableSpec(self.identifier, self.schema, properties=properties)
         profile, catalog = self.lake.profile, self.lake.catalog()
-        self._widen(load_if_exists(profile, catalog, self.identifier))
+        present = load_if_exists(profile, catalog, self.identifier)
+        require_our_side(self.spec, self.identifier, present)
+        self._widen(present)
         self._staging = StagingTable(profile, ensure_table(profile, catalog, spec))
         main = self._staging.main_id
         return self._staging.apply(Change(base_main=None)) if main is None else main
 
     def empty(self) -> int:
-        """Return a snapshot without rows: a new mirror begins without what an older one left."""
+        """Return a snapshot without rows: a new mirror begins without what an older one left.
+
+        Carries a batch's mark, so that the rows come back if the mirror never names it.
+        """
         main = self.open()
         if self.staging.table.scan(limit=1).to_arrow().num_rows == 0:
             return main
         with explained(self.lake.profile):
-            self.staging.table.delete(AlwaysTrue())
+            self.staging.table.delete(AlwaysTrue(), {BATCH_ID: uuid.uuid4().hex})
         self.staging.refresh()
         return self._main()
 
     def go_to(self, named: int | None) -> int:
-        """Put `main` back to what the mirror names; return where it is.
+        """Put `main` back to what the mirror names, if a merge has left it; return where it is.
 
-        A snapshot that is expired cannot be gone back to: then all rows count, which can only be
-        more than the mirror has seen.
+        What others did since stays: a compaction, rows that somebody deleted. A snapshot that is
+        expired cannot be gone back to: then all rows count, which can only be more than the mirror
+        has seen.
         """
         self.staging.refresh()
         main = self._main()
-        if named is None or named == main or not self.staging.exists(named):
+        if named is None or not self.staging.exists(named) or not self._has_strayed(named):
             return main
         return self.staging.apply(Change(base_main=main, to_main=named))
 
@@ -117,6 +137,16 @@ class SideTable:
         if self._staging is None:
             raise RuntimeError("the side table was not opened")
         return self._staging
+
+    def _has_strayed(self, named: int) -> bool:
+        """Tell whether `main` did not grow from a snapshot, or did so by a merge."""
+        metadata = self.staging.table.metadata
+        for one in ancestors_of(metadata.snapshot_by_name(MAIN_BRANCH), metadata):
+            if one.snapshot_id == named:
+                return False
+            if one.summary is not None and one.summary.get(BATCH_ID) is not None:
+                return True
+        return True
 
     def _main(self) -> int:
         main = self.staging.main_id

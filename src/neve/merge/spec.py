@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from neve.config.merging import REJECTED_SUFFIX, TOMBSTONES_SUFFIX
 from neve.errors import UsageError
 from neve.lake.identifier import Identifier, parse_identifier
 
@@ -62,11 +63,11 @@ class MergeSpec:
 
     @property
     def tombstones(self) -> Identifier:
-        return (*self.mirror[:-1], f"{self.mirror[-1]}_tombstones")
+        return (*self.mirror[:-1], self.mirror[-1] + TOMBSTONES_SUFFIX)
 
     @property
     def rejected(self) -> Identifier:
-        return (*self.mirror[:-1], f"{self.mirror[-1]}_rejected")
+        return (*self.mirror[:-1], self.mirror[-1] + REJECTED_SUFFIX)
 
     def takes(self, column: str) -> bool:
         """Tell whether a column of the changelog belongs into the mirror."""

@@ -9,6 +9,7 @@ import neve
 from neve.config import Settings
 from neve.errors import ConfigError, NeveError, NotFoundError
 from neve.merge.check import checks
+from neve.merge.mirror import SIDE_OF
 from tests.support.lakes import sqlite_settings
 
 SCHEMA = pa.schema(
@@ -78,6 +79,10 @@ def test_a_changelog_that_does_not_exist_is_told_with_the_nearest_name(settings)
         ({"sequence_column": ["lsn", "zz"]}, "sequence_column names zz"),
         ({"operation_column": "kind"}, "operation_column names kind"),
         ({"include_columns": ["nam"]}, "did you mean name?"),
+        (
+            {"exclude_columns": ["nam"]},
+            "exclude_columns names nam, which shop.changes does not have",
+        ),
         ({"sequence_column": "rate"}, "sequence_column rate is double, which has no order"),
         ({"sequence_column": "is_new"}, "sequence_column is_new is boolean"),
         ({"sequence_column": "tags"}, "sequence_column tags is list<string>"),
@@ -88,6 +93,17 @@ def test_a_changelog_that_does_not_exist_is_told_with_the_nearest_name(settings)
 )
 def test_what_is_not_possible_is_refused_with_the_names(settings, keys, told):
     assert told in problem(settings, **keys)
+
+
+@pytest.mark.parametrize("suffix", ["_tombstones", "_rejected"])
+def test_somebody_else_s_table_beside_a_mirror_is_refused(settings, suffix):
+    name = f"shop.rows{suffix}"
+    with neve.open(settings) as lake:
+        lake.catalog().create_table(name, SCHEMA)
+    assert f"{name} beside it, and a table of that name exists" in problem(settings)
+    with neve.open(settings) as lake, lake.catalog().load_table(name).transaction() as change:
+        change.set_properties({SIDE_OF: "shop.rows"})
+    assert probe(settings) == "of shop.changes, to be made"
 
 
 def test_every_error_says_what_to_do(settings):

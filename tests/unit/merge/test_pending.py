@@ -6,6 +6,7 @@ import itertools
 import uuid
 
 import pytest
+from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 
 from neve.errors import CatalogError
 from neve.lake.java_tables import Task
@@ -66,6 +67,13 @@ def test_a_checkpoint_that_is_expired_means_everything_and_it_says_so(checkpoint
     assert "is expired" in found.note
 
 
+def test_a_checkpoint_that_a_tag_keeps_beyond_what_is_expired_is_no_rollback():
+    table = changelog(append(1), append(2), append(3), expired=[2])
+    tag = SnapshotRef(snapshot_id=1, snapshot_ref_type=SnapshotRefType.TAG)
+    tagged = table.model_copy(update={"refs": {**table.refs, "kept": tag}})
+    assert waiting(tagged, Checkpoint(UUID, 1)).whole.snapshot_id == 3
+
+
 def test_a_first_load_goes_on_where_it_stood_unless_its_snapshot_is_expired():
     begun = Checkpoint(UUID, None, 1, files=2, offset=3, whole=True)
     snapshots = append(1), append(2)
@@ -80,6 +88,13 @@ def test_a_first_load_goes_on_where_it_stood_unless_its_snapshot_is_expired():
     [
         (changelog(append(1), overwrite(2), append(3)), Checkpoint(UUID, 1), "snapshot 2 is an"),
         (changelog(append(1), append(2), main=1), Checkpoint(UUID, 2), "rolled back"),
+        # The same where something was expired: a rollback is none of it.
+        (
+            changelog(*(append(number) for number in range(1, 5)), main=3, expired=[1, 2]),
+            Checkpoint(UUID, 4),
+            "rolled back behind snapshot 4",
+        ),
+        (changelog(append(1), append(2), main=1), Checkpoint(UUID, 1, 2, 1), "rolled back"),
         (changelog(append(1)), Checkpoint(str(uuid.uuid4()), 1), "is another table"),
     ],
 )

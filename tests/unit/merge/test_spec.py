@@ -120,6 +120,24 @@ def test_two_mirrors_of_one_name_are_refused():
         Settings.model_validate({"merge": {"tables": [ONE, ONE]}})
 
 
+@pytest.mark.parametrize("suffix", ["_tombstones", "_rejected"])
+@pytest.mark.parametrize("setting", ["changelog_table", "mirror_table"])
+def test_a_name_that_a_mirror_needs_for_a_table_beside_it_is_refused(setting, suffix):
+    other = {**ONE, "mirror_table": "copy", setting: f"orders{suffix}"}
+    told = rf"{setting} shop\.orders{suffix} is a table that the mirror shop\.orders keeps"
+    with pytest.raises(pydantic.ValidationError, match=told):
+        Settings.model_validate({"merge": {"tables": [ONE, other]}})
+    elsewhere = {**other, "namespace": "other"}
+    Settings.model_validate({"merge": {"tables": [ONE, elsewhere]}})
+
+
+def test_a_changelog_cannot_be_beside_its_own_mirror():
+    with pytest.raises(pydantic.ValidationError, match=r"changelog_table shop\.orders_rejected"):
+        Settings.model_validate(
+            {"merge": {"tables": [{**ONE, "changelog_table": "orders_rejected"}]}}
+        )
+
+
 def test_unknown_keys_are_told_with_the_nearest_one(tmp_path):
     path = tmp_path / "neve.yaml"
     lines = [f"      {key}: {value}" for key, value in ONE.items() if key != "primary_keys"]
