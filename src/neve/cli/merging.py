@@ -90,14 +90,21 @@ def merge(
 
 def _merge_one(merger: Merger, output: Output, *, rebuild: bool) -> dict[str, Any]:
     """Merge one table; a failure is its own, and the others go on."""
+    from neve.merge.report import TableReport
+
+    report = TableReport(merger.name)
+    failure: dict[str, Any] = {}
     try:
-        report = merger.rebuild() if rebuild else merger.merge()
+        if rebuild:
+            merger.rebuild(report)
+        else:
+            merger.merge(report=report)
     except NeveError as error:
         output.error(error)
-        return {"table": merger.name, "outcome": "failed", "error": error.message}
+        failure = {"outcome": "failed", "error": error.message}
     for note in report.notes:
         output.progress(note)
-    return _row(report)
+    return {**_row(report), **failure}
 
 
 def _row(report: TableReport) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
@@ -88,18 +88,20 @@ class Merger:
     def name(self) -> str:
         return self.spec.name
 
-    def rebuild(self) -> TableReport:
+    def rebuild(self, report: TableReport | None = None) -> TableReport:
         """Make the mirror anew of the whole changelog, in one commit that replaces all its rows.
+
+        Args:
+            report: is filled in and returned; whoever gives one has it also after an error.
 
         Raises:
             CatalogError: the changelog's history is not complete.
         """
-        started = time.monotonic()
-        report = TableReport(self.name)
-        done = self._insist(report, look_anew)
-        if done is not None:
-            report.add(done.counts, done.seconds)
-        report.duration_seconds = time.monotonic() - started
+        report = report or TableReport(self.name)
+        with _timed(report):
+            done = self._insist(report, look_anew)
+            if done is not None:
+                report.add(done.counts, done.seconds)
         return report
 
     def preview(self) -> Preview:
@@ -127,15 +129,19 @@ class Merger:
             _notes(self.name, found),
         )
 
-    def merge(self, stop: threading.Event | None = None) -> TableReport:
+    def merge(
+        self, stop: threading.Event | None = None, report: TableReport | None = None
+    ) -> TableReport:
         """Merge all that is waiting, a commit for each batch; stop between commits when asked.
+
+        Args:
+            report: is filled in and returned; whoever gives one has it also after an error.
 
         Raises:
             NeveError: the mirror is as the last commit left it, and the next call goes on there.
         """
-        started = time.monotonic()
-        report = TableReport(self.name)
-        try:
+        report = report or TableReport(self.name)
+        with _timed(report):
             while True:
                 done = self._insist(report)
                 if done is None:
@@ -145,8 +151,6 @@ class Merger:
                 self._build_index(report)
                 if stop is not None and stop.is_set():
                     break
-        finally:
-            report.duration_seconds = time.monotonic() - started
         return report
 
     def _insist(self, report: TableReport, observe: Observe = look) -> Committed | None:
@@ -155,9 +159,9 @@ class Merger:
             try:
                 return self._merge_batch(report, observe)
             except NeveError as error:
+                report.conflicts += isinstance(error, ConflictError)
                 if not error.retryable or number + 1 == self.retry.attempts:
                     raise
-                report.conflicts += isinstance(error, ConflictError)
                 logger.warning("%s", error)
                 self.retry.wait(number)
         return None
@@ -314,6 +318,15 @@ def configured_mergers(
         )
     chosen = Strategy(strategy)
     return [Merger(lake, spec, progress=progress, strategy=chosen) for spec in specs]
+
+
+@contextmanager
+def _timed(report: TableReport) -> Iterator[None]:
+    started = time.monotonic()
+    try:
+        yield
+    finally:
+        report.duration_seconds = time.monotonic() - started
 
 
 def _notes(name: str, found: Look) -> list[str]:

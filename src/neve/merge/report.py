@@ -80,7 +80,8 @@ class TableReport:
     conflicts: int = 0
     merge_seconds: list[float] = field(default_factory=list)
     duration_seconds: float = 0.0
-    lag_seconds: float = 0.0
+    # None: the changelog could not be looked at.
+    lag_seconds: float | None = None
     lag_snapshots: int = 0
     notes: list[str] = field(default_factory=list)
     # How the last batch was applied, and why so.
