@@ -47,8 +47,8 @@ from neve.merge.plan import Look, look, look_anew, next_batch
 from neve.merge.report import Counts, Preview, TableReport
 from neve.merge.side import REJECTED_SCHEMA, SideTable, tombstones_schema
 from neve.merge.spec import merge_specs
-from neve.merge.strategy import ON_TRUNCATE, Strategy, choose
-from neve.merge.way import choose_way
+from neve.merge.strategy import Strategy
+from neve.merge.way import choose_way, foreseen
 from neve.observe.traces import span
 from neve.publish.apply import Retry
 
@@ -104,9 +104,9 @@ class Merger:
                 report.add(done.counts, done.seconds)
         return report
 
-    def preview(self) -> Preview:
-        """Say what the next commit would change. Writes nothing."""
-        found = look(self.lake, self.spec)
+    def preview(self, *, rebuild: bool = False) -> Preview:
+        """Say what the next commit would change, or a rebuild. Writes nothing."""
+        found = (look_anew if rebuild else look)(self.lake, self.spec)
         if found.pending.is_empty:
             return Preview(self.name, notes=_notes(self.name, found))
         with ExitStack() as stack:
@@ -115,11 +115,11 @@ class Merger:
             work = stack.enter_context(
                 BatchWork.reading(self.lake, session, self.spec, found, batch)
             )
-            buried = found.state.tombstones_id if found.state else None
+            buried = None
+            if found.state is not None and not found.rebuild:
+                buried = self._tombstones(found).foreseen(found.state.tombstones_id)
             work.look_up(work.scanning(buried, datetime.now(timezone.utc)))
-        choice = choose(found, self.spec, batch.events, self.strategy)
-        if work.counts.truncated:
-            choice = ON_TRUNCATE
+        choice = foreseen(work, self.strategy)
         return Preview(
             self.name,
             found.pending.lag_snapshots,

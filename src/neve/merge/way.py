@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from pyiceberg.manifest import DataFile
 
+    from neve.index.mirrors import Mirror
     from neve.lake import Lake
     from neve.lake.identifier import Identifier
     from neve.merge.batch import BatchWork
@@ -122,6 +123,38 @@ def choose_way(
     return Way(work, choice, locator, ReplaceRows(table, tombstones, index), by_statement, scan)
 
 
+def foreseen(work: BatchWork, forced: Strategy) -> Choice:
+    """Say which way a batch that was looked up would take. Builds and writes nothing.
+
+    Not foreseen is what only shows while an index is read or brought up to date.
+    """
+    choice = choose(work.found, work.spec, work.batch.events, forced)
+    if choice.strategy is Strategy.INDEX:
+        try:
+            _, instead = _find_index(work, forced)
+        except UnsupportedError as error:
+            instead = Choice(Strategy.SCAN, error.message)
+        choice = instead or choice
+    by_statement = choice.strategy is Strategy.MERGE
+    if work.counts.truncated:
+        return choice if by_statement else ON_TRUNCATE
+    return ON_DOUBLED if work.counts.doubled and by_statement else choice
+
+
+def _find_index(work: BatchWork, forced: Strategy) -> tuple[Mirror, Choice | None]:
+    """Look for an index to go on from; without one, say what is done instead. Writes nothing.
+
+    Raises:
+        UnsupportedError: the mirror cannot be indexed.
+    """
+    mirror = observe(work.lake, work.spec.mirror)
+    mirror.source  # noqa: B018 - raises before an index is wanted that cannot be
+    root, why = find_root(mirror)
+    if root is None and forced is not Strategy.INDEX:
+        return mirror, Choice(Strategy.SCAN, f"there is no index yet: {why}")
+    return mirror, None
+
+
 def _fresh_index(
     work: BatchWork,
     choice: Choice,
@@ -135,13 +168,12 @@ def _fresh_index(
     and the index is built when the batch is in.
     """
     try:
-        mirror = observe(work.lake, work.spec.mirror)
+        mirror, instead = _find_index(work, forced)
         if work.found.state is None or mirror.main_id != work.found.state.main_id:
             raise ConflictError(f"{work.spec.name}: main has moved", retryable=True)
-        root, why = find_root(mirror)
-        if root is None and forced is not Strategy.INDEX:
+        if instead is not None:
             report.index_wanted = True
-            return None, Choice(Strategy.SCAN, f"there is no index yet: {why}")
+            return None, instead
         found = refreshed(work.lake, mirror, progress)
     except UnsupportedError as error:
         return None, Choice(Strategy.SCAN, error.message)
