@@ -135,6 +135,7 @@ class Merger:
         """Merge all that is waiting, a commit for each batch; stop between commits when asked.
 
         Args:
+            stop: once it is set, no batch is begun or tried again, and no index built.
             report: is filled in and returned; whoever gives one has it also after an error.
 
         Raises:
@@ -143,17 +144,20 @@ class Merger:
         report = report or TableReport(self.name)
         with _timed(report):
             while True:
-                done = self._insist(report)
+                done = self._insist(report, stop=stop)
                 if done is None:
                     break
                 report.add(done.counts, done.seconds)
                 self.progress(_told(self.name, report))
-                self._build_index(report)
-                if stop is not None and stop.is_set():
+                if not _is_set(stop):
+                    self._build_index(report)
+                if _is_set(stop):
                     break
         return report
 
-    def _insist(self, report: TableReport, observe: Observe = look) -> Committed | None:
+    def _insist(
+        self, report: TableReport, observe: Observe = look, stop: threading.Event | None = None
+    ) -> Committed | None:
         """Merge one batch, on fresh metadata each time, until it is done or refused for good."""
         for number in range(self.retry.attempts):
             try:
@@ -163,7 +167,9 @@ class Merger:
                 if not error.retryable or number + 1 == self.retry.attempts:
                     raise
                 logger.warning("%s", error)
-                self.retry.wait(number)
+                self.retry.wait(number, stop)
+                if _is_set(stop):
+                    raise
         return None
 
     def _merge_batch(self, report: TableReport, observe: Observe) -> Committed | None:
@@ -318,6 +324,10 @@ def configured_mergers(
         )
     chosen = Strategy(strategy)
     return [Merger(lake, spec, progress=progress, strategy=chosen) for spec in specs]
+
+
+def _is_set(stop: threading.Event | None) -> bool:
+    return stop is not None and stop.is_set()
 
 
 @contextmanager
