@@ -41,11 +41,19 @@ class OpenLake(Lake):
             raise failures[0]
         return reports
 
-    def preview_merge(self, *tables: str) -> list[Preview]:
-        """Say what the next commit to each mirror would change. Writes nothing."""
+    def preview_merge(self, *tables: str, rebuild: bool = False) -> list[Preview]:
+        """Say what the next commit to each mirror would change. Writes nothing.
+
+        Args:
+            rebuild: say it of a rebuild.
+
+        Raises:
+            NeveError: one of them cannot be merged as it is.
+        """
         from neve.merge.apply import configured_mergers
 
-        return [one.preview() for one in configured_mergers(self, tables, self.report)]
+        mergers = configured_mergers(self, tables, self.report)
+        return [one.preview(rebuild=rebuild) for one in mergers]
 
 
 def open_lake(

@@ -7,8 +7,11 @@ import json
 import pytest
 
 from neve import failpoints
-from neve.errors import CatalogError, ConfigError
+from neve.errors import CatalogError, ConfigError, ConflictError
 from neve.lake.identifier import quote_identifier
+from neve.merge.report import TableReport
+from neve.merge.strategy import Strategy
+from neve.merge.way import Way
 from tests.support.merging import Mirrored, event
 
 POINTS = [name for name in failpoints.POINTS if name.startswith("merge.")]
@@ -122,6 +125,27 @@ def test_a_backlog_is_worked_off_in_commits_that_each_can_be_resumed(embedded_la
     assert (report.batches, report.rows_scanned) == (2, 8)
     mirrored.check()
     assert len(mirrored.table("rows_tombstones").scan().to_arrow()) == 4
+
+
+def test_a_merge_that_fails_has_said_what_it_did_before(embedded_lake, monkeypatch):
+    mirrored = Mirrored(embedded_lake, batch_size=2, strategy=Strategy.SCAN)
+    mirrored.append(*(event("I", n, n, "a") for n in range(2)))
+    mirrored.append(*(event("I", n, n, "b") for n in range(2, 4)))
+    original = Way.commit
+
+    def refused(self, summary):
+        if self.work.found.mirror_rows:
+            raise ConflictError("main has moved", retryable=True)
+        original(self, summary)
+
+    monkeypatch.setattr(Way, "commit", refused)
+    report = TableReport(mirrored.mirror)
+    with pytest.raises(ConflictError):
+        mirrored.merger(attempts=3).merge(report=report)
+    assert (report.batches, report.rows_upserted, report.conflicts) == (1, 2, 3)
+    assert report.lag_snapshots == 1
+    assert report.lag_seconds is not None
+    assert report.duration_seconds > sum(report.merge_seconds) > 0
 
 
 @pytest.mark.parametrize(

@@ -220,6 +220,22 @@ def test_a_truncate_holds_when_nothing_else_of_the_past_is_left(embedded_lake):
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("marker", [None, "?"])
+def test_a_truncate_and_what_it_removes_are_no_duplicates(embedded_lake, marker):
+    mirrored = Mirrored(embedded_lake, unchanged_marker=marker)
+    mirrored.append(
+        event("T", 5, None),
+        event("T", 3, None),
+        event("I", 4, 1, "old"),
+        event("I", 6, 2, "new"),
+        event("U", 7, 2, "newer"),
+    )
+    report = mirrored.merge()
+    mirrored.check()
+    assert (report.rows_scanned, report.rows_upserted) == (5, 1)
+    assert (report.rows_deduplicated, report.late_dropped) == (1, 1)
+
+
 def test_what_a_newer_partial_event_has_overtaken_is_counted(embedded_lake):
     mirrored = Mirrored(embedded_lake, unchanged_marker="?")
     mirrored.append(event("I", 1, 1, "a"), event("U", 6, 1, "?"), event("I", 1, 2, "b"))

@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
 
 class ListedMerger:
-    """Ends each turn as the list says, a report's fields or an exception, then with nothing."""
+    """Ends each turn as the list says, then with nothing to do.
+
+    A turn is a report's fields, with the exception that ends it under `raises`; or that alone.
+    """
 
     def __init__(self, name: str, *turns: dict | Exception) -> None:
         self.name = name
@@ -20,10 +23,13 @@ class ListedMerger:
         self.taken = 0
         self.during: Callable[[threading.Event], None] = lambda stop: None
 
-    def merge(self, stop: threading.Event) -> TableReport:
+    def merge(self, stop: threading.Event, report: TableReport) -> TableReport:
         self.taken += 1
         self.during(stop)
         turn = self.turns.pop(0) if self.turns else {}
-        if isinstance(turn, Exception):
-            raise turn
-        return TableReport(self.name, **turn)
+        fields = {"raises": turn} if isinstance(turn, Exception) else {"lag_seconds": 0.0, **turn}
+        error = fields.pop("raises", None)
+        vars(report).update(fields)
+        if error is not None:
+            raise error
+        return report

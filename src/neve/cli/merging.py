@@ -39,6 +39,7 @@ _PREVIEW_COLUMNS = (
     "truncates",
     "strategy",
     "why",
+    "error",
 )
 # As neve.merge.strategy.Strategy has them; that module loads Spark.
 STRATEGIES = ("auto", "index", "scan", "merge")
@@ -79,25 +80,30 @@ def merge(
 
     with call.open() as lake, call.output.working("merging"):
         mergers = configured_mergers(lake, tuple(tables or ()), call.output.progress, strategy)
-        if dry_run:
-            call.output.rows(_PREVIEW_COLUMNS, [_preview(one, call.output) for one in mergers])
-            return
-        rows = [_merge_one(one, call.output, rebuild=rebuild) for one in mergers]
-    call.output.rows(_COLUMNS, rows)
+        turn, columns = (_preview, _PREVIEW_COLUMNS) if dry_run else (_merge_one, _COLUMNS)
+        rows = [turn(one, call.output, rebuild=rebuild) for one in mergers]
+    call.output.rows(columns, rows)
     if any(row["error"] for row in rows):
         raise typer.Exit(EXIT_INCOMPLETE)
 
 
 def _merge_one(merger: Merger, output: Output, *, rebuild: bool) -> dict[str, Any]:
     """Merge one table; a failure is its own, and the others go on."""
+    from neve.merge.report import TableReport
+
+    report = TableReport(merger.name)
+    failure: dict[str, Any] = {}
     try:
-        report = merger.rebuild() if rebuild else merger.merge()
+        if rebuild:
+            merger.rebuild(report)
+        else:
+            merger.merge(report=report)
     except NeveError as error:
         output.error(error)
-        return {"table": merger.name, "outcome": "failed", "error": error.message}
+        failure = {"outcome": "failed", "error": error.message}
     for note in report.notes:
         output.progress(note)
-    return _row(report)
+    return {**_row(report), **failure}
 
 
 def _row(report: TableReport) -> dict[str, Any]:
@@ -116,8 +122,13 @@ def _row(report: TableReport) -> dict[str, Any]:
     }
 
 
-def _preview(merger: Merger, output: Output) -> dict[str, Any]:
-    found: Preview = merger.preview()
+def _preview(merger: Merger, output: Output, *, rebuild: bool) -> dict[str, Any]:
+    """Preview one table; a failure is its own, and the others go on."""
+    try:
+        found: Preview = merger.preview(rebuild=rebuild)
+    except NeveError as error:
+        output.error(error)
+        return {"table": merger.name, "error": error.message}
     for note in found.notes:
         output.progress(note)
     counts = found.counts
@@ -133,6 +144,7 @@ def _preview(merger: Merger, output: Output) -> dict[str, Any]:
         "truncates": counts.truncated,
         "strategy": found.strategy,
         "why": found.why,
+        "error": None,
     }
 
 

@@ -11,8 +11,8 @@ import logging
 import math
 import time
 import uuid
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
@@ -48,8 +48,8 @@ from neve.merge.plan import Look, look, look_anew, next_batch
 from neve.merge.report import Counts, Preview, TableReport
 from neve.merge.side import REJECTED_SCHEMA, SideTable, tombstones_schema
 from neve.merge.spec import merge_specs
-from neve.merge.strategy import ON_TRUNCATE, Strategy, choose
-from neve.merge.way import choose_way
+from neve.merge.strategy import Strategy
+from neve.merge.way import choose_way, foreseen
 from neve.observe.traces import span
 from neve.publish.apply import Retry
 
@@ -96,23 +96,25 @@ class Merger:
     def name(self) -> str:
         return self.spec.name
 
-    def rebuild(self) -> TableReport:
+    def rebuild(self, report: TableReport | None = None) -> TableReport:
         """Make the mirror anew of the whole changelog, in one commit that replaces all its rows.
+
+        Args:
+            report: is filled in and returned; whoever gives one has it also after an error.
 
         Raises:
             CatalogError: the changelog's history is not complete.
         """
-        started = time.monotonic()
-        report = TableReport(self.name)
-        done = self._insist(report, look_anew)
-        if done is not None:
-            report.add(done.counts, done.seconds)
-        report.duration_seconds = time.monotonic() - started
+        report = report or TableReport(self.name)
+        with _timed(report):
+            done = self._insist(report, look_anew)
+            if done is not None:
+                report.add(done.counts, done.seconds)
         return report
 
-    def preview(self) -> Preview:
-        """Say what the next commit would change. Writes nothing."""
-        found = look(self.lake, self.spec)
+    def preview(self, *, rebuild: bool = False) -> Preview:
+        """Say what the next commit would change, or a rebuild. Writes nothing."""
+        found = (look_anew if rebuild else look)(self.lake, self.spec)
         if found.pending.is_empty:
             return Preview(self.name, notes=_notes(self.name, found))
         with ExitStack() as stack:
@@ -121,11 +123,11 @@ class Merger:
             work = stack.enter_context(
                 BatchWork.reading(self.lake, session, self.spec, found, batch)
             )
-            buried = found.state.tombstones_id if found.state else None
+            buried = None
+            if found.state is not None and not found.rebuild:
+                buried = self._tombstones(found).foreseen(found.state.tombstones_id)
             work.look_up(work.scanning(buried, datetime.now(timezone.utc)))
-        choice = choose(found, self.spec, batch.events, self.strategy)
-        if work.counts.truncated:
-            choice = ON_TRUNCATE
+        choice = foreseen(work, self.strategy)
         return Preview(
             self.name,
             found.pending.lag_snapshots,
@@ -135,39 +137,47 @@ class Merger:
             _notes(self.name, found),
         )
 
-    def merge(self, stop: threading.Event | None = None) -> TableReport:
+    def merge(
+        self, stop: threading.Event | None = None, report: TableReport | None = None
+    ) -> TableReport:
         """Merge all that is waiting, a commit for each batch; stop between commits when asked.
+
+        Args:
+            stop: once it is set, no batch is begun or tried again, and no index built.
+            report: is filled in and returned; whoever gives one has it also after an error.
 
         Raises:
             NeveError: the mirror is as the last commit left it, and the next call goes on there.
         """
-        started = time.monotonic()
-        report = TableReport(self.name)
-        try:
+        report = report or TableReport(self.name)
+        with _timed(report):
             while True:
-                done = self._insist(report)
+                done = self._insist(report, stop=stop)
                 if done is None:
                     break
                 report.add(done.counts, done.seconds)
                 self.progress(_told(self.name, report))
-                self._build_index(report)
-                if stop is not None and stop.is_set():
+                if not _is_set(stop):
+                    self._build_index(report)
+                if _is_set(stop):
                     break
-        finally:
-            report.duration_seconds = time.monotonic() - started
         return report
 
-    def _insist(self, report: TableReport, observe: Observe = look) -> Committed | None:
+    def _insist(
+        self, report: TableReport, observe: Observe = look, stop: threading.Event | None = None
+    ) -> Committed | None:
         """Merge one batch, on fresh metadata each time, until it is done or refused for good."""
         for number in range(self.retry.attempts):
             try:
                 return self._merge_batch(report, observe)
             except NeveError as error:
+                report.conflicts += isinstance(error, ConflictError)
                 if not error.retryable or number + 1 == self.retry.attempts:
                     raise
-                report.conflicts += isinstance(error, ConflictError)
                 logger.warning("%s", error)
-                self.retry.wait(number)
+                self.retry.wait(number, stop)
+                if _is_set(stop):
+                    raise
         return None
 
     def _merge_batch(self, report: TableReport, observe: Observe) -> Committed | None:
@@ -326,6 +336,19 @@ def configured_mergers(
         )
     chosen = Strategy(strategy)
     return [Merger(lake, spec, progress=progress, strategy=chosen) for spec in specs]
+
+
+def _is_set(stop: threading.Event | None) -> bool:
+    return stop is not None and stop.is_set()
+
+
+@contextmanager
+def _timed(report: TableReport) -> Iterator[None]:
+    started = time.monotonic()
+    try:
+        yield
+    finally:
+        report.duration_seconds = time.monotonic() - started
 
 
 def _notes(name: str, found: Look) -> list[str]:

@@ -29,6 +29,8 @@ class Counts:
     scanned: int = 0
     set_aside: int = 0
     reduced: int = 0
+    # Events that another one of their key and batch made void.
+    deduplicated: int = 0
     upserted: int = 0
     deleted: int = 0
     late: int = 0
@@ -80,7 +82,8 @@ class TableReport:
     conflicts: int = 0
     merge_seconds: list[float] = field(default_factory=list)
     duration_seconds: float = 0.0
-    lag_seconds: float = 0.0
+    # None: the changelog could not be looked at.
+    lag_seconds: float | None = None
     lag_snapshots: int = 0
     notes: list[str] = field(default_factory=list)
     # How the last batch was applied, and why so.
@@ -109,7 +112,7 @@ class TableReport:
         self.outcome = "merged"
         self.batches += 1
         self.rows_scanned += counts.scanned
-        self.rows_deduplicated += counts.scanned - counts.set_aside - counts.reduced
+        self.rows_deduplicated += counts.deduplicated
         self.rows_upserted += counts.upserted
         self.rows_deleted += counts.deleted
         self.late_dropped += counts.late

@@ -123,6 +123,16 @@ class SideTable:
             return main
         return self.staging.apply(Change(base_main=main, to_main=named))
 
+    def foreseen(self, named: int | None) -> int | None:
+        """Return where `go_to` would be; None without a table. Writes nothing."""
+        found = load_if_exists(self.lake.profile, self.lake.catalog(), self.identifier)
+        if found is None:
+            return None
+        if named is not None and found.metadata.snapshot_by_id(named) is not None:
+            return named
+        main = found.metadata.snapshot_by_name(MAIN_BRANCH)
+        return main.snapshot_id if main else None
+
     def write(self, rows: DataFrame) -> list[DataFile]:
         """Write rows as files; nothing is committed."""
         with self.lake.explaining():

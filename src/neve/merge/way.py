@@ -19,6 +19,7 @@ from neve.errors import (
 from neve.index.maintain import Refreshed, refreshed
 from neve.index.mirrors import observe
 from neve.index.removal import remove_unreferenced
+from neve.index.state import find_root
 from neve.lake.catalog import load_table
 from neve.lake.java_tables import JavaTable
 from neve.lake.live_files import live_files
@@ -31,7 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyiceberg.manifest import DataFile
+    from pyiceberg.table import Table
 
+    from neve.index.mirrors import Mirror
     from neve.lake import Lake
     from neve.lake.identifier import Identifier
     from neve.merge.batch import BatchWork
@@ -125,15 +128,56 @@ def choose_way(
     by_statement = MergeInto(lake, JavaTable(lake, work.session, spec.mirror), tombstones)
     if choice.strategy is not Strategy.MERGE:
         table = load_table(lake.profile, lake.catalog(), spec.mirror)
-        try:
-            # Read for the commit anyway, and held.
-            live_files(table, work.main_id, ())
-        except UnsupportedError as error:
-            choice = Choice(Strategy.MERGE, error.message)
+        choice = _unless_unfit(table, work.main_id, choice)
     if choice.strategy is Strategy.MERGE:
         return Way(work, choice, scan(), by_statement, by_statement, scan)
     locator = scan() if index is None else index_locator(work.session, index, work.batch.events)
     return Way(work, choice, locator, ReplaceRows(table, tombstones, index), by_statement, scan)
+
+
+def foreseen(work: BatchWork, forced: Strategy) -> Choice:
+    """Say which way a batch that was looked up would take. Builds and writes nothing.
+
+    Not foreseen is what only shows while an index is read or brought up to date.
+    """
+    choice = choose(work.found, work.spec, work.batch.events, forced)
+    if choice.strategy is Strategy.INDEX:
+        try:
+            _, instead = _find_index(work, forced)
+        except (UnsupportedError, StorageError) as error:
+            instead = Choice(Strategy.SCAN, error.message)
+        choice = instead or choice
+    if choice.strategy is not Strategy.MERGE:
+        table = load_table(work.lake.profile, work.lake.catalog(), work.spec.mirror)
+        choice = _unless_unfit(table, work.main_id, choice)
+    by_statement = choice.strategy is Strategy.MERGE
+    if work.counts.truncated:
+        return choice if by_statement else ON_TRUNCATE
+    return ON_DOUBLED if work.counts.doubled and by_statement else choice
+
+
+def _unless_unfit(table: Table, main_id: int, choice: Choice) -> Choice:
+    """Leave a mirror with deletes that are no vectors to the statement."""
+    try:
+        # Read for the commit anyway, and held.
+        live_files(table, main_id, ())
+    except UnsupportedError as error:
+        return Choice(Strategy.MERGE, error.message)
+    return choice
+
+
+def _find_index(work: BatchWork, forced: Strategy) -> tuple[Mirror, Choice | None]:
+    """Look for an index to go on from; without one, say what is done instead. Writes nothing.
+
+    Raises:
+        UnsupportedError: the mirror cannot be indexed.
+    """
+    mirror = observe(work.lake, work.spec.mirror)
+    mirror.columns  # noqa: B018 - raises before an index is wanted that cannot be
+    root, why = find_root(mirror)
+    if root is None and forced is not Strategy.INDEX:
+        return mirror, Choice(Strategy.SCAN, f"there is no index yet: {why}")
+    return mirror, None
 
 
 def _fresh_index(
@@ -148,12 +192,14 @@ def _fresh_index(
     A merge does not wait for a whole index, unless it was asked to: it reads the keys once more,
     and the index is built when the batch is in.
     """
-    mirror = observe(work.lake, work.spec.mirror)
-    if mirror.main_id != work.main_id:
-        raise ConflictError(f"{work.spec.name}: main has moved", retryable=True)
-    may_rebuild = forced is Strategy.INDEX
     try:
-        found = refreshed(work.lake, mirror, progress, may_rebuild=may_rebuild)
+        mirror, instead = _find_index(work, forced)
+        if mirror.main_id != work.main_id:
+            raise ConflictError(f"{work.spec.name}: main has moved", retryable=True)
+        if instead is not None:
+            report.index_wanted = True
+            return None, instead
+        found = refreshed(work.lake, mirror, progress, may_rebuild=forced is Strategy.INDEX)
     except UnsupportedError as error:
         return None, Choice(Strategy.SCAN, error.message)
     except (CorruptionError, StorageError) as error:

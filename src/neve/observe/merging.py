@@ -34,7 +34,7 @@ class MergeMetrics:
         self.merge_seconds = histogram("merge", "How long one batch took", "table")
         self.scanned = counter("rows_scanned", "Changes read", "table")
         self.deduplicated = counter(
-            "rows_deduplicated", "Changes that a newer one of the same batch made void", "table"
+            "rows_deduplicated", "Changes that another of the same key and batch made void", "table"
         )
         self.upserted = counter("rows_upserted", "Rows written to mirrors", "table")
         self.deleted = counter("rows_deleted", "Rows removed from mirrors", "table")

@@ -32,6 +32,8 @@ from neve.publish.ranges import (
 )
 
 if TYPE_CHECKING:
+    import threading
+
     from pyiceberg.manifest import DataFile
 
 logger = logging.getLogger(__name__)
@@ -73,9 +75,11 @@ class Retry:
     most_seconds: float = 5.0
     sleep: Callable[[float], None] = time.sleep
 
-    def wait(self, attempt: int) -> None:
+    def wait(self, attempt: int, stop: threading.Event | None = None) -> None:
+        """Wait until the next attempt is due, or `stop` is set."""
         most = min(self.most_seconds, self.first_seconds * 2**attempt)
-        self.sleep(random.uniform(most / 2, most))  # noqa: S311 - no secret
+        sleep: Callable[[float], object] = self.sleep if stop is None else stop.wait
+        sleep(random.uniform(most / 2, most))  # noqa: S311 - no secret
 
 
 @dataclass

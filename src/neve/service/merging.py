@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PART = "merge"
-REFUSED = "refused"
 
 
 class TableMerger(Protocol):
@@ -29,8 +28,11 @@ class TableMerger(Protocol):
     @property
     def name(self) -> str: ...
 
-    def merge(self, stop: threading.Event) -> TableReport:
+    def merge(self, stop: threading.Event, report: TableReport) -> TableReport:
         """Merge what waits; once `stop` is set, no further batch is begun.
+
+        Args:
+            report: is filled in and returned; it says what was done also after an error.
 
         Raises:
             NeveError: it could not; what was committed before stays.
@@ -43,8 +45,8 @@ class Observer(Protocol):
     def merged(self, report: TableReport) -> None:
         """Hear that a table had its turn."""
 
-    def failed(self, table: str, seconds: float, trouble: str) -> None:
-        """Hear that a table's turn failed, after how long and why."""
+    def failed(self, report: TableReport, trouble: str) -> None:
+        """Hear that a table's turn failed, what was done before, and why."""
 
     def cycled(self, seconds: float) -> None:
         """Hear that every table had its turn."""
@@ -79,15 +81,15 @@ def run_cycle(mergers: Iterable[TableMerger], stop: threading.Event, observer: O
 
 
 def _give_turn(merger: TableMerger, stop: threading.Event, observer: Observer) -> None:
-    began = time.monotonic()
+    report = TableReport(merger.name)
 
     def fail(error: Exception, trouble: str) -> None:
         sentry.capture(error, PART, merger.name)
-        observer.failed(merger.name, time.monotonic() - began, trouble)
+        observer.failed(report, trouble)
 
     try:
         with span("merge.table", table=merger.name) as step:
-            report = merger.merge(stop)
+            merger.merge(stop, report)
             step.set(outcome=report.outcome, batches=report.batches, rows=report.rows_scanned)
     except NeveError as error:
         logger.warning("%s: merge failed: %s", merger.name, error.message)
@@ -129,24 +131,18 @@ class Recorder:
 
     def merged(self, report: TableReport) -> None:
         self._count(report)
-        if report.outcome == REFUSED:
-            self._fail(report.table, REFUSED)
-        else:
-            self.metrics.successes.labels(report.table).inc()
-            self._troubles.pop(report.table, None)
+        self.metrics.successes.labels(report.table).inc()
+        self._troubles.pop(report.table, None)
         self._on_report(report)
 
-    def failed(self, table: str, seconds: float, trouble: str) -> None:
-        self.metrics.table_seconds.labels(table).observe(seconds)
-        self._fail(table, trouble)
+    def failed(self, report: TableReport, trouble: str) -> None:
+        self._count(report)
+        self.metrics.failures.labels(report.table).inc()
+        self._troubles[report.table] = trouble
 
     def cycled(self, seconds: float) -> None:
         self.metrics.cycles.inc()
         self.metrics.cycle_seconds.observe(seconds)
-
-    def _fail(self, table: str, trouble: str) -> None:
-        self.metrics.failures.labels(table).inc()
-        self._troubles[table] = trouble
 
     def _count(self, report: TableReport) -> None:
         table, metrics = report.table, self.metrics
@@ -161,7 +157,8 @@ class Recorder:
         metrics.overtaken.labels(table).inc(report.late_full)
         metrics.set_aside.labels(table).inc(report.set_aside)
         metrics.conflicts.labels(table).inc(report.conflicts)
-        metrics.set_lag(table, report.lag_seconds, report.lag_snapshots)
+        if report.lag_seconds is not None:
+            metrics.set_lag(table, report.lag_seconds, report.lag_snapshots)
         self._count_index(report)
 
     def _count_index(self, report: TableReport) -> None:
