@@ -23,7 +23,13 @@ from pyiceberg.io import load_file_io
 
 from neve.index import compute_pk_hash, splitmix64
 from neve.index.cache import BucketCache
-from neve.index.compaction import add_delta, compact, plan_compaction, write_run
+from neve.index.compaction import (
+    add_delta,
+    compact_buckets,
+    plan_compaction,
+    with_compacted,
+    write_run,
+)
 from neve.index.entries import Entries, SequenceType, make_entries
 from neve.index.root import KeyColumn, Root
 from neve.index.search import IndexReader
@@ -193,7 +199,8 @@ def many_merges(directory: str, root: Root, rows: int) -> None:
         keys = rng.integers(0, rows, max(1, rows // 1000))
         root = add_delta(io, root, directory, entries_of(keys), number + 2)
         while plan := plan_compaction(root):
-            root = compact(io, root, plan, directory)
+            merged = compact_buckets(root.to_json(), io.properties, plan, directory, plan.buckets)
+            root = with_compacted(root, plan, [merged])
         most = max(most, len(root.shards) - 1)
         slowest = max(slowest, time.process_time() - step)
     each = (time.process_time() - start) / MERGES

@@ -7,10 +7,11 @@ from hypothesis import strategies as st
 from pyiceberg.io import load_file_io
 
 from neve.index.cache import BucketCache
-from neve.index.compaction import add_delta, compact, plan_compaction, write_run
+from neve.index.compaction import add_delta, plan_compaction, write_run
 from neve.index.entries import GONE, TOMBSTONE, SequenceType, make_entries
 from neve.index.root import KeyColumn, Root, new_path, read_root, write_root
 from neve.index.search import IndexReader
+from tests.support.indexed import compact
 
 # Few hashes, so that keys meet; some at the ends, some that share a bucket.
 FIRST = [0, 1, 2, 1 << 62, (1 << 62) + 1, (1 << 64) - 2, (1 << 64) - 1]

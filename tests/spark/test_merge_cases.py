@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
+from decimal import Decimal
 from uuid import UUID
 
 import pyarrow as pa
@@ -9,9 +11,12 @@ import pytest
 
 import neve
 from neve import failpoints
+from neve.merge.batch import BatchWork
 from neve.merge.strategy import Strategy
 from tests.support.merging import Mirrored, event
 from tests.support.readers import read_with_all
+
+MOMENT = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=timezone.utc)
 
 
 def test_an_update_that_changes_the_partition_leaves_no_stale_row(embedded_lake):
@@ -263,4 +268,39 @@ def test_a_mirror_that_lags_behind_its_tombstones_catches_up(embedded_lake):
     mirrored.compact(mirrored.mirror)
     mirrored.expire(mirrored.mirror)
     assert mirrored.merge().rows_deleted == 1
+    mirrored.check()
+
+
+@pytest.mark.parametrize("strategy", [Strategy.INDEX, Strategy.SCAN])
+def test_events_sent_again_cost_no_second_look(embedded_lake, strategy, monkeypatch):
+    """Unless one of them says something else: then the changelog is asked which is the greater."""
+    schema = pa.schema(
+        [
+            *(("id", pa.int64()), ("op", pa.string()), ("lsn", pa.int64())),
+            *(("at", pa.timestamp("us", "UTC")), ("price", pa.decimal128(9, 2))),
+            *(("tags", pa.list_(pa.string())), ("ratio", pa.float64())),
+        ]
+    )
+    mirrored = Mirrored(embedded_lake, schema, strategy=strategy)
+
+    def update(key, lsn, price="1.50"):
+        values = {"at": MOMENT, "price": Decimal(price), "tags": ["a", None], "ratio": None}
+        return {"op": "U", "lsn": lsn, "id": key, **values}
+
+    mirrored.append(*(update(key, 1) for key in range(8)))
+    mirrored.merge()
+    mirrored.append(*(update(key, 2) for key in range(4)))
+    mirrored.merge()
+    looked = []
+    look_up = BatchWork.look_up
+    monkeypatch.setattr(
+        BatchWork, "look_up", lambda work, locator: (looked.append(1), look_up(work, locator))
+    )
+    mirrored.append(update(1, 2), update(6, 1), update(2, 1), update(3, 3))
+    report = mirrored.merge()
+    assert (report.rows_upserted, looked) == (1, [])
+    mirrored.check()
+    mirrored.append(update(1, 2, "7.50"), update(6, 1, "0.50"))
+    assert mirrored.merge().rows_upserted == 1
+    assert looked
     mirrored.check()

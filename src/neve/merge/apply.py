@@ -189,6 +189,8 @@ class Merger:
         for note in _notes(self.name, found):
             report.note(note)
         if found.pending.is_empty:
+            if report.conflicts:
+                self._settle(found)
             return None
         with ExitStack() as stack:
             with span("merge.prepare", table=self.name):
@@ -203,6 +205,21 @@ class Merger:
             self._apply(work, report)
         failpoints.reach("merge.published")
         return Committed(work.counts, time.monotonic() - started, batch.reaches)
+
+    def _settle(self, found: Look) -> None:
+        """Put the tables beside the mirror where it says, after another worker was first.
+
+        What that worker had written there looked like something left behind, until its commit.
+        """
+        if found.state is None:
+            return
+        tombstones, rejected = self._tombstones(found), self._rejected()
+        for table, named in (
+            (tombstones, found.state.tombstones_id),
+            (rejected, found.state.rejected_id),
+        ):
+            table.open()
+            table.go_to(named)
 
     def _prepare(self, found: Look) -> Look:
         """Make the mirror, or give it the columns it lacks. Idempotent."""

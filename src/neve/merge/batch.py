@@ -114,19 +114,15 @@ class BatchWork:
     def in_one_go(self, locator: Locator) -> Decided:
         """Return what `look_up` would find, not computed yet.
 
-        For a writer that counts what it sees (`counted`), so that one job does it all.
+        For a writer that counts what it sees, for `take`, so that one job does it all.
         """
         self.barrier = self._known_barrier()
         return self._decided(locator)
 
-    def counted(self, tally: Mapping[str, Tally], *, indexed: bool) -> bool:
-        """Take over what a writer has counted; False when that is not all that has to be done.
-
-        A TRUNCATE decides over all other events, and one of two events of the same sequence has to
-        be looked for in the changelog.
-        """
-        self._take(tally, indexed=indexed)
-        return not (self.counts.truncated or (self.counts.repeated and not self.shape.marked))
+    @property
+    def has_ties(self) -> bool:
+        """Whether events have a sequence that the mirror has, and may say something else."""
+        return bool(self.counts.repeated) and not self.shape.marked
 
     def _newest_barrier(self) -> tuple[str, ...] | None:
         known = self.barrier_column
@@ -184,9 +180,10 @@ class BatchWork:
             F.count("*"), *(F.sum(name) for name in names.SUMMED)
         )
         tally = {what: Tally(*numbers) for what, *numbers in counted.collect()}
-        self._take(tally, indexed=indexed)
+        self.take(tally, indexed=indexed)
 
-    def _take(self, tally: Mapping[str, Tally], *, indexed: bool) -> None:
+    def take(self, tally: Mapping[str, Tally], *, indexed: bool) -> None:
+        """Take over what was counted."""
         nothing = Tally()
 
         def of(what: str) -> Tally:

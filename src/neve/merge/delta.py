@@ -25,6 +25,7 @@ from neve.lake.files import write_data_files, write_rows
 from neve.lake.frames import map_batches
 from neve.merge import names
 from neve.merge import transforms as tr
+from neve.merge.repeats import MOST_EVENTS
 from neve.merge.report import Tally
 from neve.merge.shape import Shape
 
@@ -42,7 +43,7 @@ _RESULT = T.StructType(
     ]
 )
 _FILE, _VECTOR, _ENTRIES, _BURIED, _BURIED_ENTRIES = "file", "vector", "entries", "buried", "graves"
-_TALLY = "tally"
+_TALLY, _TIES = "tally", "ties"
 _CHANGES = (tr.UPSERT, tr.REMOVE, tr.ABSENT, tr.DOUBLED)
 
 
@@ -57,6 +58,8 @@ class Written:
     # Index entries by new file's path, still without their files' ordinals.
     entries: dict[str, pa.Table] = field(default_factory=dict)
     buried: list[pa.Table] = field(default_factory=list)
+    # Events of a sequence that the mirror has, unless they are many.
+    ties: list[pa.Table] = field(default_factory=list)
     # How many keys came to which end.
     tally: dict[str, Tally] = field(default_factory=dict)
 
@@ -85,6 +88,8 @@ class _WriteRows:
             return
         everything = pa.Table.from_batches(found)
         results = list(_tallies(everything))
+        if tr.TIE not in self.applied:
+            results += self._ties(everything)
         chosen = pc.is_in(everything[names.DISPOSITION], pa.array(self.applied))
         rows = everything.filter(chosen)
         results += self._vectors(rows)
@@ -99,6 +104,11 @@ class _WriteRows:
             ],
             names=["kind", "name", "payload"],
         )
+
+    def _ties(self, rows: pa.Table) -> Iterator[tuple[str, str, bytes]]:
+        ties = rows.filter(pc.equal(rows[names.DISPOSITION], tr.TIE))
+        if 0 < len(ties) <= MOST_EVENTS:
+            yield _TIES, "", _bytes(ties.select([*self.columns, *names.OF_TIE]))
 
     def _upserts(self, rows: pa.Table) -> Iterator[tuple[str, str, bytes]]:
         upserts = rows.filter(pc.not_equal(rows[names.RANK], tr.DELETE_RANK))
@@ -138,11 +148,7 @@ class _WriteRows:
         if hashes.second is not None:
             columns["second"] = pa.array(hashes.second)
         columns["sequence"] = encode_sequences([rows[name] for name in self.sequence])
-        sink = pa.BufferOutputStream()
-        table = pa.table(columns)
-        with pa.ipc.new_stream(sink, table.schema) as stream:
-            stream.write_table(table)
-        return bytes(sink.getvalue())
+        return _bytes(pa.table(columns))
 
 
 def _tallies(rows: pa.Table) -> Iterator[tuple[str, str, bytes]]:
@@ -203,7 +209,7 @@ def write_changes(
     if changes.task is None:
         final = final.select(
             *(tr.final_value(name, shape).alias(name) for name in shape.columns.names),
-            *(names.RANK, names.ROW_FILE, names.ROW_POSITION, names.DISPOSITION, *names.SUMMED),
+            *(names.RANK, names.DISPOSITION, *names.OF_TIE, *names.SUMMED),
         )
     written = Written()
     for row in map_batches(final, task, _RESULT).toArrow().to_pylist():
@@ -234,10 +240,19 @@ def _collect(written: Written, kind: str, name: str, payload: bytes) -> None:
     elif kind == _TALLY:
         more: Tally = pickle.loads(payload)  # noqa: S301 - of our own tasks
         written.tally[name] = written.tally.get(name, Tally()).plus(more)
+    elif kind == _TIES:
+        written.ties.append(_table(payload))
     elif kind == _ENTRIES:
         written.entries[name] = _table(payload)
     else:
         written.buried.append(_table(payload))
+
+
+def _bytes(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    return bytes(sink.getvalue())
 
 
 def _table(payload: bytes) -> pa.Table:

@@ -36,5 +36,7 @@ FILE, POSITION = "_file", "_pos"
 
 # What an event is classified by.
 OF_EVENT = (OPERATION, REASON, OTHER)
+# What tells whether an event of a sequence that the mirror has says something new.
+OF_TIE = (CONTESTED, ROW_FILE, ROW_POSITION)
 # What is summed up for each disposition, as `report.Tally` has it.
 SUMMED = (EVENTS, OVERTAKEN, KNOWN_KEY, CACHE_HITS)

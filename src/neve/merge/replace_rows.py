@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from neve import failpoints
 from neve.errors import NeveError, StorageError
 from neve.index.compaction import add_delta
@@ -24,12 +26,12 @@ from neve.lake.vectors import read_vector, write_vectors
 from neve.merge.checkpoint import TOMBSTONES
 from neve.merge.delta import Written, new_entries, write_changes
 from neve.merge.locate import Decided
+from neve.merge.repeats import all_repeat
 from neve.merge.side import AT, BATCH, DELETED, KIND
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
-    from pyroaring import BitMap64
 
     from neve.index.maintain import Refreshed
     from neve.index.root import Root
@@ -66,12 +68,26 @@ class ReplaceRows:
         with locator.planned(work.session):
             decided = work.in_one_go(locator)
             written = self._write(work, decided, batch_id, now, with_ties=False)
-        done = work.counted(written.tally, indexed=self.index is not None)
-        if done and not work.counts.index_is_broken:
-            self._written = written
-            return True
-        self._delete(written)
-        return False
+        work.take(written.tally, indexed=self.index is not None)
+        # A TRUNCATE decides over all other events, and which of two different events of the same
+        # sequence is the greater one is to be found in the changelog.
+        is_undone = work.counts.truncated or (work.has_ties and not self._repeat(work, written))
+        if is_undone or work.counts.index_is_broken:
+            self._delete(written)
+            return False
+        self._written = written
+        return True
+
+    def _repeat(self, work: BatchWork, written: Written) -> bool:
+        """Tell whether all events of a sequence that the mirror has were merged before."""
+        if sum(map(len, written.ties)) < work.counts.repeated:
+            return False
+        ties = pa.concat_tables(written.ties)
+        return all_repeat(self.table, ties, self._path_of)
+
+    def _path_of(self, file: str) -> str:
+        """The index names files by their ordinals, a scan by their paths."""
+        return file if self.index is None else self.index.root.files[int(file)]
 
     def write(self, work: BatchWork, batch_id: str, now: datetime) -> list[DataFile]:
         if work.has_changes:
@@ -108,7 +124,7 @@ class ReplaceRows:
 
     def commit(self, work: BatchWork, summary: Mapping[str, str]) -> None:
         table, written = self.table, self._written
-        deleted = self._by_path(written.deleted)
+        deleted = {self._path_of(file): rows for file, rows in written.deleted.items()}
         touched = live_files(table, work.main_id, deleted) if deleted else {}
         for path, positions in deleted.items():
             vector = touched[path].vector
@@ -128,13 +144,6 @@ class ReplaceRows:
         failpoints.reach("merge.applied")
         properties, statistics = self._next_root(work.lake, prepared.snapshot_id, summary)
         prepared.commit(properties, statistics)
-
-    def _by_path(self, deleted: Mapping[str, BitMap64]) -> dict[str, BitMap64]:
-        """The index names files by their ordinals, a scan by their paths."""
-        if self.index is None:
-            return dict(deleted)
-        files = self.index.root.files
-        return {files[int(ordinal)]: rows for ordinal, rows in deleted.items()}
 
     def _next_root(
         self, lake: Lake, snapshot_id: int, summary: Mapping[str, str]
