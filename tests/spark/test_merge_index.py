@@ -120,7 +120,7 @@ def test_a_damaged_index_is_noticed_and_changes_nothing(mirrored):
 
 
 def test_an_index_that_breaks_between_two_looks_is_noticed_too(mirrored, monkeypatch):
-    """A repeated event has the batch decided step by step, which looks into the index again."""
+    """Two events of one sequence have the batch decided step by step, with another look."""
     count = BatchWork._count
 
     def broken(self, decided, *, indexed):
@@ -129,7 +129,7 @@ def test_an_index_that_breaks_between_two_looks_is_noticed_too(mirrored, monkeyp
             self.counts.index_cache_hits = BROKEN
 
     monkeypatch.setattr(BatchWork, "_count", broken)
-    mirrored.append(event("U", 2, 1, "b"), event("U", 9, 3, "new"), event("D", 9, 4))
+    mirrored.append(event("U", 2, 1, "else"), event("U", 9, 3, "new"), event("D", 9, 4))
     report = mirrored.merge()
     assert (report.strategy, report.index_rebuilds) == ("scan", 1)
     mirrored.check()
