@@ -74,11 +74,7 @@ class IndexedColumns:
         Raises:
             UnsupportedError: the file lacks one, or says of none which is which.
         """
-        by_id = {
-            int(field.metadata[_FIELD_ID]): field.name
-            for field in schema
-            if field.metadata and _FIELD_ID in field.metadata
-        }
+        by_id = names_by_id(schema)
         wanted = {one.field_id: one.name for one in (*self.keys, *self.sequence)}
         for field_id, name in wanted.items():
             if field_id not in by_id:
@@ -90,6 +86,15 @@ class IndexedColumns:
 
     def encode(self, rows: Any, names: dict[int, str]) -> Any:
         return encode_sequences([_cast(rows, one, names) for one in self.sequence])
+
+
+def names_by_id(schema: pa.Schema) -> dict[int, str]:
+    """Return the names of a Parquet file's columns by the ids that Iceberg gave them."""
+    return {
+        int(field.metadata[_FIELD_ID]): field.name
+        for field in schema
+        if field.metadata and _FIELD_ID in field.metadata
+    }
 
 
 def _column(schema: Schema, name: str) -> IndexedColumn:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from neve.index.columns import names_by_id
 from neve.merge import names
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 MOST_EVENTS = 10_000
 """So many of a task are sent to the driver to be compared."""
 _MOST_ROWS = 1_000_000
-_FIELD_ID = b"PARQUET:field_id"
 
 
 def all_repeat(mirror: Table, events: pa.Table, path_of: Callable[[str], str]) -> bool:
@@ -57,7 +57,7 @@ def _rows_at(
     places = positions.to_numpy()
     with mirror.io.new_input(path).open(seekable=True) as stream:
         file = pq.ParquetFile(stream)
-        named = _names_in(file.schema_arrow)
+        named = names_by_id(file.schema_arrow)
         ids = [mirror.schema().find_field(name).field_id for name in wanted.column_names]
         if not named.keys() >= set(ids):
             return None, 0
@@ -74,12 +74,3 @@ def _rows_at(
             start += rows
     found = pa.concat_tables(parts).rename_columns(wanted.column_names)
     return found.cast(wanted.schema), read
-
-
-def _names_in(schema: pa.Schema) -> dict[int, str]:
-    """Return the names of a file's columns by the ids that Iceberg gave them."""
-    return {
-        int(field.metadata[_FIELD_ID]): field.name
-        for field in schema
-        if field.metadata and _FIELD_ID in field.metadata
-    }

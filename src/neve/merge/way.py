@@ -79,11 +79,14 @@ class Way:
         if work.counts.truncated:
             if self.choice.strategy is not Strategy.MERGE:
                 self.choice, self.writer = ON_TRUNCATE, self.by_statement
-                # The statement may look a second time, and would not hear of a broken index.
-                work.look_up(self.scan())
+                if self.locator.name == "index":
+                    # The statement may look a second time, and would not hear of a broken index.
+                    work.look_up(self.scan())
         elif work.counts.doubled and self.writer is self.by_statement:
             table = load_table(work.lake.profile, work.lake.catalog(), work.spec.mirror)
-            self.choice, self.writer = ON_DOUBLED, ReplaceRows(table, self.by_statement.tombstones)
+            if _unless_unfit(table, work.main_id, ON_DOUBLED) is ON_DOUBLED:
+                self.choice = ON_DOUBLED
+                self.writer = ReplaceRows(table, self.by_statement.tombstones)
         with span("merge.write", table=name):
             return self.writer.write(work, batch_id, now)
 
