@@ -34,7 +34,7 @@ import pyarrow.parquet as pq
 
 import neve
 from benchmarks.decode import RECORDS, SEED, traces
-from neve.buffer.apply import open_buffer, open_reader
+from neve.buffer.buffer import open_buffer, open_reader
 from neve.buffer.payload import NO_SENDER, Codec, Request
 from neve.buffer.spec import BufferSpec
 from neve.config import Settings

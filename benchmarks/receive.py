@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.load import RECORDS
 from neve.buffer.spec import BufferSpec
 from neve.buffer.writer import Receipt
-from neve.receive.apply import Receiver, serve
+from neve.receive.server import Receiver, serve
 from neve.receive.spec import ReceiveSpec
 
 if TYPE_CHECKING:

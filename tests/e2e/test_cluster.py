@@ -13,7 +13,7 @@ import pytest
 import yaml
 from pyiceberg.catalog import load_catalog
 
-from neve.buffer.apply import open_buffer, open_reader
+from neve.buffer.buffer import open_buffer, open_reader
 from neve.buffer.spec import buffer_spec
 from neve.config import load
 from neve.lake.profile import DEFAULT_CATALOG, profile_named

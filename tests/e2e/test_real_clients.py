@@ -48,7 +48,7 @@ def test_it_starts_in_two_seconds_and_without_spark(tmp_path):
         imported = serving.process.log.read_text()
     # Of the processor, not of the clock: the machine may be busy with other tests.
     assert (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK") < 2
-    assert " neve.receive.apply" in imported
+    assert " neve.receive.server" in imported
     for heavy in ("pyspark", "py4j", "pyiceberg"):
         assert heavy not in imported
 

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from neve import failpoints
-from neve.buffer.apply import open_store
+from neve.buffer.buffer import open_store
 from neve.buffer.spec import BufferSpec, ObjectStorage
 from tests.support.buffer_stores import payloads
 from tests.support.servers import REGION

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from neve.buffer.apply import open_buffer, open_reader, open_store
+from neve.buffer.buffer import open_buffer, open_reader, open_store
 from neve.buffer.spec import BufferSpec, ObjectStorage
 from neve.errors import StorageError, UnsupportedError
 from tests.support.buffer_stores import payloads

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 import neve
-from neve.buffer.apply import open_store
+from neve.buffer.buffer import open_store
 from neve.buffer.spec import BufferSpec, ObjectStorage
 from neve.signals import Signal
 from tests.support.consolidation import Bench, run_inline

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 import neve
-from neve.buffer.apply import open_buffer
+from neve.buffer.buffer import open_buffer
 from neve.config import Settings
 from neve.errors import ConfigError
 from neve.lake.create import FEW_METADATA_FILES

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 
-from neve.buffer.apply import open_buffer
+from neve.buffer.buffer import open_buffer
 from neve.buffer.spec import BufferSpec, ObjectStorage
 from tests.support.requests import buffered
 

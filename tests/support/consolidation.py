@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from neve.buffer.apply import open_buffer
+from neve.buffer.buffer import open_buffer
 from neve.buffer.spec import BufferSpec
 from neve.consolidate.apply import Consolidator
 from neve.consolidate.spec import ConsolidateSpec

@@ -7,7 +7,7 @@ import logging
 import sys
 
 from neve.buffer.spec import BufferSpec, ObjectStorage
-from neve.receive.apply import Receiver, serve
+from neve.receive.server import Receiver, serve
 from neve.receive.spec import ReceiveSpec, TlsSpec
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from neve.limits import MIB, PENDING_BYTES
+
 if TYPE_CHECKING:
     from neve.config import Settings
-
-MIB = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +28,10 @@ class BufferSpec:
 
     location: str
     seal_bytes: int = 64 * MIB
-    seal_seconds: float = 5.0
+    seal_seconds: float = 3.0
     max_bytes: int = 10 * 1024 * MIB
     # Requests waiting for their commit, per signal: what bounds the receiver's memory.
-    max_pending_bytes: int = 64 * MIB
+    max_pending_bytes: int = PENDING_BYTES
     dedup_seconds: float = 300.0
     # An object store is charged by the put: commits of a stream start at least this far apart.
     put_interval_seconds: float = 0.2

@@ -78,7 +78,7 @@ def serve(
 @app.command()
 def status(context: typer.Context) -> None:
     """Show the buffer's streams: segments and bytes that wait, and the oldest of them."""
-    from neve.buffer.apply import open_reader
+    from neve.buffer.buffer import open_reader
     from neve.buffer.spec import buffer_spec
 
     reader = open_reader(buffer_spec(context.obj.load().settings))
@@ -113,7 +113,7 @@ def status_rows(streams: Iterable[StreamStatus]) -> list[dict[str, Any]]:
 @app.command("dead-letters")
 def dead_letters(context: typer.Context) -> None:
     """List what was acknowledged and could not become rows, with the reasons."""
-    from neve.buffer.apply import open_store
+    from neve.buffer.buffer import open_store
     from neve.buffer.dead_letters import read_dead_letters
     from neve.buffer.spec import buffer_spec
 

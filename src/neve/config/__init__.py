@@ -2,13 +2,12 @@
 
 from neve.config.cache import cache_directory
 from neve.config.load import Loaded, load
+from neve.config.receiving import BufferSettings, ReceiveSettings
 from neve.config.settings import (
     AuditSettings,
-    BufferSettings,
     CatalogSettings,
     NamedCatalogSettings,
     PromotionSettings,
-    ReceiveSettings,
     Settings,
     SparkSettings,
     StorageSettings,

@@ -17,7 +17,8 @@ from pydantic_settings.exceptions import SettingsError
 
 from neve.config.cache import CACHE_VARIABLE
 from neve.config.document import Document, KeyPath, read_document
-from neve.config.settings import DIRECTORY, Settings
+from neve.config.paths import DIRECTORY
+from neve.config.settings import Settings
 from neve.errors import ConfigError
 from neve.failpoints import ENVIRONMENT_VARIABLE as FAILPOINT_VARIABLE
 

@@ -7,7 +7,6 @@ described here is documented everywhere.
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -21,28 +20,21 @@ from pydantic import (
 )
 
 from neve.config.merging import MergeSettings
+from neve.config.paths import EMBEDDED_DIRECTORY, LocalPath, resolve_path
+from neve.config.receiving import BufferSettings, ReceiveSettings
 from neve.config.section import Section
 
-EMBEDDED_DIRECTORY = ".neve"
 MIB = 1024 * 1024
-DIRECTORY = "directory"  # the validation context's key: where relative paths start
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TABLE_BUCKET = re.compile(r"arn:aws[a-z-]*:s3tables:(?P<region>[a-z0-9-]+):\d{12}:bucket/.+")
 _SQLITE = "sqlite:///"
 
 
-def _resolve(value: str, info: ValidationInfo) -> str:
-    """Make a local path absolute, counted from where neve.yaml lies; leave addresses alone."""
-    if "://" in value or value.startswith(("arn:", "file:")):
-        return value
-    return str(Path((info.context or {}).get(DIRECTORY, "."), Path(value).expanduser()).resolve())
-
-
 def _resolve_sqlite(value: str | None, info: ValidationInfo) -> str | None:
     if value is None or not value.startswith(_SQLITE):
         return value
-    return _SQLITE + _resolve(value.removeprefix(_SQLITE), info)
+    return _SQLITE + resolve_path(value.removeprefix(_SQLITE), info)
 
 
 def _text(value: Any) -> Any:
@@ -52,7 +44,6 @@ def _text(value: Any) -> Any:
     return str(value) if isinstance(value, (int, float)) else value
 
 
-LocalPath = Annotated[str, AfterValidator(_resolve)]
 Properties = dict[str, Annotated[str, BeforeValidator(_text)]]
 
 
@@ -170,52 +161,6 @@ class SparkSettings(Section):
     )
     conf: Properties = Field(
         default_factory=dict, description="Any Spark settings; they win over Neve's own."
-    )
-
-
-class TlsSettings(Section):
-    """Certificates of the receiver, as PEM files."""
-
-    cert: LocalPath = Field(description="The receiver's certificate, with its chain.")
-    key: LocalPath = Field(description="The private key of the certificate.")
-    client_ca: LocalPath | None = Field(
-        None, description="Authority of the clients; set, only clients it has signed may connect."
-    )
-
-
-class ReceiveSettings(Section):
-    """The OTLP receiver: neve serve."""
-
-    http: str = Field("127.0.0.1:4318", description="Address of OTLP/HTTP, as host:port.")
-    grpc: str = Field("127.0.0.1:4317", description="Address of OTLP/gRPC, as host:port.")
-    tokens: tuple[SecretStr, ...] = Field(
-        (), description="Bearer tokens that may send, several for rotation; none lets all in."
-    )
-    tls: TlsSettings | None = Field(
-        None, description="Certificate files, as cert, key and client_ca; unset means plain text."
-    )
-    max_request_bytes: int = Field(
-        64 * MIB, gt=0, description="Largest request taken, counted after decompression."
-    )
-    dedup_seconds: float = Field(
-        300.0, ge=0, description="A request sent again within this time is stored once; 0 is off."
-    )
-    cors_origins: tuple[str, ...] = Field(
-        (), description="Web pages that may send, such as https://app.example.com; or *."
-    )
-
-
-class BufferSettings(Section):
-    """The durable log between the receiver and the tables."""
-
-    location: LocalPath = Field(
-        f"{EMBEDDED_DIRECTORY}/buffer",
-        description="A directory, or s3://bucket/prefix (with the storage section).",
-    )
-    seal_bytes: int = Field(64 * MIB, gt=0, description="A segment of this size is sealed.")
-    seal_seconds: float = Field(3.0, gt=0, description="A segment of this age is sealed.")
-    max_bytes: int = Field(
-        10 * 1024 * MIB, gt=0, description="Past this, senders are asked to come back later."
     )
 
 

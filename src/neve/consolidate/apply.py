@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from neve.buffer.apply import is_object_location, open_store
+from neve.buffer.buffer import is_object_location, open_store
 from neve.buffer.reader import BufferReader
 from neve.consolidate.check import check_tables
 from neve.consolidate.report import Report

@@ -17,7 +17,7 @@ from pyiceberg.io import load_file_io
 from pyiceberg.table.metadata import TableMetadataUtil
 
 from neve import failpoints
-from neve.buffer.apply import open_store
+from neve.buffer.buffer import open_store
 from neve.buffer.dead_letters import dead_request, set_aside, set_segment_aside
 from neve.buffer.reader import BufferReader, Segment
 from neve.buffer.spec import BufferSpec

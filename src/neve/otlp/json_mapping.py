@@ -19,16 +19,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from google.protobuf.descriptor import FieldDescriptor
 
 from neve.errors import MalformedError
+from neve.limits import MAX_DEPTH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from google.protobuf.descriptor import Descriptor, EnumDescriptor
     from google.protobuf.message import Message
-
-# Messages inside messages: the limit of protobuf's own parsers, so that a translated request can
-# always be read back.
-MAX_DEPTH = 100
 
 # The fields OTLP writes in hex where protobuf's JSON has base64.
 HEX_FIELDS = frozenset({"trace_id", "span_id", "parent_span_id"})

@@ -15,16 +15,12 @@ from typing import TYPE_CHECKING, Any
 from google.protobuf.message import DecodeError
 
 from neve.errors import MalformedError, TooLargeError
+from neve.limits import MAX_RECORDS
 from neve.otlp.json_mapping import from_json
 from neve.signals import Signal
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
-
-
-# A record that says anything takes a dozen bytes, so no honest request under the recommended limit
-# of 64 MiB has this many; a dishonest one, of empty records or scopes, would fill memory as rows.
-MAX_RECORDS = 1_000_000
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,14 @@ from starlette.middleware.cors import CORSMiddleware
 
 from neve.errors import MalformedError, NeveError, TooLargeError, UnavailableError, UnsupportedError
 from neve.otlp import answer
-from neve.receive.tokens import RefusedError
+from neve.receive.senders import RefusedError
 from neve.signals import Signal
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from neve.receive.budget import Share
-    from neve.receive.door import Door
+    from neve.receive.request_handler import RequestHandler
 
 logger = logging.getLogger(__name__)
 
@@ -46,13 +46,13 @@ class DisconnectedError(Exception):
     """The client went away before its request was complete."""
 
 
-def http_app(door: Door) -> ASGIApp:
+def http_app(handler: RequestHandler) -> ASGIApp:
     """Return the application, with CORS if it is asked for."""
-    app: ASGIApp = HttpApp(door)
-    if door.spec.cors_origins:
+    app: ASGIApp = HttpApp(handler)
+    if handler.spec.cors_origins:
         return CORSMiddleware(
             app,
-            allow_origins=door.spec.cors_origins,
+            allow_origins=handler.spec.cors_origins,
             allow_methods=["POST"],
             allow_headers=["*"],
             max_age=7200,
@@ -63,8 +63,8 @@ def http_app(door: Door) -> ASGIApp:
 class HttpApp:
     """Answers one request after the other; holds no state of its own."""
 
-    def __init__(self, door: Door) -> None:
-        self._door = door
+    def __init__(self, handler: RequestHandler) -> None:
+        self._handler = handler
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -99,12 +99,12 @@ class HttpApp:
         is_json = _media_type(headers) != answer.PROTOBUF
         try:
             # Before anything of the body is read.
-            sender = self._door.tokens.sender(_text(headers.get(b"authorization")))
+            sender = self._handler.senders.sender(_text(headers.get(b"authorization")))
             _check_media_type(headers)
             encoding = _text(headers.get(b"content-encoding")) or ""
-            with self._door.budget.share() as share:
+            with self._handler.budget.share() as share:
                 body = await self._read(headers.get(b"content-length"), receive, share)
-                message = await self._door.take(
+                message = await self._handler.take(
                     signal, body, encoding=encoding, json=is_json, sender=sender
                 )
         except NeveError as error:
@@ -122,7 +122,7 @@ class HttpApp:
         )
 
     async def _read(self, length: bytes | None, receive: Receive, share: Share) -> bytes:
-        limit = self._door.spec.max_request_bytes
+        limit = self._handler.spec.max_request_bytes
         announced = int(length) if length and length.isdigit() else 0
         parts: list[bytes] = []
         received = 0
@@ -143,9 +143,11 @@ class HttpApp:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _refusal(self, error: NeveError, *, is_json: bool) -> Response:
-        self._door.refuse(error)
+        self._handler.refuse(error)
         status = answer.http_status(error)
-        retry = self._door.spec.retry_after_seconds if status == answer.HTTP_UNAVAILABLE else None
+        retry = (
+            self._handler.spec.retry_after_seconds if status == answer.HTTP_UNAVAILABLE else None
+        )
         headers: tuple[tuple[bytes, bytes], ...] = ()
         if retry is not None:
             headers = ((b"retry-after", str(retry).encode()),)
@@ -160,7 +162,7 @@ class HttpApp:
         )
 
     def _health(self, *, ready: bool) -> Response:
-        reason = self._door.trouble
+        reason = self._handler.trouble
         if ready and reason:
             body = json.dumps({"status": "unavailable", "reason": reason}).encode()
             return Response(HTTPStatus.SERVICE_UNAVAILABLE, body, answer.JSON)

@@ -15,7 +15,7 @@ from neve.signals import Signal
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from neve.receive.door import Door
+    from neve.receive.request_handler import RequestHandler
 
     Handler = grpc.GenericRpcHandler[bytes, bytes]
     Context = grpc.aio.ServicerContext[bytes, bytes]
@@ -50,8 +50,8 @@ def server_options(max_request_bytes: int) -> list[tuple[str, int]]:
 class ExportHandler(Handler):
     """Finds the handler of a call; refuses before the message is read where it can."""
 
-    def __init__(self, door: Door) -> None:
-        self._door = door
+    def __init__(self, handler: RequestHandler) -> None:
+        self._handler = handler
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
         """Return what handles a call; None answers UNIMPLEMENTED."""
@@ -60,7 +60,7 @@ class ExportHandler(Handler):
             return None
         metadata = dict(handler_call_details.invocation_metadata or ())
         try:
-            sender = self._door.tokens.sender(_text(metadata.get("authorization")))
+            sender = self._handler.senders.sender(_text(metadata.get("authorization")))
         except NeveError as error:
             # A handler of streams is called before the first message is read.
             return grpc.stream_unary_rpc_method_handler(self._refuser(error))
@@ -76,10 +76,10 @@ class ExportHandler(Handler):
     def _exporter(self, signal: Signal, sender: bytes) -> Callable[..., Awaitable[bytes]]:
         async def export(body: bytes, context: Context) -> bytes:
             try:
-                with self._door.budget.share() as share:
+                with self._handler.budget.share() as share:
                     share.grow_to(len(body))
                     encoding = "gzip" if body.startswith(GZIP_START) else ""
-                    message = await self._door.take(
+                    message = await self._handler.take(
                         signal, body, encoding=encoding, json=False, sender=sender
                     )
                 return answer.encode(message, json=False)
@@ -94,10 +94,10 @@ class ExportHandler(Handler):
         return export
 
     async def _abort(self, context: Context, error: NeveError) -> None:
-        self._door.refuse(error)
+        self._handler.refuse(error)
         code = answer.grpc_status(error)
         unavailable = code == answer.GRPC_UNAVAILABLE
-        retry = self._door.spec.retry_after_seconds if unavailable else None
+        retry = self._handler.spec.retry_after_seconds if unavailable else None
         details = answer.status(code, error.message, retry_seconds=retry)
         await context.abort(
             STATUS_CODES[code],

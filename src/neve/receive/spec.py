@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from neve.limits import DEFAULT_REQUEST_BYTES, IN_FLIGHT_BYTES
+
 if TYPE_CHECKING:
     from neve.config import Settings
-
-MIB = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,9 @@ class ReceiveSpec:
     tokens: tuple[str, ...] = field(default=(), repr=False)
     tls: TlsSpec | None = None
     # Of a request, before and after decompression.
-    max_request_bytes: int = 64 * MIB
+    max_request_bytes: int = DEFAULT_REQUEST_BYTES
     # Of all requests under way, as they came: what bounds the receiver's memory.
-    max_in_flight_bytes: int = 128 * MIB
+    max_in_flight_bytes: int = IN_FLIGHT_BYTES
     cors_origins: tuple[str, ...] = ()
     # Clients give up after 5 to 10 s, and send again; so waiting longer helps nobody.
     ack_timeout_seconds: float = 10.0

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from neve.buffer.spec import buffer_spec
 from neve.observe.http import Pages, serving
 from neve.observe.metrics import Registry, common_labels, receiving
-from neve.receive.apply import Receiver, serve
+from neve.receive.server import Receiver, serve
 from neve.receive.spec import receive_spec
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ def counts(counters: Counters) -> dict[str, dict[str, int]]:
 def observed(receiver: Receiver, settings: Settings) -> Iterator[Address | None]:
     """Serve a receiver's metrics and health while the block runs."""
     registry = Registry(common_labels(settings))
-    sink = receiver.door.sink
+    sink = receiver.handler.sink
     registry.register(receiving(lambda: counts(receiver.counters), lambda: sink.used_bytes))
-    pages = Pages(registry.text, lambda: receiver.door.trouble)
+    pages = Pages(registry.text, lambda: receiver.handler.trouble)
     with serving(settings.observe.http, pages) as address:
         yield address
 
@@ -49,7 +49,7 @@ class Listening:
 
 
 def serve_observed(settings: Settings, on_ready: Callable[[Listening], None]) -> None:
-    """Receive until SIGTERM or SIGINT; see `neve.receive.apply.serve`."""
+    """Receive until SIGTERM or SIGINT; see `neve.receive.server.serve`."""
     with ExitStack() as stack:
 
         def ready(receiver: Receiver) -> None:

@@ -12,7 +12,7 @@ import pytest
 from obstore.store import MemoryStore
 
 from neve.buffer import disk_log
-from neve.buffer.apply import Buffer, open_buffer, open_reader
+from neve.buffer.buffer import Buffer, open_buffer, open_reader
 from neve.buffer.disk import DiskStore
 from neve.buffer.objects import ObjectStore
 from neve.buffer.quota import RESERVE_BYTES

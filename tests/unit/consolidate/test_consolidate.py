@@ -9,7 +9,7 @@ import pytest
 
 import neve
 from neve import failpoints
-from neve.buffer.apply import open_store
+from neve.buffer.buffer import open_store
 from neve.buffer.dead_letters import read_dead_letters
 from neve.consolidate.apply import Consolidator, SparkRunner
 from neve.errors import CatalogError, ConfigError, NotFoundError
@@ -163,7 +163,7 @@ def test_a_request_sent_to_two_receivers_is_stored_once(bench):
 
 def _send_as_stranger(bench, name):
     """Append past the window that a receiver takes over: as one on another machine would."""
-    from neve.buffer.apply import open_buffer
+    from neve.buffer.buffer import open_buffer
     from tests.support.otlp_bodies import protobuf
 
     with open_buffer(replace(bench.buffer, dedup_seconds=0), ["logs"]) as buffer:
@@ -172,7 +172,7 @@ def _send_as_stranger(bench, name):
 
 
 def test_what_cannot_be_a_row_is_set_aside_once_and_blocks_nothing(bench):
-    from neve.buffer.apply import open_buffer
+    from neve.buffer.buffer import open_buffer
 
     request = Signal.LOGS.request()
     scope = request.resource_logs.add().scope_logs.add()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import neve
-from neve.buffer.apply import open_buffer, open_store
+from neve.buffer.buffer import open_buffer, open_store
 from neve.buffer.dead_letters import PREFIX, read_dead_letters
 from neve.signals import Signal
 from neve.telemetry.schemas import TABLES_OF

@@ -3,7 +3,7 @@
 import pytest
 
 import neve
-from neve.buffer.apply import open_buffer
+from neve.buffer.buffer import open_buffer
 from neve.config import Settings
 from neve.consolidate.check import check_tables
 from neve.errors import CatalogError, ConfigError

@@ -7,7 +7,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from neve.errors import Code, MalformedError, TooLargeError
-from neve.otlp import request as door
+from neve.otlp import request as request_module
 from neve.otlp.request import parse
 from neve.signals import Signal
 
@@ -76,7 +76,7 @@ def test_text_that_is_not_utf8_is_malformed():
 
 @pytest.mark.parametrize("level", ["resources", "scopes", "spans"])
 def test_a_request_of_too_many_parts_is_too_large(level, monkeypatch):
-    monkeypatch.setattr(door, "MAX_RECORDS", 3)
+    monkeypatch.setattr(request_module, "MAX_RECORDS", 3)
     request = ExportTraceServiceRequest()
     resources = request.resource_spans
     scopes = resources.add().scope_spans
@@ -91,7 +91,7 @@ def test_a_request_of_too_many_parts_is_too_large(level, monkeypatch):
 
 
 def test_a_request_of_too_many_metrics_or_points_is_too_large(monkeypatch):
-    monkeypatch.setattr(door, "MAX_RECORDS", 3)
+    monkeypatch.setattr(request_module, "MAX_RECORDS", 3)
     request = ExportMetricsServiceRequest()
     metrics = request.resource_metrics.add().scope_metrics.add().metrics
     for _ in range(2):

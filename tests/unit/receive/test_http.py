@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neve.errors import StorageError, UnavailableError
-from neve.receive.door import Door
 from neve.receive.http import http_app
+from neve.receive.request_handler import RequestHandler
 from neve.receive.spec import ReceiveSpec
 from neve.signals import Signal
 from tests.support.otlp_bodies import as_json, protobuf
@@ -30,14 +30,14 @@ SIGNALS = list(Signal)
 class Exchange:
     """One request to the application, and its answer."""
 
-    def __init__(self, door, method, path, headers, chunks):
+    def __init__(self, handler, method, path, headers, chunks):
         self.chunks = list(chunks)
         self.read = 0
         self.events = []
         raw = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
         scope = {"type": "http", "method": method, "path": path, "headers": raw}
-        asyncio.run(http_app(door)(scope, self._receive, self._send))
-        door.close()
+        asyncio.run(http_app(handler)(scope, self._receive, self._send))
+        handler.close()
 
     async def _receive(self):
         self.read += 1
@@ -80,7 +80,9 @@ def send(
     if content_type:
         headers["content-type"] = content_type
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Exchange(Door(spec or ReceiveSpec(), sink), method, path, named, chunks or (b"",))
+    return Exchange(
+        RequestHandler(spec or ReceiveSpec(), sink), method, path, named, chunks or (b"",)
+    )
 
 
 @pytest.mark.parametrize("signal", SIGNALS)
@@ -270,21 +272,21 @@ def test_nothing_is_ever_answered_with_500(sink, error, caplog):
 
 
 def test_too_much_under_way_asks_to_come_back(sink):
-    door = Door(ReceiveSpec(max_in_flight_bytes=1000), sink)
-    door.budget.take(900)
+    handler = RequestHandler(ReceiveSpec(max_in_flight_bytes=1000), sink)
+    handler.budget.take(900)
     headers = {"content-type": PROTOBUF, "content-length": "200"}
-    answer = Exchange(door, "POST", "/v1/logs", headers, [b"x" * 200])
+    answer = Exchange(handler, "POST", "/v1/logs", headers, [b"x" * 200])
     assert (answer.status, answer.read) == (503, 0)
-    assert door.budget.used_bytes == 900
-    assert door.counters.refused_requests == {"unavailable": 1}
+    assert handler.budget.used_bytes == 900
+    assert handler.counters.refused_requests == {"unavailable": 1}
 
 
 def test_a_client_that_goes_away_leaves_nothing(sink):
-    door = Door(ReceiveSpec(), sink)
-    exchange = Exchange(door, "POST", "/v1/logs", {"content-type": PROTOBUF}, [])
+    handler = RequestHandler(ReceiveSpec(), sink)
+    exchange = Exchange(handler, "POST", "/v1/logs", {"content-type": PROTOBUF}, [])
     assert exchange.events == []
     assert sink.requests == []
-    assert door.budget.used_bytes == 0
+    assert handler.budget.used_bytes == 0
 
 
 TOKENS = ReceiveSpec(tokens=("first-token", "second-token"))
@@ -326,14 +328,14 @@ def test_the_senders_of_two_tokens_differ(sink):
 
 
 def test_counters_tell_what_happened(sink):
-    door = Door(ReceiveSpec(), sink)
+    handler = RequestHandler(ReceiveSpec(), sink)
     headers = {"content-type": PROTOBUF}
     body = protobuf(Signal.LOGS, records=3)
-    Exchange(door, "POST", "/v1/logs", headers, [body])
+    Exchange(handler, "POST", "/v1/logs", headers, [body])
     sink.duplicate = True
-    Exchange(door, "POST", "/v1/logs", headers, [body])
-    Exchange(door, "POST", "/v1/logs", headers, [b"\xff"])
-    counters = door.counters
+    Exchange(handler, "POST", "/v1/logs", headers, [body])
+    Exchange(handler, "POST", "/v1/logs", headers, [b"\xff"])
+    counters = handler.counters
     assert counters.accepted_requests == {"logs": 1}
     assert counters.accepted_records == {"logs": 3}
     assert counters.accepted_bytes == {"logs": len(body)}
@@ -390,6 +392,6 @@ def test_no_request_is_answered_with_500_or_not_at_all(
 ):
     headers = {"content-type": content_type, "content-encoding": encoding}
     headers["content-length"] = length
-    answer = Exchange(Door(SMALL, ListSink()), method, path, headers, [body])
+    answer = Exchange(RequestHandler(SMALL, ListSink()), method, path, headers, [body])
     assert answer.status in (200, 400, 404, 405, 413, 415)
     assert len(answer.body) == int(answer.headers["content-length"])

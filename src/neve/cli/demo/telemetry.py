@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from neve.buffer.apply import open_reader
+from neve.buffer.buffer import open_reader
 from neve.buffer.spec import buffer_spec
 from neve.cli.demo.receiver import running_receiver
 from neve.cli.receive import status_rows

@@ -17,7 +17,7 @@ from neve.otlp.encoding import IDENTITY, decompress
 from neve.otlp.request import parse
 from neve.receive.budget import Budget
 from neve.receive.counters import Counters
-from neve.receive.tokens import Tokens
+from neve.receive.senders import Senders
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -32,7 +32,7 @@ INLINE_BYTES = 128 * 1024
 
 
 class Sink(Protocol):
-    """Where requests go: `neve.buffer.apply.Buffer`."""
+    """Where requests go: `neve.buffer.buffer.Buffer`."""
 
     def append(self, signal: str, request: Request) -> Receipt:
         """Queue a request. Raises UnavailableError."""
@@ -49,13 +49,13 @@ class Sink(Protocol):
         """Commit what was taken, and say whether that was done in time."""
 
 
-class Door:
+class RequestHandler:
     """Checks requests, and lets them into the buffer."""
 
     def __init__(self, spec: ReceiveSpec, sink: Sink) -> None:
         self.spec = spec
         self.sink = sink
-        self.tokens = Tokens(spec.tokens)
+        self.senders = Senders(spec.tokens)
         self.budget = Budget(spec.max_in_flight_bytes)
         self.counters = Counters()
         self.closing = False

@@ -21,7 +21,7 @@ class RefusedError(NeveError):
     default_code = Code.REFUSED
 
 
-class Tokens:
+class Senders:
     """The bearer tokens that are let in; without any, everybody is."""
 
     def __init__(self, tokens: Sequence[str]) -> None:

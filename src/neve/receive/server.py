@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 import grpc
 import uvicorn
 
-from neve.buffer.apply import open_buffer
+from neve.buffer.buffer import open_buffer
 from neve.config.address import Address, parse_address
 from neve.errors import ConfigError
-from neve.receive.door import Door, Sink
 from neve.receive.http import http_app
 from neve.receive.http_protocol import bounded
+from neve.receive.request_handler import RequestHandler, Sink
 from neve.receive.rpc import ExportHandler, server_options
 from neve.receive.spec import ReceiveSpec, TlsSpec
 from neve.signals import Signal
@@ -49,7 +49,7 @@ class Receiver:
 
     def __init__(self, spec: ReceiveSpec, sink: Sink) -> None:
         self._spec = spec
-        self.door = Door(spec, sink)
+        self.handler = RequestHandler(spec, sink)
         self.http_address = parse_address(spec.http)
         self.grpc_address = parse_address(spec.grpc)
         self._http: _HttpServer | None = None
@@ -59,7 +59,7 @@ class Receiver:
     @property
     def counters(self) -> Counters:
         """What was accepted, refused and dropped so far."""
-        return self.door.counters
+        return self.handler.counters
 
     @property
     def _drain_seconds(self) -> float:
@@ -90,7 +90,7 @@ class Receiver:
     async def _start_http(self) -> None:
         tls = self._spec.tls
         config = uvicorn.Config(
-            http_app(self.door),
+            http_app(self.handler),
             http=bounded(self._spec.request_timeout_seconds),
             ws="none",
             lifespan="off",
@@ -117,7 +117,7 @@ class Receiver:
 
     async def _start_grpc(self) -> None:
         server = grpc.aio.server(options=server_options(self._spec.max_request_bytes))
-        server.add_generic_rpc_handlers((ExportHandler(self.door),))
+        server.add_generic_rpc_handlers((ExportHandler(self.handler),))
         address = str(self.grpc_address)
         try:
             if self._spec.tls:
@@ -137,7 +137,7 @@ class Receiver:
         acknowledged is safe in any case.
         """
         deadline = time.monotonic() + self._spec.grace_seconds
-        self.door.closing = True
+        self.handler.closing = True
         if self._http is not None:
             self._http.should_exit = True
         stopping = [] if self._http_task is None else [self._http_task]
@@ -145,9 +145,9 @@ class Receiver:
             stopping.append(asyncio.ensure_future(self._grpc.stop(self._drain_seconds)))
         if stopping:
             await asyncio.wait(stopping, timeout=self._spec.grace_seconds)
-        self.door.close()
+        self.handler.close()
         left = max(0.1, deadline - time.monotonic())
-        return await asyncio.to_thread(self.door.sink.close, left)
+        return await asyncio.to_thread(self.handler.sink.close, left)
 
 
 def serve(

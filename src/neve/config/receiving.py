@@ -1,0 +1,58 @@
+"""Settings of the OTLP receiver and of the buffer it appends to."""
+
+from __future__ import annotations
+
+from pydantic import Field, SecretStr
+
+from neve.config.paths import EMBEDDED_DIRECTORY, LocalPath
+from neve.config.section import Section
+from neve.limits import DEFAULT_REQUEST_BYTES, LARGEST_REQUEST_BYTES, MIB
+
+
+class TlsSettings(Section):
+    """Certificates of the receiver, as PEM files."""
+
+    cert: LocalPath = Field(description="The receiver's certificate, with its chain.")
+    key: LocalPath = Field(description="The private key of the certificate.")
+    client_ca: LocalPath | None = Field(
+        None, description="Authority of the clients; set, only clients it has signed may connect."
+    )
+
+
+class ReceiveSettings(Section):
+    """The OTLP receiver: neve serve."""
+
+    http: str = Field("127.0.0.1:4318", description="Address of OTLP/HTTP, as host:port.")
+    grpc: str = Field("127.0.0.1:4317", description="Address of OTLP/gRPC, as host:port.")
+    tokens: tuple[SecretStr, ...] = Field(
+        (), description="Bearer tokens that may send, several for rotation; none lets all in."
+    )
+    tls: TlsSettings | None = Field(
+        None, description="Certificate files, as cert, key and client_ca; unset means plain text."
+    )
+    max_request_bytes: int = Field(
+        DEFAULT_REQUEST_BYTES,
+        gt=0,
+        le=LARGEST_REQUEST_BYTES,
+        description="Largest request taken, counted after decompression.",
+    )
+    dedup_seconds: float = Field(
+        300.0, ge=0, description="A request sent again within this time is stored once; 0 is off."
+    )
+    cors_origins: tuple[str, ...] = Field(
+        (), description="Web pages that may send, such as https://app.example.com; or *."
+    )
+
+
+class BufferSettings(Section):
+    """The durable log between the receiver and the tables."""
+
+    location: LocalPath = Field(
+        f"{EMBEDDED_DIRECTORY}/buffer",
+        description="A directory, or s3://bucket/prefix (with the storage section).",
+    )
+    seal_bytes: int = Field(64 * MIB, gt=0, description="A segment of this size is sealed.")
+    seal_seconds: float = Field(3.0, gt=0, description="A segment of this age is sealed.")
+    max_bytes: int = Field(
+        10 * 1024 * MIB, gt=0, description="Past this, senders are asked to come back later."
+    )
