@@ -2,20 +2,26 @@
 
     segment  = "NEVEBUF1" salt(8) preamble_crc(4) frame*
     frame    = salt(8) flags(1) pad(3) count(4) payload_bytes(8) payload_crc(4) head_crc(4)
-               entry*count  payload*count
-    entry    = received_unix_nano(8) sender(16) content_hash(32) codec(1) pad(3)
-               records(4) raw_bytes(4) stored_bytes(4)
+               entry*count  payload*count  sender_name*
+    entry    = received_unix_nano(8) sender(16) content_hash(32) codec(1) sender_name_index(2)
+               pad(1) records(4) raw_bytes(4) stored_bytes(4)
+    sender_name = length(2) utf8(length)
 
-Little-endian. `head_crc` covers the header and the entries, so that hashes can be read without the
-payloads. The salt is random for each segment: no sender can put the look of a frame into a payload,
-which is what lets a torn tail be told from damage in the middle.
+Little-endian. `payload_bytes` and `payload_crc` cover the payloads and the sender names; `head_crc`
+covers the header and the entries, so that hashes can be read without the payloads. Each distinct
+name of a frame is kept once; an entry's index counts from 1, and 0 means that the sender has no
+name. Frames of versions that knew no names have zeros there, and those versions find payloads by
+`stored_bytes`, so they never read the names.
+
+The salt is random for each segment. No sender can put a valid frame into a payload, so recovery can
+distinguish a torn tail from damage in the middle.
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -32,7 +38,8 @@ NO_SALT = bytes(SALT_BYTES)
 CLOSING = 1
 
 _HEADER = struct.Struct("<8sB3xIQI")
-_ENTRY = struct.Struct("<q16s32sB3xIII")
+_ENTRY = struct.Struct("<q16s32sBHxIII")
+_NAME_LENGTH = struct.Struct("<H")
 HEADER_BYTES = _HEADER.size + _CRC.size
 EMPTY_SEGMENT_BYTES = PREAMBLE_BYTES + HEADER_BYTES
 # What one read of a frame's head fetches: some 400 requests of the first one, which is the only
@@ -48,6 +55,7 @@ class Entry(NamedTuple):
     sender: bytes
     content_hash: bytes
     codec: int
+    sender_name_index: int
     records: int
     raw_bytes: int
     stored_bytes: int
@@ -92,28 +100,41 @@ def _salt(start: bytes) -> bytes:
 
 def frame_parts(requests: Sequence[Request], salt: bytes) -> list[bytes]:
     """Return a frame as parts to be written one after the other, payloads uncopied."""
+    # A dict keeps the order in which names were first seen.
+    names = {request.sender_name: None for request in requests if request.sender_name}
+    indexes = {"": 0} | {name: index for index, name in enumerate(names, start=1)}
+    entries = [
+        _pack(request, indexes[request.sender_name], len(request.payload)) for request in requests
+    ]
+    payloads = [request.payload for request in requests]
+    if names:
+        payloads.append(_pack_names(names))
     payload_crc = 0
-    for request in requests:
-        payload_crc = zlib.crc32(request.payload, payload_crc)
-    entries = [_pack(request, len(request.payload)) for request in requests]
-    size = sum(len(request.payload) for request in requests)
-    head = _head(entries, salt, size, payload_crc, flags=0)
-    return [head, *(request.payload for request in requests)]
+    for payload in payloads:
+        payload_crc = zlib.crc32(payload, payload_crc)
+    head = _head(entries, salt, sum(map(len, payloads)), payload_crc, flags=0)
+    return [head, *payloads]
+
+
+def _pack_names(names: Iterable[str]) -> bytes:
+    encoded = [name.encode() for name in names]
+    return b"".join(_NAME_LENGTH.pack(len(name)) + name for name in encoded)
 
 
 def heads_only(entries: Sequence[Entry], *, closing: bool) -> bytes:
     """Return a whole segment that keeps requests' identities and no payloads."""
-    packed = [_pack(entry, 0) for entry in entries]
+    packed = [_pack(entry, 0, 0) for entry in entries]
     head = _head(packed, NO_SALT, 0, 0, flags=CLOSING if closing else 0)
     return preamble(NO_SALT) + head
 
 
-def _pack(of: Request | Entry, stored_bytes: int) -> bytes:
+def _pack(of: Request | Entry, sender_name_index: int, stored_bytes: int) -> bytes:
     return _ENTRY.pack(
         of.received_unix_nano,
         of.sender,
         of.content_hash,
         of.codec,
+        sender_name_index,
         of.records,
         of.raw_bytes,
         stored_bytes,
@@ -187,6 +208,28 @@ def read_frames(segment: bytes | memoryview) -> Iterator[tuple[Head, memoryview]
         if zlib.crc32(payloads) != head.payload_crc:
             raise CorruptionError(f"payloads of the buffer frame at byte {head.offset} are damaged")
         yield head, payloads
+
+
+def read_sender_names(head: Head, payloads: memoryview) -> tuple[str | None, ...]:
+    """Return the sender's name of each entry; None where there is none.
+
+    Raises:
+        CorruptionError: an entry refers to a name that the frame does not have.
+    """
+    if not any(entry.sender_name_index for entry in head.entries):
+        return (None,) * len(head.entries)
+    names: list[str | None] = [None]
+    offset = sum(entry.stored_bytes for entry in head.entries)
+    try:
+        while offset < len(payloads):
+            (length,) = _NAME_LENGTH.unpack_from(payloads, offset)
+            offset += _NAME_LENGTH.size
+            names.append(str(payloads[offset : offset + length], "utf-8"))
+            offset += length
+        return tuple(names[entry.sender_name_index] for entry in head.entries)
+    except (struct.error, UnicodeDecodeError, IndexError) as error:
+        text = f"the sender names of the buffer frame at byte {head.offset} are damaged"
+        raise CorruptionError(text) from error
 
 
 def whole_bytes(segment: bytes | memoryview) -> int:

@@ -49,6 +49,8 @@ class Request:
     received_unix_nano: int
     sender: bytes
     content_hash: bytes
+    # The name that the configuration gives to the sender's token; empty without one.
+    sender_name: str = ""
 
     @property
     def key(self) -> bytes:

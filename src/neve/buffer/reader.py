@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
 from neve.buffer import retire as retirement
-from neve.buffer.frame import Entry, read_frames
+from neve.buffer.frame import Entry, read_frames, read_sender_names
 from neve.buffer.payload import HASH_BYTES, SENDER_BYTES, unpack
 from neve.buffer.stream import StreamParts, is_closed, load_stream, load_streams, read_entries
 from neve.buffer.window import NANOS
@@ -31,6 +31,7 @@ _FIELDS: list[tuple[str, pa.DataType]] = [
     ("signal", pa.string()),
     ("received_unix_nano", pa.int64()),
     ("sender", pa.binary(SENDER_BYTES)),
+    ("sender_name", pa.string()),
     ("content_hash", pa.binary(HASH_BYTES)),
     ("records", pa.int32()),
     ("payload", pa.binary()),
@@ -155,36 +156,48 @@ class BufferReader:
         return time.time_ns() - self._dedup_nanos
 
 
+class _StoredRequest(NamedTuple):
+    """A request as it was read; a tuple, as there are many of them."""
+
+    position: int
+    entry: Entry
+    sender_name: str | None
+    payload: bytes
+
+
 def _batches(segment: Segment, data: bytes) -> Iterator[pa.RecordBatch]:
-    rows: list[tuple[int, Entry, bytes]] = []
+    requests: list[_StoredRequest] = []
     size = 0
     position = 0
     for head, payloads in read_frames(data):
         offset = 0
-        for entry in head.entries:
+        names = read_sender_names(head, payloads)
+        for entry, name in zip(head.entries, names, strict=True):
             stored = payloads[offset : offset + entry.stored_bytes]
             offset += entry.stored_bytes
-            rows.append((position, entry, unpack(stored, entry.codec, entry.raw_bytes)))
+            payload = unpack(stored, entry.codec, entry.raw_bytes)
+            requests.append(_StoredRequest(position, entry, name, payload))
             position += 1
             size += entry.raw_bytes
             if size >= BATCH_BYTES:
-                yield _batch(segment, rows)
-                rows, size = [], 0
-    if rows:
-        yield _batch(segment, rows)
+                yield _batch(segment, requests)
+                requests, size = [], 0
+    if requests:
+        yield _batch(segment, requests)
 
 
-def _batch(segment: Segment, rows: list[tuple[int, Entry, bytes]]) -> pa.RecordBatch:
+def _batch(segment: Segment, requests: list[_StoredRequest]) -> pa.RecordBatch:
     signal = segment.stream.partition("/")[0]
     columns: dict[str, list[Any]] = {
-        "stream": [segment.stream] * len(rows),
-        "segment": [segment.number] * len(rows),
-        "position": [position for position, _, _ in rows],
-        "signal": [signal] * len(rows),
-        "received_unix_nano": [entry.received_unix_nano for _, entry, _ in rows],
-        "sender": [entry.sender for _, entry, _ in rows],
-        "content_hash": [entry.content_hash for _, entry, _ in rows],
-        "records": [entry.records for _, entry, _ in rows],
-        "payload": [payload for _, _, payload in rows],
+        "stream": [segment.stream] * len(requests),
+        "segment": [segment.number] * len(requests),
+        "position": [request.position for request in requests],
+        "signal": [signal] * len(requests),
+        "received_unix_nano": [request.entry.received_unix_nano for request in requests],
+        "sender": [request.entry.sender for request in requests],
+        "sender_name": [request.sender_name for request in requests],
+        "content_hash": [request.entry.content_hash for request in requests],
+        "records": [request.entry.records for request in requests],
+        "payload": [request.payload for request in requests],
     }
     return pa.RecordBatch.from_pydict(columns, schema=REQUESTS)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import gzip
+import struct
+import zlib
 
 import pytest
 from hypothesis import given
@@ -15,6 +17,7 @@ from neve.buffer.frame import (
     preamble,
     read_frames,
     read_heads,
+    read_sender_names,
     whole_bytes,
 )
 from neve.buffer.payload import Codec, pack, unpack
@@ -127,3 +130,76 @@ def test_a_payload_of_another_length_is_damage():
         unpack(b"not gzip", Codec.GZIP, 10)
     with pytest.raises(CorruptionError, match="codec 99"):
         unpack(b"of a later version", 99, 10)
+
+
+def names(data: bytes) -> list[tuple[str | None, ...]]:
+    return [read_sender_names(head, payloads) for head, payloads in read_frames(data)]
+
+
+def frame_of_the_first_version(content: bytes) -> bytes:
+    """Write a frame as the version before sender names did: three bytes of padding."""
+    request = buffered(content)
+    entry = struct.pack(
+        "<q16s32sB3xIII",
+        request.received_unix_nano,
+        request.sender,
+        request.content_hash,
+        request.codec,
+        request.records,
+        request.raw_bytes,
+        len(request.payload),
+    )
+    crc = zlib.crc32(request.payload)
+    header = struct.pack("<8sB3xIQI", SALT, 0, 1, len(request.payload), crc)
+    head_crc = struct.pack("<I", zlib.crc32(entry, zlib.crc32(header)))
+    return header + head_crc + entry + request.payload
+
+
+def test_each_request_keeps_the_name_of_its_sender():
+    named = [
+        buffered(b"1", sender_name="shop"),
+        buffered(b"2"),
+        buffered(b"3", sender_name="büro"),
+        buffered(b"4", sender_name="shop"),
+    ]
+    frame = b"".join(frame_parts(named, SALT))
+    data = preamble(SALT) + frame + b"".join(frame_parts([buffered(b"5")], SALT))
+    assert names(data) == [("shop", None, "büro", "shop"), (None,)]
+    assert contents(data) == [b"1", b"2", b"3", b"4", b"5"]
+    assert frame.count(b"shop") == 1
+    assert whole_bytes(data) == len(data)
+
+
+def test_frames_without_names_are_those_of_the_first_version():
+    old = frame_of_the_first_version(b"old")
+    assert names(preamble(SALT) + old) == [(None,)]
+    assert contents(preamble(SALT) + old) == [b"old"]
+    received = next(read_heads(lambda a, n: (preamble(SALT) + old)[a : a + n], len(old) + 20))
+    request = buffered(b"old", received_unix_nano=received.entries[0].received_unix_nano)
+    assert b"".join(frame_parts([request], SALT)) == old
+
+
+def test_retired_requests_keep_no_names():
+    frame = b"".join(frame_parts([buffered(b"1", sender_name="shop")], SALT))
+    [(head, _)] = read_frames(preamble(SALT) + frame)
+    retired = heads_only(head.entries, closing=False)
+    assert names(retired) == [(None,)]
+    assert b"shop" not in retired
+
+
+@given(st.integers(min_value=0), st.integers(min_value=0, max_value=7))
+def test_a_damaged_name_is_never_served(where, bit):
+    head, *payloads = frame_parts([buffered(b"1", sender_name="shop")], SALT)
+    data = bytearray(preamble(SALT) + head + b"".join(payloads))
+    block = len(payloads[-1])
+    data[len(data) - block + where % block] ^= 1 << bit
+    with pytest.raises(CorruptionError):
+        names(bytes(data))
+
+
+def test_an_index_without_a_name_is_damage():
+    [(head, payloads)] = read_frames(
+        preamble(SALT) + b"".join(frame_parts([buffered(b"1", sender_name="shop")], SALT))
+    )
+    with pytest.raises(CorruptionError, match="sender names"):
+        read_sender_names(head, payloads[:1])

@@ -39,7 +39,7 @@ def test_a_buffer_that_was_never_written_is_empty(reader):
 
 def test_requests_come_back_whole_and_in_order(open_store, reader):
     requests = [
-        buffered(b"small", sender=b"s" * 16, received_unix_nano=17),
+        buffered(b"small", sender=b"s" * 16, sender_name="shop", received_unix_nano=17),
         buffered(b"large" * 1000),
         buffered(b""),
     ]
@@ -53,6 +53,7 @@ def test_requests_come_back_whole_and_in_order(open_store, reader):
     assert table.column("position").to_pylist() == [0, 1, 2]
     assert set(table.column("signal").to_pylist()) == {"traces"}
     assert set(table.column("segment").to_pylist()) == {1}
+    assert table.column("sender_name").to_pylist() == ["shop", None, None]
     first = table.slice(0, 1).to_pylist()[0]
     assert (first["received_unix_nano"], first["sender"], first["records"]) == (17, b"s" * 16, 1)
     assert first["content_hash"] == requests[0].content_hash
