@@ -26,6 +26,7 @@ class Code(str, Enum):
     MALFORMED = "malformed"
     TOO_LARGE = "too_large"
     UNAVAILABLE = "unavailable"
+    SENDER_RATE = "sender_rate"
     CORRUPT = "corrupt"
 
 
@@ -133,12 +134,19 @@ class TooLargeError(NeveError):
 
 
 class UnavailableError(NeveError):
-    """Nothing can be stored right now; the same request may succeed later."""
+    """Nothing can be stored right now; the same request may succeed later.
+
+    Args:
+        retry_after_seconds: when it may succeed, where that is known.
+    """
 
     default_code = Code.UNAVAILABLE
 
-    def __init__(self, message: str, *, hint: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, hint: str | None = None, retry_after_seconds: float | None = None
+    ) -> None:
         super().__init__(message, hint=hint, retryable=True)
+        self.retry_after_seconds = retry_after_seconds
 
 
 class CorruptionError(NeveError):

@@ -25,3 +25,12 @@ PENDING_BYTES = 64 * MIB
 MAX_RECORDS = 1_000_000
 # Messages inside messages: the limit of protobuf's own parsers.
 MAX_DEPTH = 100
+
+# The shortest `receive.tokens`: 16 characters, even of a hexadecimal token, are 64 bits, which
+# nobody guesses over a network.
+TOKEN_CHARACTERS = 16
+# The longest name of a sender: it is a label of metrics and stands in every buffered request.
+SENDER_NAME_CHARACTERS = 64
+# A sender with a `max_bytes_per_second` may send this many seconds' worth at once: exporters send
+# in batches, every five seconds by default.
+SENDER_BURST_SECONDS = 5

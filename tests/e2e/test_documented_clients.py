@@ -24,7 +24,7 @@ from tests.support.wait import until
 
 PAGE = Path(__file__).parents[2] / "docs" / "sending-telemetry.md"
 SECTIONS = dict(re.findall(r"^##+ (.+)\n((?:(?!^##).*\n)*)", PAGE.read_text(), re.MULTILINE))
-TOKEN = {"OTLP_TOKEN": "quite-secret"}
+TOKEN = {"OTLP_TOKEN": "quite-secret-and-long"}
 
 
 def blocks(section, language):

@@ -258,7 +258,7 @@ def test_a_full_buffer_asks_to_come_back_on_both_ports(tmp_path):
 
 
 def test_tokens_on_both_ports(tmp_path):
-    with receiver(tmp_path, tokens=["right"]) as running:
+    with receiver(tmp_path, tokens=[{"token": "right"}]) as running:
         body = protobuf(Signal.LOGS)
         assert running.post("/v1/logs", body)[0] == 401
         assert running.post("/v1/logs", body, {"authorization": "Bearer right"})[0] == 200
@@ -386,7 +386,7 @@ def test_a_stop_does_not_wait_for_ever(tmp_path):
 def test_it_warns_when_anyone_may_send(tmp_path):
     with receiver(tmp_path, http="0.0.0.0:0") as running:
         until(lambda: any("without receive.tokens" in line for line in running.errors))
-    with receiver(tmp_path, http="0.0.0.0:0", tokens=["t"]) as running:
+    with receiver(tmp_path, http="0.0.0.0:0", tokens=[{"token": "t"}]) as running:
         assert running.stop() == 0
         assert not any("without receive.tokens" in line for line in running.errors)
 

@@ -8,8 +8,8 @@ from tests.support.wait import until
 
 
 def test_spans_of_our_own_work_arrive_in_the_buffer_of_a_receiver(tmp_path, monkeypatch):
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20t0ken")
-    with neve_serve(tmp_path, {"receive": {"tokens": ["t0ken"]}}) as serving:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20t0ken-of-the-test")
+    with neve_serve(tmp_path, {"receive": {"tokens": ["t0ken-of-the-test"]}}) as serving:
         settings = Settings(project="shop", observe={"otlp_endpoint": f"http://{serving.http}"})
         traces.start(settings)
         try:

@@ -8,7 +8,7 @@ import sys
 
 from neve.buffer.spec import BufferSpec, ObjectStorage
 from neve.receive.server import Receiver, serve
-from neve.receive.spec import ReceiveSpec, TlsSpec
+from neve.receive.spec import ReceiveSpec, TlsSpec, TokenSpec
 
 
 def announce(receiver: Receiver) -> None:
@@ -21,9 +21,10 @@ def main() -> None:
     options = json.loads(sys.argv[1])
     receive, buffer = options["receive"], options["buffer"]
     tls = receive.pop("tls", None)
+    tokens = tuple(TokenSpec(**token) for token in receive.pop("tokens", ()))
     storage = ObjectStorage(**(buffer.pop("storage", None) or {}))
     serve(
-        ReceiveSpec(**receive, tls=TlsSpec(**tls) if tls else None),
+        ReceiveSpec(**receive, tokens=tokens, tls=TlsSpec(**tls) if tls else None),
         BufferSpec(**buffer, storage=storage),
         on_ready=announce,
     )

@@ -6,6 +6,7 @@ import pydantic
 import pytest
 
 from neve.config import load
+from neve.config.reference import HIDDEN, secrets, shown_values
 from neve.errors import Code, ConfigError
 
 
@@ -192,3 +193,89 @@ def test_a_promoted_column_has_a_plain_name_and_a_known_type():
     assert "'string', 'int', 'double' or 'bool'" in problem(
         "telemetry: {promote: [{attribute: a, type: long}]}"
     )
+
+
+LONG = "0123456789abcdef"
+
+
+@pytest.mark.parametrize("token", ["${OTLP_TOKEN}", " ${OTLP_TOKEN} ", "", "  ", "${NOT_SET:-}"])
+@pytest.mark.parametrize("entry", ['"{}"', '{{name: shop, token: "{}"}}'])
+def test_an_empty_token_is_refused_by_the_key_and_line_it_stands_at(monkeypatch, token, entry):
+    monkeypatch.setenv("OTLP_TOKEN", "")
+    allowed = "  allow_weak_tokens: true\n"
+    said = problem(f'receive:\n{allowed}  tokens:\n    - "{LONG}"\n    - {entry.format(token)}\n')
+    assert said == ("neve.yaml:5: receive.tokens.1: the token is empty, and would let everybody in")
+
+
+def test_a_short_token_is_refused_unless_that_is_allowed():
+    said = problem('receive: {tokens: ["0123456789abcde"]}')
+    assert "neve.yaml:1: receive.tokens.0: the token has fewer than 16 characters" in said
+    assert "0123" not in said
+    write('receive: {tokens: ["short"], allow_weak_tokens: true}')
+    [entry] = load().settings.receive.tokens
+    assert entry.token.get_secret_value() == "short"
+
+
+def test_tokens_are_texts_or_named_entries_in_the_file_and_the_environment(monkeypatch):
+    write(
+        f'receive:\n  tokens: ["{LONG}", {{name: shop, token: "{LONG}-2", '
+        "max_bytes_per_second: 1000}]"
+    )
+    plain, shop = load().settings.receive.tokens
+    assert (plain.name, plain.max_bytes_per_second) == (None, None)
+    assert plain.token.get_secret_value() == LONG
+    assert (shop.name, shop.max_bytes_per_second) == ("shop", 1000)
+    value = f'["{LONG}", {{"name": "shop", "token": "{LONG}-3"}}]'
+    monkeypatch.setenv("NEVE_RECEIVE__TOKENS", value)
+    assert [entry.name for entry in load().settings.receive.tokens] == [None, "shop"]
+    monkeypatch.setenv("NEVE_RECEIVE__TOKENS", '[""]')
+    with pytest.raises(ConfigError, match=r"NEVE_RECEIVE__TOKENS: receive\.tokens\.0: .* empty"):
+        load()
+
+
+def test_white_space_around_a_token_is_cut_as_files_end_in_a_line_break(monkeypatch):
+    monkeypatch.setenv("OTLP_TOKEN", f"{LONG}\n")
+    write('receive: {tokens: ["${OTLP_TOKEN}"]}')
+    assert load().settings.receive.tokens[0].token.get_secret_value() == LONG
+
+
+@pytest.mark.parametrize(
+    ("entries", "said"),
+    [
+        (f'"{LONG} x"', "no white space"),
+        (f'"{LONG}é"', "printable ASCII"),
+        (f'"{LONG}\\x07"', "printable ASCII"),
+        ("1234567890123456789", "tokens.0: write a text in quotes"),
+        (f'"{LONG}", "{LONG}"', "entries 0 and 1 are the same token"),
+        (f'{{name: "", token: "{LONG}"}}', "tokens.0: a name has printable characters"),
+        (f'{{name: " a", token: "{LONG}"}}', "tokens.0: a name has printable characters"),
+        (f'{{name: "a\\nb", token: "{LONG}"}}', "tokens.0: a name has printable characters"),
+        (f'{{name: {"a" * 65}, token: "{LONG}"}}', "64 characters at most"),
+        (f'{{name: a, token: "{LONG}", max_bytes_per_second: 0}}', "greater than 0"),
+        (f'{{name: a, tokn: "{LONG}"}}', "did you mean token?"),
+        ("{name: a}", "receive.tokens.0.token: Field required"),
+        (
+            f'{{name: a, token: "{LONG}"}}, {{name: a, token: "{LONG}2", max_bytes_per_second: 9}}',
+            "entries 0 and 1 are both 'a': give them the same max_bytes_per_second",
+        ),
+    ],
+)
+def test_tokens_that_could_not_work_are_refused_and_never_quoted(entries, said):
+    message = problem(f"receive:\n  tokens: [{entries}]")
+    assert said in message
+    assert LONG not in message
+
+
+def test_several_tokens_may_have_one_name_for_rotation():
+    entry = '{{name: a, token: "{}", max_bytes_per_second: 9}}'
+    write(f"receive: {{tokens: [{entry.format(LONG)}, {entry.format(LONG + '2')}]}}")
+    assert len(load().settings.receive.tokens) == 2
+
+
+def test_tokens_are_neither_shown_nor_left_out_of_what_is_hidden():
+    write(f'receive: {{tokens: ["{LONG}-1", {{name: shop, token: "{LONG}-2"}}]}}')
+    loaded = load()
+    [shown] = [value for key, value, _ in shown_values(loaded) if key == "receive.tokens"]
+    assert shown == ({"token": HIDDEN}, {"name": "shop", "token": HIDDEN})
+    assert LONG not in repr(loaded)
+    assert secrets(loaded.settings) == {f"{LONG}-1", f"{LONG}-2"}

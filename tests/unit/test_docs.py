@@ -40,7 +40,7 @@ def test_every_yaml_example_is_a_valid_configuration(monkeypatch, tmp_path):
 
     secrets = ("PGPASSWORD", "S3_SECRET", "CLIENT_SECRET", "OTLP_TOKEN", "SENTRY_DSN")
     for name in ("S3_KEY", "CLIENT_ID", *secrets):
-        monkeypatch.setenv(name, "x")
+        monkeypatch.setenv(name, f"a-secret-called-{name}")
     examples = [
         block
         for page in PAGES

@@ -100,8 +100,7 @@ class _Reader:
             if isinstance(node, yaml.MappingNode):
                 return self.mapping(node, key)
             if isinstance(node, yaml.SequenceNode):
-                items = enumerate(node.value)
-                return [self.value(item, (*key, str(at))) for at, item in items]
+                return [self.entry(item, (*key, str(at))) for at, item in enumerate(node.value)]
             value = self.constructor.construct_object(node)
             return self.expand(value, key) if isinstance(value, str) else value
         except (yaml.YAMLError, ValueError) as error:
@@ -113,13 +112,17 @@ class _Reader:
         finally:
             self.open_nodes.discard(id(node))
 
+    def entry(self, node: yaml.Node, key: KeyPath) -> Any:
+        self.document.lines[key] = node.start_mark.line + 1
+        return self.value(node, key)
+
     def expand(self, text: str, key: KeyPath) -> str:
-        def replacement(found: re.Match[str]) -> str:
-            if found[0].startswith("$$"):
-                return found[0][1:]
-            name, default = found["name"], found["default"]
+        def replacement(reference: re.Match[str]) -> str:
+            if reference[0].startswith("$$"):
+                return reference[0][1:]
+            name, default = reference["name"], reference["default"]
             if not _NAME.fullmatch(name):
-                raise self.problem(key, f"holds {found[0]}, which names no variable")
+                raise self.problem(key, f"holds {reference[0]}, which names no variable")
             self.document.references[key] = f"${{{name}}}"
             if name in self.environment:
                 return self.environment[name]

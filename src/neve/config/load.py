@@ -18,6 +18,7 @@ from pydantic_settings.exceptions import SettingsError
 from neve.config.cache import CACHE_VARIABLE
 from neve.config.document import Document, KeyPath, read_document
 from neve.config.paths import DIRECTORY
+from neve.config.section import plain_type
 from neve.config.settings import Settings
 from neve.errors import ConfigError
 from neve.failpoints import ENVIRONMENT_VARIABLE as FAILPOINT_VARIABLE
@@ -160,7 +161,8 @@ def _known_names(key: KeyPath) -> list[str]:
 
 
 def _section_type(annotation: Any) -> Any:
-    options = [option for option in typing.get_args(annotation) if _is_section(option)]
+    arguments = (plain_type(argument) for argument in typing.get_args(annotation))
+    options = [option for option in arguments if _is_section(option)]
     return options[0] if options and typing.get_origin(annotation) is not dict else annotation
 
 

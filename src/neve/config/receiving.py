@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from pydantic import Field, SecretStr
+from pydantic import Field
 
 from neve.config.paths import EMBEDDED_DIRECTORY, LocalPath
 from neve.config.section import Section
+from neve.config.tokens import Tokens
 from neve.limits import DEFAULT_REQUEST_BYTES, LARGEST_REQUEST_BYTES, MIB
 
 
@@ -24,8 +25,16 @@ class ReceiveSettings(Section):
 
     http: str = Field("127.0.0.1:4318", description="Address of OTLP/HTTP, as host:port.")
     grpc: str = Field("127.0.0.1:4317", description="Address of OTLP/gRPC, as host:port.")
-    tokens: tuple[SecretStr, ...] = Field(
-        (), description="Bearer tokens that may send, several for rotation; none lets all in."
+    # Before the tokens, whose check asks for it.
+    allow_weak_tokens: bool = Field(
+        default=False,
+        description="Accept tokens of fewer than 16 characters, which can be guessed.",
+    )
+    tokens: Tokens = Field(
+        (),
+        description=(
+            "Bearer tokens that may send: texts, or entries with a name. None lets everybody in."
+        ),
     )
     tls: TlsSettings | None = Field(
         None, description="Certificate files, as cert, key and client_ca; unset means plain text."

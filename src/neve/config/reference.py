@@ -13,6 +13,7 @@ from pydantic.fields import FieldInfo
 
 from neve.config.document import KeyPath
 from neve.config.load import Loaded
+from neve.config.section import plain_type
 from neve.config.settings import Settings
 
 HIDDEN = "********"
@@ -35,7 +36,7 @@ _EXAMPLES = {
     ("spark", "conf"): "{spark.driver.memory: 2g}",
     ("audits",): ("{otel.logs: [{name: has_service, check: not_null, column: service_name}]}"),
     ("telemetry", "promote"): "[{attribute: http.route, from: record, type: string}]",
-    ("receive", "tokens"): '["${OTLP_TOKEN}"]',
+    ("receive", "tokens"): '[{name: shop, token: "${OTLP_TOKEN}"}]',
     ("receive", "tls"): "{cert: server.pem, key: server.key}",
     ("observe", "http"): "127.0.0.1:9464",
     ("observe", "otlp_endpoint"): "http://127.0.0.1:4318",
@@ -54,17 +55,24 @@ def shown_values(loaded: Loaded) -> list[tuple[str, Any, str]]:
 
 def secrets(settings: Settings) -> frozenset[str]:
     """Return every secret of a configuration, for keeping them out of messages."""
-    found = set()
+    texts: set[str] = set()
     for key, value in _leaves(settings, ()):
-        for item in value if isinstance(value, tuple) else (value,):
-            if isinstance(item, SecretStr):
-                found.add(item.get_secret_value())
+        texts.update(_secret_texts(value))
         if isinstance(value, str) and "://" in value:
             password = urlsplit(value).password or ""
-            found |= {password, unquote(password)}
-        elif _masked(key, value) == HIDDEN:
-            found.add(str(value))
-    return frozenset(secret for secret in found if secret)
+            texts |= {password, unquote(password)}
+        elif isinstance(value, str) and _masked(key, value) == HIDDEN:
+            texts.add(value)
+    return frozenset(text for text in texts if text)
+
+
+def _secret_texts(value: Any) -> Iterator[str]:
+    """Yield the secrets in a value, a list or a section of a list."""
+    if isinstance(value, SecretStr):
+        yield value.get_secret_value()
+    elif isinstance(value, (tuple, dict)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _secret_texts(item)
 
 
 def template() -> str:
@@ -149,9 +157,7 @@ def _type(info: FieldInfo) -> str:
     options = [item for item in typing.get_args(info.annotation) if item is not type(None)]
     if options and all(isinstance(item, str) for item in options):
         return ", ".join(f"`{item}`" for item in options)
-    kind: Any = options[0] if len(options) == 1 else info.annotation
-    if typing.get_origin(kind) is typing.Annotated:
-        kind = typing.get_args(kind)[0]
+    kind: Any = plain_type(options[0] if len(options) == 1 else info.annotation)
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return "section"
     if typing.get_origin(info.annotation) is tuple:
@@ -180,6 +186,10 @@ def _plain(item: Any) -> Any:
 def _masked(key: KeyPath, value: Any) -> Any:
     if isinstance(value, SecretStr):
         return HIDDEN
+    if isinstance(value, tuple):
+        return tuple(_masked(key, item) for item in value)
+    if isinstance(value, dict):
+        return {name: _masked((*key, name), item) for name, item in value.items()}
     if (
         isinstance(value, str)
         and {"properties", "conf"} & set(key)
@@ -191,8 +201,8 @@ def _masked(key: KeyPath, value: Any) -> Any:
 
 def _entry(annotation: Any) -> type[BaseModel] | None:
     """Return what a mapping maps to, or lists, if that is a section."""
-    while arguments := [one for one in typing.get_args(annotation) if one is not Ellipsis]:
-        annotation = arguments[-1]
+    while arguments := [item for item in typing.get_args(annotation) if item is not Ellipsis]:
+        annotation = plain_type(arguments[-1])
     return (
         annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import typing
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
@@ -17,6 +18,12 @@ class Section(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True
     )
+
+
+def plain_type(annotation: Any) -> Any:
+    """Return a type without the validators that `Annotated` adds to it."""
+    is_annotated = typing.get_origin(annotation) is Annotated
+    return typing.get_args(annotation)[0] if is_annotated else annotation
 
 
 def _seconds(value: Any) -> Any:

@@ -16,7 +16,7 @@ from google.rpc import code_pb2
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 
-from neve.errors import Code, NeveError
+from neve.errors import Code, NeveError, UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,6 +53,18 @@ def http_status(error: NeveError) -> int:
 def grpc_status(error: NeveError) -> int:
     """The gRPC status that tells a client whether to keep its data."""
     return GRPC_STATUS.get(error.code, GRPC_UNAVAILABLE)
+
+
+def retry_after_seconds(error: NeveError, otherwise: int) -> int | None:
+    """When the client should send again, in whole seconds; None when that would not help.
+
+    Args:
+        otherwise: for an error that does not know.
+    """
+    if http_status(error) != HTTP_UNAVAILABLE:
+        return None
+    known = error.retry_after_seconds if isinstance(error, UnavailableError) else None
+    return otherwise if known is None else math.ceil(known)
 
 
 def success(signal: Signal, *, rejected: int = 0, reason: str = "") -> Message:

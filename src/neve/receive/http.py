@@ -99,7 +99,7 @@ class HttpApp:
         is_json = _media_type(headers) != answer.PROTOBUF
         try:
             # Before anything of the body is read.
-            sender = self._handler.senders.sender(_text(headers.get(b"authorization")))
+            sender = self._handler.senders.identify(_text(headers.get(b"authorization")))
             _check_media_type(headers)
             encoding = _text(headers.get(b"content-encoding")) or ""
             with self._handler.budget.share() as share:
@@ -145,9 +145,7 @@ class HttpApp:
     def _refusal(self, error: NeveError, *, is_json: bool) -> Response:
         self._handler.refuse(error)
         status = answer.http_status(error)
-        retry = (
-            self._handler.spec.retry_after_seconds if status == answer.HTTP_UNAVAILABLE else None
-        )
+        retry = answer.retry_after_seconds(error, self._handler.spec.retry_after_seconds)
         headers: tuple[tuple[bytes, bytes], ...] = ()
         if retry is not None:
             headers = ((b"retry-after", str(retry).encode()),)

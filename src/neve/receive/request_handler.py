@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from neve.buffer.writer import Receipt
+    from neve.receive.senders import Sender
     from neve.receive.spec import ReceiveSpec
     from neve.signals import Signal
 
@@ -62,7 +63,7 @@ class RequestHandler:
         self._large = ThreadPoolExecutor(1, "receive-large")
 
     async def take(
-        self, signal: Signal, body: bytes, *, encoding: str, json: bool, sender: bytes
+        self, signal: Signal, body: bytes, *, encoding: str, json: bool, sender: Sender
     ) -> Message:
         """Store a request, and return the answer to it.
 
@@ -71,6 +72,7 @@ class RequestHandler:
         Raises:
             NeveError: nothing was acknowledged; its code says what the sender should do.
         """
+        self.senders.charge(sender, len(body))
         check = partial(
             check_request, signal, body, encoding, self.spec.max_request_bytes, json=json
         )
@@ -125,7 +127,7 @@ class RequestHandler:
 
 
 def check_request(
-    signal: Signal, body: bytes, encoding: str, limit: int, sender: bytes, *, json: bool
+    signal: Signal, body: bytes, encoding: str, limit: int, sender: Sender, *, json: bool
 ) -> Request:
     """Unpack and decode a body as far as it takes to know that it can be kept.
 
@@ -145,6 +147,7 @@ def check_request(
         raw_bytes=len(parsed.payload),
         records=parsed.records,
         received_unix_nano=time.time_ns(),
-        sender=sender,
+        sender=sender.id,
+        sender_name=sender.name,
         content_hash=hashlib.sha256(raw).digest(),
     )

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from neve.receive.request_handler import RequestHandler
+    from neve.receive.senders import Sender
 
     Handler = grpc.GenericRpcHandler[bytes, bytes]
     Context = grpc.aio.ServicerContext[bytes, bytes]
@@ -60,7 +61,7 @@ class ExportHandler(Handler):
             return None
         metadata = dict(handler_call_details.invocation_metadata or ())
         try:
-            sender = self._handler.senders.sender(_text(metadata.get("authorization")))
+            sender = self._handler.senders.identify(_text(metadata.get("authorization")))
         except NeveError as error:
             # A handler of streams is called before the first message is read.
             return grpc.stream_unary_rpc_method_handler(self._refuser(error))
@@ -73,7 +74,7 @@ class ExportHandler(Handler):
 
         return refuse
 
-    def _exporter(self, signal: Signal, sender: bytes) -> Callable[..., Awaitable[bytes]]:
+    def _exporter(self, signal: Signal, sender: Sender) -> Callable[..., Awaitable[bytes]]:
         async def export(body: bytes, context: Context) -> bytes:
             try:
                 with self._handler.budget.share() as share:
@@ -96,8 +97,7 @@ class ExportHandler(Handler):
     async def _abort(self, context: Context, error: NeveError) -> None:
         self._handler.refuse(error)
         code = answer.grpc_status(error)
-        unavailable = code == answer.GRPC_UNAVAILABLE
-        retry = self._handler.spec.retry_after_seconds if unavailable else None
+        retry = answer.retry_after_seconds(error, self._handler.spec.retry_after_seconds)
         details = answer.status(code, error.message, retry_seconds=retry)
         await context.abort(
             STATUS_CODES[code],

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from neve.limits import DEFAULT_REQUEST_BYTES, IN_FLIGHT_BYTES
 
 if TYPE_CHECKING:
-    from neve.config import Settings
+    from neve.config import ReceiveSettings, Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +21,23 @@ class TlsSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenSpec:
+    """A bearer token. Several tokens of one sender have the same name and the same rate."""
+
+    token: str = field(repr=False)
+    name: str = ""
+    # Of this process, as received; None is no bound.
+    max_bytes_per_second: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ReceiveSpec:
     """An OTLP receiver."""
 
     http: str = "127.0.0.1:4318"
     grpc: str = "127.0.0.1:4317"
-    # Several at once, for rotation; none lets everybody in.
-    tokens: tuple[str, ...] = field(default=(), repr=False)
+    # None lets everybody in.
+    tokens: tuple[TokenSpec, ...] = ()
     tls: TlsSpec | None = None
     # Of a request, before and after decompression.
     max_request_bytes: int = DEFAULT_REQUEST_BYTES
@@ -50,8 +60,16 @@ def receive_spec(settings: Settings) -> ReceiveSpec:
     return ReceiveSpec(
         http=receive.http,
         grpc=receive.grpc,
-        tokens=tuple(token.get_secret_value() for token in receive.tokens),
+        tokens=token_specs(receive),
         tls=TlsSpec(tls.cert, tls.key, tls.client_ca) if tls else None,
         max_request_bytes=receive.max_request_bytes,
         cors_origins=receive.cors_origins,
+    )
+
+
+def token_specs(receive: ReceiveSettings) -> tuple[TokenSpec, ...]:
+    """Return the tokens that a configuration lets in."""
+    return tuple(
+        TokenSpec(entry.token.get_secret_value(), entry.name or "", entry.max_bytes_per_second)
+        for entry in receive.tokens
     )

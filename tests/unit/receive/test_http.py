@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from neve.errors import StorageError, UnavailableError
 from neve.receive.http import http_app
 from neve.receive.request_handler import RequestHandler
-from neve.receive.spec import ReceiveSpec
+from neve.receive.spec import ReceiveSpec, TokenSpec
 from neve.signals import Signal
 from tests.support.otlp_bodies import as_json, protobuf
 from tests.support.sinks import ListSink
@@ -289,7 +289,7 @@ def test_a_client_that_goes_away_leaves_nothing(sink):
     assert handler.budget.used_bytes == 0
 
 
-TOKENS = ReceiveSpec(tokens=("first-token", "second-token"))
+TOKENS = ReceiveSpec(tokens=(TokenSpec("first-token"), TokenSpec("second-token")))
 
 
 @pytest.mark.parametrize("token", ["Bearer first-token", "bearer second-token"])
@@ -321,10 +321,35 @@ def test_others_are_refused_before_their_body_is_read(sink, header):
 
 def test_the_senders_of_two_tokens_differ(sink):
     for token in TOKENS.tokens:
-        send(sink, protobuf(Signal.LOGS), spec=TOKENS, authorization=f"Bearer {token}")
+        send(sink, protobuf(Signal.LOGS), spec=TOKENS, authorization=f"Bearer {token.token}")
     first, second = (request.sender for _, request in sink.requests)
     assert first != second
     assert b"first" not in first
+
+
+def test_the_name_of_the_sender_is_kept(sink):
+    spec = ReceiveSpec(tokens=(TokenSpec("named-token", "shop"), TokenSpec("plain-token")))
+    for token in ("named-token", "plain-token"):
+        send(sink, protobuf(Signal.LOGS), spec=spec, authorization=f"Bearer {token}")
+    assert [request.sender_name for _, request in sink.requests] == ["shop", ""]
+
+
+def test_a_sender_over_its_rate_is_asked_to_come_back_before_its_body_is_read(sink):
+    spec = ReceiveSpec(tokens=(TokenSpec("named-token", "shop", max_bytes_per_second=0.1),))
+    handler = RequestHandler(spec, sink)
+    headers = {"content-type": PROTOBUF, "authorization": "Bearer named-token"}
+    bodies = [protobuf(Signal.LOGS, name) for name in ("first", "second")]
+    assert Exchange(handler, "POST", "/v1/logs", headers, bodies[:1]).status == 200
+    answer = Exchange(handler, "POST", "/v1/logs", headers, bodies[1:])
+    assert (answer.status, answer.read) == (503, 0)
+    assert answer.failure.code == 14
+    # What the first has taken too much, and is paid for at 0.1 bytes a second.
+    expected_seconds = 10 * (len(bodies[0]) - 0.5)
+    assert expected_seconds - 5 < int(answer.headers["retry-after"]) <= expected_seconds
+    info = RetryInfo()
+    assert answer.failure.details[0].Unpack(info)
+    assert info.retry_delay.seconds == int(answer.headers["retry-after"])
+    assert handler.counters.refused_requests == {"sender_rate": 1}
 
 
 def test_counters_tell_what_happened(sink):
@@ -363,7 +388,7 @@ def test_cors_is_off_unless_asked_for(sink):
         "access_control_request_headers": "content-type,authorization",
     }
     assert send(sink, method="OPTIONS", **preflight).status == 405
-    spec = ReceiveSpec(cors_origins=("https://app.example",), tokens=("t",))
+    spec = ReceiveSpec(cors_origins=("https://app.example",), tokens=(TokenSpec("t"),))
     answer = send(sink, method="OPTIONS", spec=spec, **preflight)
     assert answer.status == 200
     assert answer.headers["access-control-allow-origin"] == "https://app.example"
