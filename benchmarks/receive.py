@@ -16,6 +16,7 @@ import sys
 import tempfile
 from concurrent.futures import Future
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.load import RECORDS
@@ -25,9 +26,10 @@ from neve.receive.server import Receiver, serve
 from neve.receive.spec import ReceiveSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from neve.buffer.payload import Request
+    from neve.observe.durations import DurationHistogram
 
 CONNECTIONS = 8
 ROUNDS = 3
@@ -41,6 +43,7 @@ class NullSink:
 
     trouble = None
     used_bytes = 0
+    fsyncs: Mapping[str, DurationHistogram] = MappingProxyType({})
 
     def append(self, signal: str, request: Request) -> Receipt:  # noqa: ARG002 - a sink's
         durable: Future[None] = Future()

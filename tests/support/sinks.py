@@ -10,6 +10,7 @@ from neve.buffer.writer import Receipt
 
 if TYPE_CHECKING:
     from neve.errors import NeveError
+    from neve.observe.durations import DurationHistogram
 
 
 class ListSink:
@@ -22,6 +23,7 @@ class ListSink:
         self.duplicate = False
         self.trouble: NeveError | None = None
         self.used_bytes = 0
+        self.fsyncs: dict[str, DurationHistogram] = {}
 
     def append(self, signal: str, request: Request) -> Receipt:
         if self.error is not None:

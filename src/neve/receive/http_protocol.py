@@ -15,6 +15,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 if TYPE_CHECKING:
     import asyncio
 
+    from neve.receive.counters import Counters
+
+PROTOCOL = "http"
 MAX_HEADER_BYTES = 64 * 1024
 END_OF_HEADER = b"\r\n\r\n"
 # A server may ignore the offer to change protocols (RFC 9110, section 7.8).
@@ -25,6 +28,7 @@ class BoundedProtocol(HttpToolsProtocol):
     """Ends connections whose request comes too slowly, or with an endless header."""
 
     request_timeout_seconds: float
+    counters: Counters
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -35,10 +39,12 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
+        self.counters.connect(PROTOCOL)
         self._expect()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._arrived()
+        self.counters.disconnect(PROTOCOL)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -93,9 +99,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.abort()
 
 
-def bounded(request_timeout_seconds: float) -> type[BoundedProtocol]:
+def bounded(request_timeout_seconds: float, counters: Counters) -> type[BoundedProtocol]:
     """Return the protocol with its bound; uvicorn takes a class."""
-    return type("Bounded", (BoundedProtocol,), {"request_timeout_seconds": request_timeout_seconds})
+    attributes = {"request_timeout_seconds": request_timeout_seconds, "counters": counters}
+    return type("Bounded", (BoundedProtocol,), attributes)
 
 
 def without_upgrade(data: bytes, end: int) -> bytes:

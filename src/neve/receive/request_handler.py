@@ -16,14 +16,17 @@ from neve.otlp import answer
 from neve.otlp.encoding import IDENTITY, decompress
 from neve.otlp.request import parse
 from neve.receive.budget import Budget
-from neve.receive.counters import Counters
+from neve.receive.counters import UNNAMED_SENDER, Counters
 from neve.receive.senders import Senders
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from google.protobuf.message import Message
 
     from neve.buffer.writer import Receipt
     from neve.receive.senders import Sender
+    from neve.observe.durations import DurationHistogram
     from neve.receive.spec import ReceiveSpec
     from neve.signals import Signal
 
@@ -45,6 +48,10 @@ class Sink(Protocol):
     @property
     def used_bytes(self) -> int:
         """About how much is buffered."""
+
+    @property
+    def fsyncs(self) -> Mapping[str, DurationHistogram]:
+        """What commits waited for the disk or the store, by signal."""
 
     def close(self, timeout_seconds: float) -> bool:
         """Commit what was taken, and say whether that was done in time."""
@@ -73,6 +80,7 @@ class RequestHandler:
             NeveError: nothing was acknowledged; its code says what the sender should do.
         """
         self.senders.charge(sender, len(body))
+        arrived = time.perf_counter()
         check = partial(
             check_request, signal, body, encoding, self.spec.max_request_bytes, json=json
         )
@@ -83,6 +91,7 @@ class RequestHandler:
         # An empty request is a success (OTLP specification), and there is nothing of it to keep.
         if request.records:
             await self._store(signal, request)
+            self.counters.acknowledge(time.perf_counter() - arrived)
         return answer.success(signal)
 
     async def _store(self, signal: Signal, request: Request) -> None:
@@ -94,17 +103,10 @@ class RequestHandler:
         except asyncio.TimeoutError as error:
             raise UnavailableError("the buffer did not answer in time") from error
         failpoints.reach("receive.durable")
-        self._count(signal.value, request, duplicate=receipt.duplicate)
-
-    def _count(self, signal: str, request: Request, *, duplicate: bool) -> None:
-        counters = self.counters
-        if duplicate:
-            counters.duplicate_requests[signal] += 1
-            counters.duplicate_records[signal] += request.records
+        if receipt.duplicate:
+            self.counters.drop_duplicate(signal.value, UNNAMED_SENDER, request.records)
         else:
-            counters.accepted_requests[signal] += 1
-            counters.accepted_records[signal] += request.records
-            counters.accepted_bytes[signal] += request.raw_bytes
+            self.counters.accept(signal.value, UNNAMED_SENDER, request.records, request.raw_bytes)
 
     @property
     def trouble(self) -> str | None:
@@ -119,7 +121,7 @@ class RequestHandler:
 
     def refuse(self, error: NeveError) -> None:
         """Count a request that gets an error for an answer."""
-        self.counters.refused_requests[error.code.value] += 1
+        self.counters.refuse(error.code.value)
 
     def close(self) -> None:
         """Let go of the thread for large bodies."""

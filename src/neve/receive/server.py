@@ -91,7 +91,7 @@ class Receiver:
         tls = self._spec.tls
         config = uvicorn.Config(
             http_app(self.handler),
-            http=bounded(self._spec.request_timeout_seconds),
+            http=bounded(self._spec.request_timeout_seconds, self.counters),
             ws="none",
             lifespan="off",
             log_config=None,

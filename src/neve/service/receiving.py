@@ -8,32 +8,40 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from neve.buffer.spec import buffer_spec
 from neve.observe.http import Pages, serving
-from neve.observe.metrics import Registry, common_labels, receiving
+from neve.observe.metrics import Registry, common_labels
+from neve.observe.receiving import ReceiverNumbers, receiving
 from neve.receive.server import Receiver, serve
 from neve.receive.spec import receive_spec
 
 if TYPE_CHECKING:
     from neve.config import Settings
     from neve.config.address import Address
-    from neve.receive.counters import Counters
+    from neve.receive.request_handler import RequestHandler
 
 
-def counts(counters: Counters) -> dict[str, dict[str, int]]:
-    """Copy a receiver's counts; the event loop goes on counting meanwhile."""
-    return {field.name: dict(getattr(counters, field.name)) for field in fields(counters)}
+def receiver_numbers(handler: RequestHandler) -> ReceiverNumbers:
+    """Read what a receiver counts; its event loop goes on counting meanwhile."""
+    counters, sink = handler.counters, handler.sink
+    return ReceiverNumbers(
+        totals=counters.totals(),
+        acknowledgements=counters.acknowledgements.read(),
+        in_flight_bytes=handler.budget.used_bytes,
+        connections=dict(counters.connections),
+        buffered_bytes=sink.used_bytes,
+        fsyncs={signal: durations.read() for signal, durations in sink.fsyncs.items()},
+    )
 
 
 @contextmanager
 def observed(receiver: Receiver, settings: Settings) -> Iterator[Address | None]:
     """Serve a receiver's metrics and health while the block runs."""
     registry = Registry(common_labels(settings))
-    sink = receiver.handler.sink
-    registry.register(receiving(lambda: counts(receiver.counters), lambda: sink.used_bytes))
+    registry.register(receiving(lambda: receiver_numbers(receiver.handler)))
     pages = Pages(registry.text, lambda: receiver.handler.trouble)
     with serving(settings.observe.http, pages) as address:
         yield address

@@ -360,12 +360,16 @@ def test_counters_tell_what_happened(sink):
     sink.duplicate = True
     Exchange(handler, "POST", "/v1/logs", headers, [body])
     Exchange(handler, "POST", "/v1/logs", headers, [b"\xff"])
-    counters = handler.counters
-    assert counters.accepted_requests == {"logs": 1}
-    assert counters.accepted_records == {"logs": 3}
-    assert counters.accepted_bytes == {"logs": len(body)}
-    assert counters.duplicate_records == {"logs": 3}
-    assert counters.refused_requests == {"malformed": 1}
+    totals = handler.counters.totals()
+    unnamed = ("logs", "")
+    assert totals["accepted_requests"] == {unnamed: 1}
+    assert totals["accepted_records"] == {unnamed: 3}
+    assert totals["accepted_bytes"] == {unnamed: len(body)}
+    assert totals["duplicate_requests"] == {unnamed: 1}
+    assert totals["duplicate_records"] == {unnamed: 3}
+    assert totals["refused_requests"] == {("malformed",): 1}
+    # The first and its duplicate were acknowledged, the malformed one was not.
+    assert handler.counters.acknowledgements.read().buckets[-1] == ("+Inf", 2)
 
 
 def test_health_and_readiness(sink):
