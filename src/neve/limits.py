@@ -34,3 +34,29 @@ SENDER_NAME_CHARACTERS = 64
 # A sender with a `max_bytes_per_second` may send this many seconds' worth at once: exporters send
 # in batches, every five seconds by default.
 SENDER_BURST_SECONDS = 5
+# Resources, scopes and metrics: no more of them than of records.
+MAX_CONTAINERS = MAX_RECORDS
+# Attributes, events, links, exemplars, quantiles, members of arrays and maps, in one request: one
+# for each 16 bytes of the largest request by default. As columns, each takes about 100 bytes.
+MAX_PARTS = DEFAULT_REQUEST_BYTES // 16
+# The same in one record: it becomes one row, which readers hold in memory whole. SDKs allow 128
+# attributes by default.
+MAX_RECORD_PARTS = 65_536
+# Bucket counts and bounds, in one request and in one record; each takes 8 bytes as a column.
+MAX_NUMBERS = DEFAULT_REQUEST_BYTES // 4
+MAX_RECORD_NUMBERS = 1_000_000
+# Values of a JSON request: each takes up to 500 bytes while the request is translated.
+MAX_JSON_VALUES = 500_000
+# Of one gzip body: a client that compresses in blocks writes a member for each.
+MAX_GZIP_MEMBERS = 10_000
+
+# A request of at most so many unpacked bytes is checked on the event loop, which takes 2 ms; others
+# are checked on a thread, one at a time, so that no more than one of them is unpacked at a moment.
+INLINE_BYTES = 512 * KIB
+# JSON takes fifty times as long as protobuf.
+INLINE_JSON_BYTES = 16 * KIB
+# The head of an HTTP request: request line and headers.
+MAX_HEAD_BYTES = 64 * KIB
+# A body that is refused before it has arrived is read and thrown away up to here, which keeps the
+# connection for the next request; behind that the connection is closed.
+MAX_DISCARDED_BYTES = MIB

@@ -95,6 +95,11 @@ class Buffer:
         """
         return self._writers[signal].append(request)
 
+    def check_room(self, size: int) -> None:
+        self._quota.check(size)
+
+    is_alive = True
+
     @property
     def trouble(self) -> NeveError | None:
         """Why requests are refused; None when all is well."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,7 @@ from neve.signals import Signal
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from neve.receive.request_handler import RequestHandler
-    from neve.receive.senders import Sender
+    from neve.receive.request_handler import Export, RequestHandler
 
     Handler = grpc.GenericRpcHandler[bytes, bytes]
     Context = grpc.aio.ServicerContext[bytes, bytes]
@@ -61,11 +61,13 @@ class ExportHandler(Handler):
             return None
         metadata = dict(handler_call_details.invocation_metadata or ())
         try:
-            sender = self._handler.senders.identify(_text(metadata.get("authorization")))
+            export = self._handler.admit(
+                signal, _text(metadata.get("authorization")), encoding="", is_json=False
+            )
         except NeveError as error:
             # A handler of streams is called before the first message is read.
             return grpc.stream_unary_rpc_method_handler(self._refuser(error))
-        return grpc.unary_unary_rpc_method_handler(self._exporter(signal, sender))
+        return grpc.unary_unary_rpc_method_handler(self._exporter(export))
 
     def _refuser(self, error: NeveError) -> Callable[..., Awaitable[bytes]]:
         async def refuse(_: AsyncIterator[bytes], context: Context) -> bytes:
@@ -74,21 +76,19 @@ class ExportHandler(Handler):
 
         return refuse
 
-    def _exporter(self, signal: Signal, sender: Sender) -> Callable[..., Awaitable[bytes]]:
+    def _exporter(self, export_: Export) -> Callable[..., Awaitable[bytes]]:
         async def export(body: bytes, context: Context) -> bytes:
             try:
                 with self._handler.budget.share() as share:
                     share.grow_to(len(body))
-                    encoding = "gzip" if body.startswith(GZIP_START) else ""
-                    message = await self._handler.take(
-                        signal, body, encoding=encoding, json=False, sender=sender
-                    )
+                    codec = "gzip" if body.startswith(GZIP_START) else None
+                    message = await self._handler.take(replace(export_, codec=codec), body, share)
                 return answer.encode(message, json=False)
             except NeveError as error:
                 await self._abort(context, error)
             except Exception:
                 # A defect of ours must not become UNKNOWN, on which clients drop their data.
-                logger.exception("a request of %s failed", signal.value)
+                logger.exception("a request of %s failed", export_.signal.value)
                 await self._abort(context, UnavailableError("internal error"))
             return b""
 
@@ -98,7 +98,7 @@ class ExportHandler(Handler):
         self._handler.refuse(error)
         code = answer.grpc_status(error)
         retry = answer.retry_after_seconds(error, self._handler.spec.retry_after_seconds)
-        details = answer.status(code, error.message, retry_seconds=retry)
+        details = answer.failure(error, retry)
         await context.abort(
             STATUS_CODES[code],
             error.message,

@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import signal
 import socket
-import ssl
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc
-import uvicorn
+import uvloop
 
 from neve.buffer.buffer import open_buffer
 from neve.config.address import Address, parse_address
 from neve.errors import ConfigError
-from neve.receive.http import http_app
-from neve.receive.http_protocol import bounded
+from neve.receive.connections import Connections, raise_descriptor_limit
+from neve.receive.http_connection import HttpServer
+from neve.receive.listener import Listener
 from neve.receive.request_handler import RequestHandler, Sink
 from neve.receive.rpc import ExportHandler, server_options
 from neve.receive.spec import ReceiveSpec, TlsSpec
+from neve.receive.tls import server_context
 from neve.signals import Signal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from neve.buffer.spec import BufferSpec
     from neve.receive.counters import Counters
@@ -37,23 +37,17 @@ BACKLOG = 1024
 DRAIN_SHARE = 0.7
 
 
-class _HttpServer(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave signals to the receiver, which has more to stop than this."""
-        yield
-
-
 class Receiver:
     """An OTLP receiver in this process's event loop."""
 
     def __init__(self, spec: ReceiveSpec, sink: Sink) -> None:
         self._spec = spec
         self.handler = RequestHandler(spec, sink)
+        self._connections = Connections(self.handler.counters)
         self.http_address = parse_address(spec.http)
         self.grpc_address = parse_address(spec.grpc)
-        self._http: _HttpServer | None = None
-        self._http_task: asyncio.Task[None] | None = None
+        self._http: HttpServer | None = None
+        self._listeners: list[Listener] = []
         self._grpc: grpc.aio.Server | None = None
 
     @property
@@ -89,31 +83,13 @@ class Receiver:
 
     async def _start_http(self) -> None:
         tls = self._spec.tls
-        config = uvicorn.Config(
-            http_app(self.handler),
-            http=bounded(self._spec.request_timeout_seconds, self.counters),
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_keep_alive=self._spec.keep_alive_seconds,
-            timeout_graceful_shutdown=max(1, int(self._drain_seconds)),
-            ssl_certfile=tls.cert if tls else None,
-            ssl_keyfile=tls.key if tls else None,
-            ssl_ca_certs=tls.client_ca if tls else None,
-            ssl_cert_reqs=ssl.CERT_REQUIRED if tls and tls.client_ca else ssl.CERT_NONE,
-        )
-        try:
-            config.load()
-        except OSError as error:
-            raise ConfigError(f"receive.tls cannot be used: {error}") from error
+        context = server_context(tls, ["http/1.1"]) if tls else None
         listening = _listen(self.http_address)
         self.http_address = Address(self.http_address.host, listening.getsockname()[1])
-        self._http = _HttpServer(config)
-        self._http_task = asyncio.create_task(self._http.serve(sockets=[listening]))
-        while not self._http.started and not self._http_task.done():
-            await asyncio.sleep(0.001)
+        self._http = HttpServer(self.handler, self._connections)
+        self._listeners.append(
+            Listener(listening, self._http.connection, self._connections, self.counters, context)
+        )
 
     async def _start_grpc(self) -> None:
         server = grpc.aio.server(options=server_options(self._spec.max_request_bytes))
@@ -138,9 +114,11 @@ class Receiver:
         """
         deadline = time.monotonic() + self._spec.grace_seconds
         self.handler.closing = True
+        for listener in self._listeners:
+            listener.close()
+        stopping = []
         if self._http is not None:
-            self._http.should_exit = True
-        stopping = [] if self._http_task is None else [self._http_task]
+            stopping.append(asyncio.ensure_future(self._http.stop(self._drain_seconds)))
         if self._grpc is not None:
             stopping.append(asyncio.ensure_future(self._grpc.stop(self._drain_seconds)))
         if stopping:
@@ -162,7 +140,8 @@ def serve(
         ConfigError: an address cannot be bound, or a certificate cannot be used.
         UnsupportedError, StorageError: the buffer's location cannot be used.
     """
-    asyncio.run(_serve(spec, buffer_spec, on_ready))
+    raise_descriptor_limit()
+    uvloop.run(_serve(spec, buffer_spec, on_ready))
 
 
 async def _serve(
