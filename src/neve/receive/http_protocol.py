@@ -15,6 +15,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 if TYPE_CHECKING:
     import asyncio
 
+    from neve.receive.connections import Connections
+
 MAX_HEADER_BYTES = 64 * 1024
 END_OF_HEADER = b"\r\n\r\n"
 # A server may ignore the offer to change protocols (RFC 9110, section 7.8).
@@ -25,6 +27,7 @@ class BoundedProtocol(HttpToolsProtocol):
     """Ends connections whose request comes too slowly, or with an endless header."""
 
     request_timeout_seconds: float
+    open_connections: Connections
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -32,12 +35,18 @@ class BoundedProtocol(HttpToolsProtocol):
         # What came of a header that is not complete; None while the parser is inside a request.
         self._header: bytes | None = b""
         self._unparsed_bytes = 0
+        self._is_admitted = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        super().connection_made(transport)
-        self._expect()
+        self._is_admitted = self.open_connections.opened(transport)
+        if self._is_admitted:
+            super().connection_made(transport)
+            self._expect()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if not self._is_admitted:
+            return
+        self.open_connections.closed()
         self._arrived()
         super().connection_lost(exc)
 
@@ -93,9 +102,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.abort()
 
 
-def bounded(request_timeout_seconds: float) -> type[BoundedProtocol]:
-    """Return the protocol with its bound; uvicorn takes a class."""
-    return type("Bounded", (BoundedProtocol,), {"request_timeout_seconds": request_timeout_seconds})
+def bounded(request_timeout_seconds: float, connections: Connections) -> type[BoundedProtocol]:
+    """Return the protocol with its bounds; uvicorn takes a class."""
+    bounds = {"request_timeout_seconds": request_timeout_seconds, "open_connections": connections}
+    return type("Bounded", (BoundedProtocol,), bounds)
 
 
 def without_upgrade(data: bytes, end: int) -> bytes:

@@ -9,20 +9,19 @@ import signal
 import socket
 import ssl
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import grpc
 import uvicorn
 
 from neve.buffer.buffer import open_buffer
 from neve.config.address import Address, parse_address
 from neve.errors import ConfigError
+from neve.receive.connections import Connections, raise_descriptor_limit
+from neve.receive.grpc_server import GrpcServer
 from neve.receive.http import http_app
 from neve.receive.http_protocol import bounded
 from neve.receive.request_handler import RequestHandler, Sink
-from neve.receive.rpc import ExportHandler, server_options
-from neve.receive.spec import ReceiveSpec, TlsSpec
+from neve.receive.tls import server_context
 from neve.signals import Signal
 
 if TYPE_CHECKING:
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 
     from neve.buffer.spec import BufferSpec
     from neve.receive.counters import Counters
+    from neve.receive.spec import ReceiveSpec
 
 logger = logging.getLogger(__name__)
 
@@ -50,11 +50,12 @@ class Receiver:
     def __init__(self, spec: ReceiveSpec, sink: Sink) -> None:
         self._spec = spec
         self.handler = RequestHandler(spec, sink)
+        self.connections = Connections(self.handler.counters)
         self.http_address = parse_address(spec.http)
         self.grpc_address = parse_address(spec.grpc)
         self._http: _HttpServer | None = None
         self._http_task: asyncio.Task[None] | None = None
-        self._grpc: grpc.aio.Server | None = None
+        self._grpc: GrpcServer | None = None
 
     @property
     def counters(self) -> Counters:
@@ -81,7 +82,7 @@ class Receiver:
                 )
         try:
             await self._start_http()
-            await self._start_grpc()
+            self._start_grpc()
         except ConfigError:
             await self.stop()
             raise
@@ -91,7 +92,7 @@ class Receiver:
         tls = self._spec.tls
         config = uvicorn.Config(
             http_app(self.handler),
-            http=bounded(self._spec.request_timeout_seconds),
+            http=bounded(self._spec.request_timeout_seconds, self.connections),
             ws="none",
             lifespan="off",
             log_config=None,
@@ -115,20 +116,12 @@ class Receiver:
         while not self._http.started and not self._http_task.done():
             await asyncio.sleep(0.001)
 
-    async def _start_grpc(self) -> None:
-        server = grpc.aio.server(options=server_options(self._spec.max_request_bytes))
-        server.add_generic_rpc_handlers((ExportHandler(self.handler),))
-        address = str(self.grpc_address)
-        try:
-            if self._spec.tls:
-                port = server.add_secure_port(address, _grpc_credentials(self._spec.tls))
-            else:
-                port = server.add_insecure_port(address)
-        except RuntimeError as error:
-            raise _cannot_listen(self.grpc_address, error) from error
-        await server.start()
-        self.grpc_address = Address(self.grpc_address.host, port)
-        self._grpc = server
+    def _start_grpc(self) -> None:
+        tls = self._spec.tls
+        context = server_context(tls, ["h2"]) if tls else None
+        listening = _listen(self.grpc_address)
+        self.grpc_address = Address(self.grpc_address.host, listening.getsockname()[1])
+        self._grpc = GrpcServer(self.handler, self.connections, listening, context)
 
     async def stop(self) -> bool:
         """Take no new requests, finish those taken, end the buffer's streams.
@@ -162,6 +155,7 @@ def serve(
         ConfigError: an address cannot be bound, or a certificate cannot be used.
         UnsupportedError, StorageError: the buffer's location cannot be used.
     """
+    raise_descriptor_limit()
     asyncio.run(_serve(spec, buffer_spec, on_ready))
 
 
@@ -202,13 +196,4 @@ def _cannot_listen(address: Address, error: Exception) -> ConfigError:
     return ConfigError(
         f"cannot listen on {address}: {error}",
         hint="choose another address in receive.http or receive.grpc",
-    )
-
-
-def _grpc_credentials(tls: TlsSpec) -> grpc.ServerCredentials:
-    client_ca = Path(tls.client_ca).read_bytes() if tls.client_ca else None
-    return grpc.ssl_server_credentials(
-        [(Path(tls.key).read_bytes(), Path(tls.cert).read_bytes())],
-        root_certificates=client_ca,
-        require_client_auth=client_ca is not None,
     )
