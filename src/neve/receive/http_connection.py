@@ -23,8 +23,11 @@ from neve.errors import MalformedError, NeveError, UnavailableError
 from neve.limits import MAX_DISCARDED_BYTES, MAX_HEAD_BYTES
 from neve.otlp.encoding import check_size
 from neve.receive.http_routes import Head, Response, Routes
+from neve.receive.listener import Listener
 
 if TYPE_CHECKING:
+    import socket
+    import ssl
     from collections.abc import Coroutine
 
     from neve.receive.budget import Share
@@ -347,7 +350,14 @@ class HttpServer:
         self._connections: set[HttpConnection] = set()
         # The event loop holds tasks weakly.
         self._answers: set[asyncio.Task[None]] = set()
+        self._listener: Listener | None = None
         self._watching = self.loop.create_task(self._watch())
+
+    def listen(self, listening: socket.socket, tls: ssl.SSLContext | None) -> None:
+        """Accept connections on a socket until `stop`."""
+        self._listener = Listener(
+            listening, self.connection, self._limit, self.handler.counters, tls
+        )
 
     def connection(self) -> HttpConnection:
         """Return the protocol of a new connection."""
@@ -384,6 +394,8 @@ class HttpServer:
     async def stop(self, drain_seconds: float) -> None:
         """Answer the requests that have arrived, close the rest, and cut what is left."""
         self.closing = True
+        if self._listener is not None:
+            self._listener.close()
         deadline = self.now() + drain_seconds
         for connection in list(self._connections):
             connection.close_when_idle()

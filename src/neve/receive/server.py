@@ -7,21 +7,17 @@ import logging
 import signal
 import socket
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import grpc
 import uvloop
 
 from neve.buffer.buffer import open_buffer
 from neve.config.address import Address, parse_address
 from neve.errors import ConfigError
 from neve.receive.connections import Connections, raise_descriptor_limit
+from neve.receive.grpc_server import GrpcServer
 from neve.receive.http_connection import HttpServer
-from neve.receive.listener import Listener
 from neve.receive.request_handler import RequestHandler, Sink
-from neve.receive.rpc import ExportHandler, server_options
-from neve.receive.spec import ReceiveSpec, TlsSpec
 from neve.receive.tls import server_context
 from neve.signals import Signal
 
@@ -30,6 +26,7 @@ if TYPE_CHECKING:
 
     from neve.buffer.spec import BufferSpec
     from neve.receive.counters import Counters
+    from neve.receive.spec import ReceiveSpec
 
 logger = logging.getLogger(__name__)
 
@@ -43,12 +40,11 @@ class Receiver:
     def __init__(self, spec: ReceiveSpec, sink: Sink) -> None:
         self._spec = spec
         self.handler = RequestHandler(spec, sink)
-        self._connections = Connections(self.handler.counters)
+        self.connections = Connections(self.handler.counters)
         self.http_address = parse_address(spec.http)
         self.grpc_address = parse_address(spec.grpc)
         self._http: HttpServer | None = None
-        self._listeners: list[Listener] = []
-        self._grpc: grpc.aio.Server | None = None
+        self._grpc: GrpcServer | None = None
 
     @property
     def counters(self) -> Counters:
@@ -74,37 +70,27 @@ class Receiver:
                     address,
                 )
         try:
-            await self._start_http()
-            await self._start_grpc()
+            self._start_http()
+            self._start_grpc()
         except ConfigError:
             await self.stop()
             raise
         logger.info("OTLP/HTTP on %s, OTLP/gRPC on %s", self.http_address, self.grpc_address)
 
-    async def _start_http(self) -> None:
+    def _start_http(self) -> None:
         tls = self._spec.tls
         context = server_context(tls, ["http/1.1"]) if tls else None
         listening = _listen(self.http_address)
         self.http_address = Address(self.http_address.host, listening.getsockname()[1])
-        self._http = HttpServer(self.handler, self._connections)
-        self._listeners.append(
-            Listener(listening, self._http.connection, self._connections, self.counters, context)
-        )
+        self._http = HttpServer(self.handler, self.connections)
+        self._http.listen(listening, context)
 
-    async def _start_grpc(self) -> None:
-        server = grpc.aio.server(options=server_options(self._spec.max_request_bytes))
-        server.add_generic_rpc_handlers((ExportHandler(self.handler),))
-        address = str(self.grpc_address)
-        try:
-            if self._spec.tls:
-                port = server.add_secure_port(address, _grpc_credentials(self._spec.tls))
-            else:
-                port = server.add_insecure_port(address)
-        except RuntimeError as error:
-            raise _cannot_listen(self.grpc_address, error) from error
-        await server.start()
-        self.grpc_address = Address(self.grpc_address.host, port)
-        self._grpc = server
+    def _start_grpc(self) -> None:
+        tls = self._spec.tls
+        context = server_context(tls, ["h2"]) if tls else None
+        listening = _listen(self.grpc_address)
+        self.grpc_address = Address(self.grpc_address.host, listening.getsockname()[1])
+        self._grpc = GrpcServer(self.handler, self.connections, listening, context)
 
     async def stop(self) -> bool:
         """Take no new requests, finish those taken, end the buffer's streams.
@@ -114,15 +100,8 @@ class Receiver:
         """
         deadline = time.monotonic() + self._spec.grace_seconds
         self.handler.closing = True
-        for listener in self._listeners:
-            listener.close()
-        stopping = []
-        if self._http is not None:
-            stopping.append(asyncio.ensure_future(self._http.stop(self._drain_seconds)))
-        if self._grpc is not None:
-            stopping.append(asyncio.ensure_future(self._grpc.stop(self._drain_seconds)))
-        if stopping:
-            await asyncio.wait(stopping, timeout=self._spec.grace_seconds)
+        servers = [server for server in (self._http, self._grpc) if server is not None]
+        await asyncio.gather(*(server.stop(self._drain_seconds) for server in servers))
         self.handler.close()
         left = max(0.1, deadline - time.monotonic())
         return await asyncio.to_thread(self.handler.sink.close, left)
@@ -181,13 +160,4 @@ def _cannot_listen(address: Address, error: Exception) -> ConfigError:
     return ConfigError(
         f"cannot listen on {address}: {error}",
         hint="choose another address in receive.http or receive.grpc",
-    )
-
-
-def _grpc_credentials(tls: TlsSpec) -> grpc.ServerCredentials:
-    client_ca = Path(tls.client_ca).read_bytes() if tls.client_ca else None
-    return grpc.ssl_server_credentials(
-        [(Path(tls.key).read_bytes(), Path(tls.cert).read_bytes())],
-        root_certificates=client_ca,
-        require_client_auth=client_ca is not None,
     )
