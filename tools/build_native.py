@@ -22,6 +22,7 @@ class BuildNative(BuildHookInterface):  # type: ignore[misc]  # hatchling ships 
     """Compiles the library for an editable install and for a wheel."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        del version  # the same for an editable install and a wheel
         root = Path(self.root)
         compiler = shlex.split(os.environ.get("CC", "cc"))
         # Under a name of its own first: a running receiver may have the old one loaded.

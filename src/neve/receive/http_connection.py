@@ -15,7 +15,7 @@ import re
 from collections import deque
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import httptools
 
@@ -97,9 +97,7 @@ class HttpConnection(asyncio.Protocol):
     # The transport's side.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if not isinstance(transport, asyncio.Transport):
-            raise TypeError("an HTTP connection needs a stream")
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)
         self._expect_request()
         self._server.opened(self)
 
