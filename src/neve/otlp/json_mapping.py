@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 # The fields OTLP writes in hex where protobuf's JSON has base64.
 HEX_FIELDS = frozenset({"trace_id", "span_id", "parent_span_id"})
-# Known by name, and meaningful in profiles only.
+# Known by name, and meaningful in profiles only: no table has a column for them.
 NOT_STORED = frozenset({"key_strindex", "string_value_strindex"})
 
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?")
@@ -106,6 +106,7 @@ class _Field:
     repeated: bool
     oneof: str | None
     is_text: bool
+    is_stored: bool
     convert: Callable[[Any], Any] | None
     """From JSON to the field's scalar type; None for messages."""
 
@@ -119,10 +120,10 @@ def _fields(descriptor: Descriptor) -> dict[str, _Field]:
             field.is_repeated,
             field.containing_oneof.name if field.containing_oneof else None,
             field.type == FieldDescriptor.TYPE_STRING,
+            field.name not in NOT_STORED,
             _converter(field),
         )
         for field in descriptor.fields
-        if field.name not in NOT_STORED
     }
 
 
@@ -137,12 +138,10 @@ def _fill(translation: Translation, message: Message, document: Any, depth: int)
     seen = set()
     for key, value in document.items():
         field = fields.get(key)
-        if field is None:
-            # An empty value says nothing that could be lost.
-            if value:
-                translation.note_unknown(f"{descriptor.name}.{_printable(key)}")
-            continue
-        if value is None:
+        # An empty value says nothing that could be lost.
+        if value and (field is None or not field.is_stored):
+            translation.note_unknown(f"{descriptor.name}.{_printable(key)}")
+        if field is None or value is None:
             continue
         # Of two members of a oneof, or of a key given twice, one would be lost.
         taken = field.oneof or field.name

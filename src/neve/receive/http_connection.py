@@ -98,7 +98,8 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._expect_request()
+        # Whoever connects has something to send; a connection is kept for those that did.
+        self.deadline = self._server.now() + self._server.spec.request_timeout_seconds
         self._server.opened(self)
 
     def connection_lost(self, _: Exception | None) -> None:
