@@ -14,7 +14,7 @@ from neve.signals import Signal
 def nested(levels: int) -> bytes:
     """A trace request with an attribute of so many arrays in one another, built from the inside."""
     wire = b""
-    for field in [5, 1] * levels + [2, 9, 2, 2, 1]:
+    for field in [1, 5] * levels + [2, 9, 2, 2, 1]:
         size = len(wire)
         varint = bytes([size & 127 | 128, size >> 7]) if size > 127 else bytes([size])
         wire = bytes([field << 3 | 2]) + varint + wire

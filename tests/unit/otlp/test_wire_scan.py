@@ -84,7 +84,7 @@ def test_whatever_protobuf_accepts_is_accepted_and_nothing_else(signal):
             assert expected is not None, body.hex()
             assert parsed(signal, repair_texts(signal, body)) == expected
             verdicts["both accept"] += 1
-    assert min(verdicts.values()) > 20, verdicts
+    assert min(verdicts.values()) > 10, verdicts
 
 
 @pytest.mark.parametrize("signal", Signal)
