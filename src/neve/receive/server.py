@@ -7,8 +7,8 @@ import contextlib
 import logging
 import signal
 import socket
-import ssl
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,13 +20,15 @@ from neve.config.address import Address, parse_address
 from neve.errors import ConfigError
 from neve.receive.http import http_app
 from neve.receive.http_protocol import bounded
+from neve.receive.reload import ReloadSource, reloading
 from neve.receive.request_handler import RequestHandler, Sink
 from neve.receive.rpc import ExportHandler, server_options
 from neve.receive.spec import ReceiveSpec, TlsSpec
+from neve.receive.tls import ServerContext, replace_certificates, server_context
 from neve.signals import Signal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from neve.buffer.spec import BufferSpec
     from neve.receive.counters import Counters
@@ -48,13 +50,15 @@ class Receiver:
     """An OTLP receiver in this process's event loop."""
 
     def __init__(self, spec: ReceiveSpec, sink: Sink) -> None:
-        self._spec = spec
+        self.spec = spec
         self.handler = RequestHandler(spec, sink)
         self.http_address = parse_address(spec.http)
         self.grpc_address = parse_address(spec.grpc)
         self._http: _HttpServer | None = None
         self._http_task: asyncio.Task[None] | None = None
         self._grpc: grpc.aio.Server | None = None
+        self._contexts: list[ServerContext] = []
+        self._grpc_certificates: grpc.ServerCertificateConfiguration | None = None
 
     @property
     def counters(self) -> Counters:
@@ -64,7 +68,31 @@ class Receiver:
     @property
     def _drain_seconds(self) -> float:
         # The rest of the grace period is the buffer's, to commit and to end its streams.
-        return DRAIN_SHARE * self._spec.grace_seconds
+        return DRAIN_SHARE * self.spec.grace_seconds
+
+    @property
+    def _admits_everybody(self) -> bool:
+        has_client_ca = self.spec.tls is not None and self.spec.tls.client_ca is not None
+        return self.handler.senders.admits_everybody and not has_client_ca
+
+    def use_credentials(self, spec: ReceiveSpec) -> None:
+        """Use other tokens and certificates from now on; open connections stay.
+
+        Raises:
+            ConfigError: a certificate cannot be used; nothing has changed then.
+        """
+        tls = spec.tls if self.spec.tls else None
+        if tls:
+            replace_certificates(self._contexts, tls)
+            self._grpc_certificates = _grpc_certificates(tls)
+        self.handler.senders.replace(spec.tokens)
+        self.spec = replace(self.spec, tokens=spec.tokens, tls=tls or self.spec.tls)
+
+    def _server_context(self, protocols: Sequence[str]) -> ServerContext | None:
+        if self.spec.tls is None:
+            return None
+        self._contexts.append(server_context(self.spec.tls, protocols))
+        return self._contexts[-1]
 
     async def start(self) -> None:
         """Listen on both ports; the addresses then have the ports that were taken.
@@ -73,7 +101,7 @@ class Receiver:
             ConfigError: an address cannot be bound, or a certificate cannot be used.
         """
         for name, address in (("http", self.http_address), ("grpc", self.grpc_address)):
-            if not self._spec.tokens and not address.is_loopback:
+            if self._admits_everybody and not address.is_loopback:
                 logger.warning(
                     "receive.%s listens on %s without receive.tokens: whoever reaches it can send",
                     name,
@@ -88,26 +116,19 @@ class Receiver:
         logger.info("OTLP/HTTP on %s, OTLP/gRPC on %s", self.http_address, self.grpc_address)
 
     async def _start_http(self) -> None:
-        tls = self._spec.tls
         config = uvicorn.Config(
             http_app(self.handler),
-            http=bounded(self._spec.request_timeout_seconds),
+            http=bounded(self.spec.request_timeout_seconds),
             ws="none",
             lifespan="off",
             log_config=None,
             access_log=False,
             server_header=False,
-            timeout_keep_alive=self._spec.keep_alive_seconds,
+            timeout_keep_alive=self.spec.keep_alive_seconds,
             timeout_graceful_shutdown=max(1, int(self._drain_seconds)),
-            ssl_certfile=tls.cert if tls else None,
-            ssl_keyfile=tls.key if tls else None,
-            ssl_ca_certs=tls.client_ca if tls else None,
-            ssl_cert_reqs=ssl.CERT_REQUIRED if tls and tls.client_ca else ssl.CERT_NONE,
         )
-        try:
-            config.load()
-        except OSError as error:
-            raise ConfigError(f"receive.tls cannot be used: {error}") from error
+        config.load()
+        config.ssl = self._server_context(["http/1.1"])
         listening = _listen(self.http_address)
         self.http_address = Address(self.http_address.host, listening.getsockname()[1])
         self._http = _HttpServer(config)
@@ -116,12 +137,12 @@ class Receiver:
             await asyncio.sleep(0.001)
 
     async def _start_grpc(self) -> None:
-        server = grpc.aio.server(options=server_options(self._spec.max_request_bytes))
+        server = grpc.aio.server(options=server_options(self.spec.max_request_bytes))
         server.add_generic_rpc_handlers((ExportHandler(self.handler),))
         address = str(self.grpc_address)
         try:
-            if self._spec.tls:
-                port = server.add_secure_port(address, _grpc_credentials(self._spec.tls))
+            if self.spec.tls:
+                port = server.add_secure_port(address, self._grpc_credentials(self.spec.tls))
             else:
                 port = server.add_insecure_port(address)
         except RuntimeError as error:
@@ -130,13 +151,21 @@ class Receiver:
         self.grpc_address = Address(self.grpc_address.host, port)
         self._grpc = server
 
+    def _grpc_credentials(self, tls: TlsSpec) -> grpc.ServerCredentials:
+        first = self._grpc_certificates = _grpc_certificates(tls)
+        return grpc.dynamic_ssl_server_credentials(
+            first,
+            lambda: self._grpc_certificates or first,
+            require_client_authentication=tls.client_ca is not None,
+        )
+
     async def stop(self) -> bool:
         """Take no new requests, finish those taken, end the buffer's streams.
 
         Within the grace period; returns whether everything was done by then. What was
         acknowledged is safe in any case.
         """
-        deadline = time.monotonic() + self._spec.grace_seconds
+        deadline = time.monotonic() + self.spec.grace_seconds
         self.handler.closing = True
         if self._http is not None:
             self._http.should_exit = True
@@ -144,7 +173,7 @@ class Receiver:
         if self._grpc is not None:
             stopping.append(asyncio.ensure_future(self._grpc.stop(self._drain_seconds)))
         if stopping:
-            await asyncio.wait(stopping, timeout=self._spec.grace_seconds)
+            await asyncio.wait(stopping, timeout=self.spec.grace_seconds)
         self.handler.close()
         left = max(0.1, deadline - time.monotonic())
         return await asyncio.to_thread(self.handler.sink.close, left)
@@ -155,18 +184,25 @@ def serve(
     buffer_spec: BufferSpec,
     *,
     on_ready: Callable[[Receiver], None] | None = None,
+    reload_source: ReloadSource | None = None,
 ) -> None:
     """Receive until SIGTERM or SIGINT, then stop within the grace period.
+
+    Args:
+        reload_source: where tokens and certificates are read again from while it runs.
 
     Raises:
         ConfigError: an address cannot be bound, or a certificate cannot be used.
         UnsupportedError, StorageError: the buffer's location cannot be used.
     """
-    asyncio.run(_serve(spec, buffer_spec, on_ready))
+    asyncio.run(_serve(spec, buffer_spec, on_ready, reload_source))
 
 
 async def _serve(
-    spec: ReceiveSpec, buffer_spec: BufferSpec, on_ready: Callable[[Receiver], None] | None
+    spec: ReceiveSpec,
+    buffer_spec: BufferSpec,
+    on_ready: Callable[[Receiver], None] | None,
+    reload_source: ReloadSource | None,
 ) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -176,9 +212,10 @@ async def _serve(
     receiver = Receiver(spec, buffer)
     await receiver.start()
     try:
-        if on_ready is not None:
-            on_ready(receiver)
-        await stop.wait()
+        async with reloading(receiver, reload_source):
+            if on_ready is not None:
+                on_ready(receiver)
+            await stop.wait()
     finally:
         logger.info("stopping")
         if not await receiver.stop():
@@ -205,10 +242,8 @@ def _cannot_listen(address: Address, error: Exception) -> ConfigError:
     )
 
 
-def _grpc_credentials(tls: TlsSpec) -> grpc.ServerCredentials:
-    client_ca = Path(tls.client_ca).read_bytes() if tls.client_ca else None
-    return grpc.ssl_server_credentials(
+def _grpc_certificates(tls: TlsSpec) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration(
         [(Path(tls.key).read_bytes(), Path(tls.cert).read_bytes())],
-        root_certificates=client_ca,
-        require_client_auth=client_ca is not None,
+        root_certificates=Path(tls.client_ca).read_bytes() if tls.client_ca else None,
     )

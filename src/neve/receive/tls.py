@@ -1,28 +1,69 @@
-"""The TLS context of the receiver's ports."""
+"""The TLS contexts of the receiver's ports, and how their certificates are replaced."""
 
 from __future__ import annotations
 
 import ssl
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from neve.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+
+    from typing_extensions import Self
 
     from neve.receive.spec import TlsSpec
 
 
-def server_context(tls: TlsSpec, protocols: Sequence[str]) -> ssl.SSLContext:
+class ServerContext(ssl.SSLContext):
+    """The context of a port that listens; what it presents and asks for can be replaced.
+
+    asyncio calls `wrap_bio` for each connection it accepts, and that goes to the newest context: a
+    whole one, so that a new client_ca holds too, and no session of the old one is resumed.
+    Connections that are open stay as they are.
+    """
+
+    newest: ssl.SSLContext
+    protocols: tuple[str, ...]
+
+    def __new__(cls, _newest: ssl.SSLContext, _protocols: Sequence[str]) -> Self:
+        return super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
+
+    def __init__(self, newest: ssl.SSLContext, protocols: Sequence[str]) -> None:
+        self.newest = newest
+        self.protocols = tuple(protocols)
+
+    def wrap_bio(self, *arguments: Any, **options: Any) -> ssl.SSLObject:
+        """Begin a connection."""
+        return self.newest.wrap_bio(*arguments, **options)
+
+
+def server_context(tls: TlsSpec, protocols: Sequence[str]) -> ServerContext:
     """Return the context of a port that speaks `protocols` (ALPN names).
 
     Raises:
         ConfigError: a certificate or key cannot be read, or the two do not belong together.
     """
+    return ServerContext(_load(tls, protocols), protocols)
+
+
+def replace_certificates(contexts: Iterable[ServerContext], tls: TlsSpec) -> None:
+    """Read the files again, for connections that are accepted from now on: of all ports or of none.
+
+    Raises:
+        ConfigError: as `server_context`; nothing has changed then.
+    """
+    loaded = [(context, _load(tls, context.protocols)) for context in contexts]
+    for context, newest in loaded:
+        context.newest = newest
+
+
+def _load(tls: TlsSpec, protocols: Sequence[str]) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        context.load_cert_chain(tls.cert, tls.key)
+        # Without a password OpenSSL would ask for one at the terminal, and wait.
+        context.load_cert_chain(tls.cert, tls.key, password="")
         if tls.client_ca:
             context.load_verify_locations(tls.client_ca)
             context.verify_mode = ssl.CERT_REQUIRED
