@@ -272,6 +272,27 @@ def test_tokens_on_both_ports(tmp_path):
     assert stored(tmp_path) == [body], "the second was the same request of the same sender"
 
 
+def test_a_sender_over_its_rate_is_asked_to_come_back_on_both_ports(tmp_path):
+    tokens = [{"token": "slow", "name": "shop", "max_bytes_per_second": 1}, {"token": "free"}]
+    with receiver(tmp_path, tokens=tokens) as running:
+        body = protobuf(Signal.LOGS, "x" * 1000)
+        slow, free = ({"authorization": f"Bearer {token}"} for token in ("slow", "free"))
+        assert running.post("/v1/logs", body, slow)[0] == 200
+        status, headers, _ = running.post("/v1/logs", protobuf(Signal.LOGS, "next"), slow)
+        assert status == 503
+        # All bytes but those of the burst are to be paid for, one a second.
+        assert len(body) - 100 < int(headers["retry-after"]) < len(body)
+        with pytest.raises(grpc.RpcError) as caught:
+            export(running.grpc, protobuf(Signal.LOGS, "next"), metadata=tuple(slow.items()))
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+        details = dict(caught.value.trailing_metadata())["grpc-status-details-bin"]
+        info = RetryInfo()
+        assert Status.FromString(details).details[0].Unpack(info)
+        assert len(body) - 100 < info.retry_delay.seconds < len(body)
+        assert running.post("/v1/logs", protobuf(Signal.LOGS, "next"), free)[0] == 200
+        export(running.grpc, protobuf(Signal.LOGS, "next"), metadata=tuple(free.items()))
+
+
 def test_tls_on_both_ports(tmp_path, certificates):
     tls = TlsSpec(str(certificates.server_cert), str(certificates.server_key))
     ca = certificates.ca_cert.read_bytes()
@@ -384,7 +405,14 @@ def test_a_stop_does_not_wait_for_ever(tmp_path):
         assert time.monotonic() - began < 4
 
 
-def test_it_warns_when_anyone_may_send(tmp_path):
+def test_it_warns_when_anyone_may_send(tmp_path, certificates):
+    files = (certificates.server_cert, certificates.server_key, certificates.ca_cert)
+    with receiver(tmp_path, grpc="0.0.0.0:0", tls=TlsSpec(*map(str, files[:2]))) as running:
+        until(lambda: any("without receive.tokens" in line for line in running.errors))
+    # Its clients are told apart by their certificates.
+    with receiver(tmp_path, grpc="0.0.0.0:0", tls=TlsSpec(*map(str, files))) as running:
+        assert running.stop() == 0
+        assert not any("without receive.tokens" in line for line in running.errors)
     with receiver(tmp_path, http="0.0.0.0:0") as running:
         until(lambda: any("without receive.tokens" in line for line in running.errors))
     with receiver(tmp_path, http="0.0.0.0:0", tokens=[{"token": "t"}]) as running:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pydantic
 import pytest
 
-from neve.config import load
+from neve.config import Settings, load
 from neve.config.reference import HIDDEN, secrets, shown_values
 from neve.errors import Code, ConfigError
 
@@ -127,6 +127,12 @@ def test_wrong_type_names_key_and_place():
         ("[1, 2]", "must be a mapping"),
         ("a: &x {b: *x}", "contains itself"),
         ("project: 2026-13-45", "project"),
+        ("receive: {max_request_bytes: 300000000}", "less than or equal to 268435456"),
+        (
+            "buffer: {max_bytes: 9, seal_bytes: 9}",
+            "neve.yaml: buffer.max_bytes (9) is less than receive.max_request_bytes (67108864)",
+        ),
+        ("buffer: {max_bytes: 100000000, seal_bytes: 100000001}", "buffer: seal_bytes (100000001)"),
     ],
 )
 def test_what_does_not_fit_is_said(text, said):
@@ -145,7 +151,11 @@ def test_binary_and_missing_files_are_refused(tmp_path):
     ("name", "value", "said"),
     [
         ("NEVE_CATALOG__TYP", "x", "NEVE_CATALOG__TYP: unknown key catalog.typ"),
-        ("NEVE_CATALGO", "x", "did you mean NEVE_CATALOG"),
+        ("NEVE_CATALGO__URI", "x", "did you mean NEVE_CATALOG__URI?"),
+        ("NEVE_RECIEVE__TOKENS", "[]", "did you mean NEVE_RECEIVE__TOKENS?"),
+        ("NEVE_PROJECT__NAME", "x", "did you mean NEVE_PROJECT?"),
+        ("NEVE_RECEIVE__TOKEN", "x", "unknown key receive.token; did you mean tokens?"),
+        ("NEVE_RECEIVE", "x", "environment"),
         ("NEVE_STORAGE__PATH_STYLE", "maybe", "NEVE_STORAGE__PATH_STYLE: storage.path_style"),
         ("NEVE_SPARK__CONF", "{oops", "environment"),
     ],
@@ -155,6 +165,51 @@ def test_environment_is_held_to_the_same_rules(monkeypatch, name, value, said):
     with pytest.raises(ConfigError) as caught:
         load()
     assert said in caught.value.message
+
+
+# As the kubelet makes them from the names of Services and of their ports.
+def service_variables(service, port="4318", port_name="OTLP_HTTP"):
+    return {
+        f"{service}_SERVICE_HOST": "10.96.12.7",
+        f"{service}_SERVICE_PORT": port,
+        f"{service}_SERVICE_PORT_{port_name}": port,
+        f"{service}_PORT": f"tcp://10.96.12.7:{port}",
+        f"{service}_PORT_{port}_TCP": f"tcp://10.96.12.7:{port}",
+        f"{service}_PORT_{port}_TCP_PROTO": "tcp",
+        f"{service}_PORT_{port}_TCP_PORT": port,
+        f"{service}_PORT_{port}_TCP_ADDR": "10.96.12.7",
+    }
+
+
+@pytest.mark.parametrize(
+    "service",
+    [
+        "NEVE",
+        *(f"NEVE_{name.upper()}" for name in Settings.model_fields),
+        "NEVE_CONFIG",
+        "NEVE_RECEIVER",
+        "NEVE_RECEIVE_HTTP",
+        "NEVE_CATALOGS_PROD",
+        # From neve--x.
+        "NEVE___X",
+    ],
+)
+def test_variables_that_kubernetes_sets_for_a_service_are_no_settings(monkeypatch, service):
+    expected = load()
+    for name, value in service_variables(service).items():
+        monkeypatch.setenv(name, value)
+    assert load() == expected
+
+
+def test_other_variables_are_no_settings_and_a_section_may_be_set_whole(monkeypatch):
+    for name in ("NEVE_HOME", "NEVE_CATALGO", "NEVE_OPERATOR__VERSION", "NEVE_", "NEVE__"):
+        monkeypatch.setenv(name, "x")
+    monkeypatch.setenv("NEVE_RECEIVE", '{"http": "127.0.0.1:1"}')
+    monkeypatch.setenv("NEVE_ENVIRONMENT", "production")
+    loaded = load()
+    assert loaded.settings.receive.http == "127.0.0.1:1"
+    assert loaded.settings.environment == "production"
+    assert loaded.source(("receive", "http")) == "NEVE_RECEIVE"
 
 
 def test_no_secret_reaches_an_error_message():

@@ -54,7 +54,8 @@ def serve(
     from neve.service.receiving import end_with_parent, serve_observed
 
     call = context.obj
-    settings = call.load().settings
+    loaded = call.load()
+    settings = loaded.settings
     # No spans: a receiver that is sent its own would never come to rest.
     sentry.start(settings)
 
@@ -72,7 +73,7 @@ def serve(
 
     if supervised:
         end_with_parent()
-    serve_observed(settings, ready)
+    serve_observed(loaded, call.load, ready)
 
 
 @app.command()

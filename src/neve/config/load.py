@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
-from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
-from pydantic_settings.exceptions import SettingsError
 
-from neve.config.cache import CACHE_VARIABLE
 from neve.config.document import Document, KeyPath, read_document
+from neve.config.environment import CONFIG_VARIABLE, read_environment
 from neve.config.paths import DIRECTORY
 from neve.config.section import plain_type
 from neve.config.settings import Settings
+from neve.config.spelling import nearest
 from neve.errors import ConfigError
-from neve.failpoints import ENVIRONMENT_VARIABLE as FAILPOINT_VARIABLE
 
-PREFIX = "NEVE_"
-CONFIG_VARIABLE = "NEVE_CONFIG"
 DEFAULT_FILE = "neve.yaml"
-_OTHER_VARIABLES = (CONFIG_VARIABLE, CACHE_VARIABLE, FAILPOINT_VARIABLE)
 
 
 @dataclass(frozen=True)
@@ -44,22 +38,14 @@ class Loaded:
         return "default"
 
 
-class _Environment(Settings, BaseSettings):
-    """The same keys as environment variables: NEVE_SECTION__KEY."""
-
-    model_config = SettingsConfigDict(
-        env_prefix=PREFIX, env_nested_delimiter="__", env_ignore_empty=False
-    )
-
-
 def load(path: str | Path | None = None) -> Loaded:
     """Read settings from `path`, else $NEVE_CONFIG, else ./neve.yaml, else the defaults.
 
     The environment wins over the file. Reads only; nothing is contacted.
     """
-    found = _find_file(path)
-    document = read_document(found, os.environ) if found else Document(Path(DEFAULT_FILE))
-    from_environment, variables = _read_environment()
+    file = _find_file(path)
+    document = read_document(file, os.environ) if file else Document(Path(DEFAULT_FILE))
+    from_environment, variables = read_environment()
     values = _merge(document.values, from_environment)
     sources = {key: _file_source(document, key) for key in document.lines} | variables
     for name, info in Settings.model_fields.items():
@@ -67,12 +53,12 @@ def load(path: str | Path | None = None) -> Loaded:
             # A section left empty in the file means its defaults; and defaults hold relative
             # paths, which only validation resolves.
             values[name] = {}
-    directory = found.parent.resolve() if found else Path.cwd()
+    directory = file.parent.resolve() if file else Path.cwd()
     try:
         settings = Settings.model_validate(values, context={DIRECTORY: directory})
     except ValidationError as error:
         raise _explain(error, document, variables) from error
-    return Loaded(settings, found, sources)
+    return Loaded(settings, file, sources)
 
 
 def _find_file(path: str | Path | None) -> Path | None:
@@ -81,32 +67,6 @@ def _find_file(path: str | Path | None) -> Path | None:
         return Path(named).expanduser()
     default = Path(DEFAULT_FILE)
     return default if default.exists() else None
-
-
-def _read_environment() -> tuple[dict[str, Any], dict[KeyPath, str]]:
-    variables = {name: name for name in os.environ if name.upper().startswith(PREFIX)}
-    sections = {
-        name: name.upper().removeprefix(PREFIX).split("__")[0].lower() for name in variables
-    }
-    for name, section in sections.items():
-        if name.upper() not in _OTHER_VARIABLES and section not in Settings.model_fields:
-            known = [f"{PREFIX}{field.upper()}" for field in Settings.model_fields]
-            raise ConfigError(
-                f"environment variable {name} is no setting{_nearest(name.upper(), known)}",
-                hint="unset it; neve config show lists the keys",
-            )
-    try:
-        values = EnvSettingsSource(_Environment)()
-    except SettingsError as error:
-        raise ConfigError(
-            f"environment: {error}", hint="lists and mappings are written as JSON there"
-        ) from error
-    keys = {
-        tuple(part.lower() for part in name[len(PREFIX) :].split("__")): name
-        for name in variables
-        if name.upper() not in _OTHER_VARIABLES
-    }
-    return values, keys
 
 
 def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,9 +100,10 @@ def _problem(item: ErrorDetails, document: Document, variables: Mapping[KeyPath,
     )
     place = variable or document.place(key) or str(document.path)
     if item["type"] == "extra_forbidden":
-        return f"{place}: unknown key {name}{_nearest(key[-1], _known_names(key[:-1]))}"
+        known = nearest(key[-1], _known_names(key[:-1]))
+        return f"{place}: unknown key {name}" + (f"; did you mean {known}?" if known else "")
     message = item["msg"].removeprefix("Value error, ")
-    return f"{place}: {name}: {message}"
+    return f"{place}: {name}: {message}" if name else f"{place}: {message}"
 
 
 def _known_names(key: KeyPath) -> list[str]:
@@ -168,8 +129,3 @@ def _section_type(annotation: Any) -> Any:
 
 def _is_section(annotation: Any) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {close[0]}?" if close else ""

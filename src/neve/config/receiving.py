@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from neve.config.paths import EMBEDDED_DIRECTORY, LocalPath
 from neve.config.section import Section
@@ -65,3 +65,12 @@ class BufferSettings(Section):
     max_bytes: int = Field(
         10 * 1024 * MIB, gt=0, description="Past this, senders are asked to come back later."
     )
+
+    @model_validator(mode="after")
+    def _a_segment_fits(self) -> BufferSettings:
+        if self.seal_bytes > self.max_bytes:
+            raise ValueError(
+                f"seal_bytes ({self.seal_bytes}) is more than max_bytes ({self.max_bytes}): the "
+                "buffer would be full before a segment is"
+            )
+        return self

@@ -66,6 +66,17 @@ def secrets(settings: Settings) -> frozenset[str]:
     return frozenset(text for text in texts if text)
 
 
+def changed_keys(before: Settings, after: Settings) -> frozenset[str]:
+    """Return the keys that two configurations do not have alike."""
+    old, new = (dict(_leaves(settings, ())) for settings in (before, after))
+    missing = object()
+    return frozenset(
+        ".".join(key)
+        for key in old.keys() | new.keys()
+        if old.get(key, missing) != new.get(key, missing)
+    )
+
+
 def _secret_texts(value: Any) -> Iterator[str]:
     """Yield the secrets in a value, a list or a section of a list."""
     if isinstance(value, SecretStr):

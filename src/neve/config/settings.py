@@ -366,3 +366,14 @@ class Settings(Section):
                     "lake, spark_catalog or system"
                 )
         return catalogs
+
+    @model_validator(mode="after")
+    def _a_request_fits_the_buffer(self) -> Settings:
+        largest = self.receive.max_request_bytes
+        if self.buffer.max_bytes < largest:
+            raise ValueError(
+                f"buffer.max_bytes ({self.buffer.max_bytes}) is less than "
+                f"receive.max_request_bytes ({largest}): a request of that size could never be "
+                "stored, and its sender would try for ever"
+            )
+        return self

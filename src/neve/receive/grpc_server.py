@@ -12,10 +12,10 @@ from neve.receive.listener import Listener
 
 if TYPE_CHECKING:
     import socket
-    import ssl
 
     from neve.receive.connections import Connections
     from neve.receive.request_handler import RequestHandler
+    from neve.receive.tls import ServerContext
 
 # How late a deadline may be noticed.
 TICK_SECONDS = 1.0
@@ -31,7 +31,7 @@ class GrpcServer:
         handler: RequestHandler,
         connections: Connections,
         listening: socket.socket,
-        tls: ssl.SSLContext | None,
+        tls: ServerContext | None,
     ) -> None:
         self._handler = handler
         self._connections = connections

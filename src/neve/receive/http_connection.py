@@ -27,12 +27,12 @@ from neve.receive.listener import Listener
 
 if TYPE_CHECKING:
     import socket
-    import ssl
     from collections.abc import Coroutine
 
     from neve.receive.budget import Share
     from neve.receive.connections import Connections
     from neve.receive.request_handler import Export, RequestHandler
+    from neve.receive.tls import ServerContext
 
 logger = logging.getLogger(__name__)
 
@@ -352,7 +352,7 @@ class HttpServer:
         self._listener: Listener | None = None
         self._watching = self.loop.create_task(self._watch())
 
-    def listen(self, listening: socket.socket, tls: ssl.SSLContext | None) -> None:
+    def listen(self, listening: socket.socket, tls: ServerContext | None) -> None:
         """Accept connections on a socket until `stop`."""
         self._listener = Listener(
             listening, self.connection, self._limit, self.handler.counters, tls

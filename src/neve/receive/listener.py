@@ -10,11 +10,11 @@ from neve.limits import HANDSHAKE_SECONDS
 
 if TYPE_CHECKING:
     import socket
-    import ssl
     from collections.abc import Callable
 
     from neve.receive.connections import Connections
     from neve.receive.counters import Counters
+    from neve.receive.tls import ServerContext
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class Listener:
         protocol_factory: Callable[[], asyncio.Protocol],
         connections: Connections,
         counters: Counters,
-        tls: ssl.SSLContext | None = None,
+        tls: ServerContext | None = None,
     ) -> None:
         """The protocol calls `connections.closed` when its connection is lost."""
         self._listening = listening
@@ -79,7 +79,7 @@ class Listener:
             await self._loop.connect_accepted_socket(
                 self._protocol_factory,
                 connection,
-                ssl=self._tls,
+                ssl=self._tls.newest if self._tls else None,
                 ssl_handshake_timeout=HANDSHAKE_SECONDS if self._tls else None,
             )
         except OSError as error:

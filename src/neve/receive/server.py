@@ -7,6 +7,7 @@ import logging
 import signal
 import socket
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import uvloop
@@ -17,16 +18,17 @@ from neve.errors import ConfigError
 from neve.receive.connections import Connections, raise_descriptor_limit
 from neve.receive.grpc_server import GrpcServer
 from neve.receive.http_connection import HttpServer
+from neve.receive.reload import ReloadSource, reloading
 from neve.receive.request_handler import RequestHandler, Sink
-from neve.receive.tls import server_context
+from neve.receive.spec import ReceiveSpec
+from neve.receive.tls import ServerContext, replace_certificates, server_context
 from neve.signals import Signal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from neve.buffer.spec import BufferSpec
     from neve.receive.counters import Counters
-    from neve.receive.spec import ReceiveSpec
 
 logger = logging.getLogger(__name__)
 
@@ -38,13 +40,14 @@ class Receiver:
     """An OTLP receiver in this process's event loop."""
 
     def __init__(self, spec: ReceiveSpec, sink: Sink) -> None:
-        self._spec = spec
+        self.spec = spec
         self.handler = RequestHandler(spec, sink)
         self.connections = Connections(self.handler.counters)
         self.http_address = parse_address(spec.http)
         self.grpc_address = parse_address(spec.grpc)
         self._http: HttpServer | None = None
         self._grpc: GrpcServer | None = None
+        self._contexts: list[ServerContext] = []
 
     @property
     def counters(self) -> Counters:
@@ -54,7 +57,30 @@ class Receiver:
     @property
     def _drain_seconds(self) -> float:
         # The rest of the grace period is the buffer's, to commit and to end its streams.
-        return DRAIN_SHARE * self._spec.grace_seconds
+        return DRAIN_SHARE * self.spec.grace_seconds
+
+    @property
+    def _admits_everybody(self) -> bool:
+        has_client_ca = self.spec.tls is not None and self.spec.tls.client_ca is not None
+        return self.handler.senders.admits_everybody and not has_client_ca
+
+    def use_credentials(self, spec: ReceiveSpec) -> None:
+        """Use other tokens and certificates from now on; open connections stay.
+
+        Raises:
+            ConfigError: a certificate cannot be used; nothing has changed then.
+        """
+        tls = spec.tls if self.spec.tls else None
+        if tls:
+            replace_certificates(self._contexts, tls)
+        self.handler.senders.replace(spec.tokens)
+        self.spec = replace(self.spec, tokens=spec.tokens, tls=tls or self.spec.tls)
+
+    def _server_context(self, protocols: Sequence[str]) -> ServerContext | None:
+        if self.spec.tls is None:
+            return None
+        self._contexts.append(server_context(self.spec.tls, protocols))
+        return self._contexts[-1]
 
     async def start(self) -> None:
         """Listen on both ports; the addresses then have the ports that were taken.
@@ -63,7 +89,7 @@ class Receiver:
             ConfigError: an address cannot be bound, or a certificate cannot be used.
         """
         for name, address in (("http", self.http_address), ("grpc", self.grpc_address)):
-            if not self._spec.tokens and not address.is_loopback:
+            if self._admits_everybody and not address.is_loopback:
                 logger.warning(
                     "receive.%s listens on %s without receive.tokens: whoever reaches it can send",
                     name,
@@ -78,16 +104,14 @@ class Receiver:
         logger.info("OTLP/HTTP on %s, OTLP/gRPC on %s", self.http_address, self.grpc_address)
 
     def _start_http(self) -> None:
-        tls = self._spec.tls
-        context = server_context(tls, ["http/1.1"]) if tls else None
+        context = self._server_context(["http/1.1"])
         listening = _listen(self.http_address)
         self.http_address = Address(self.http_address.host, listening.getsockname()[1])
         self._http = HttpServer(self.handler, self.connections)
         self._http.listen(listening, context)
 
     def _start_grpc(self) -> None:
-        tls = self._spec.tls
-        context = server_context(tls, ["h2"]) if tls else None
+        context = self._server_context(["h2"])
         listening = _listen(self.grpc_address)
         self.grpc_address = Address(self.grpc_address.host, listening.getsockname()[1])
         self._grpc = GrpcServer(self.handler, self.connections, listening, context)
@@ -98,7 +122,7 @@ class Receiver:
         Within the grace period; returns whether everything was done by then. What was
         acknowledged is safe in any case.
         """
-        deadline = time.monotonic() + self._spec.grace_seconds
+        deadline = time.monotonic() + self.spec.grace_seconds
         self.handler.closing = True
         servers = [server for server in (self._http, self._grpc) if server is not None]
         await asyncio.gather(*(server.stop(self._drain_seconds) for server in servers))
@@ -112,19 +136,26 @@ def serve(
     buffer_spec: BufferSpec,
     *,
     on_ready: Callable[[Receiver], None] | None = None,
+    reload_source: ReloadSource | None = None,
 ) -> None:
     """Receive until SIGTERM or SIGINT, then stop within the grace period.
+
+    Args:
+        reload_source: where tokens and certificates are read again from while it runs.
 
     Raises:
         ConfigError: an address cannot be bound, or a certificate cannot be used.
         UnsupportedError, StorageError: the buffer's location cannot be used.
     """
     raise_descriptor_limit()
-    uvloop.run(_serve(spec, buffer_spec, on_ready))
+    uvloop.run(_serve(spec, buffer_spec, on_ready, reload_source))
 
 
 async def _serve(
-    spec: ReceiveSpec, buffer_spec: BufferSpec, on_ready: Callable[[Receiver], None] | None
+    spec: ReceiveSpec,
+    buffer_spec: BufferSpec,
+    on_ready: Callable[[Receiver], None] | None,
+    reload_source: ReloadSource | None,
 ) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -134,9 +165,10 @@ async def _serve(
     receiver = Receiver(spec, buffer)
     await receiver.start()
     try:
-        if on_ready is not None:
-            on_ready(receiver)
-        await stop.wait()
+        async with reloading(receiver, reload_source):
+            if on_ready is not None:
+                on_ready(receiver)
+            await stop.wait()
     finally:
         logger.info("stopping")
         if not await receiver.stop():

@@ -67,9 +67,17 @@ def receive_spec(settings: Settings) -> ReceiveSpec:
     )
 
 
-def token_specs(receive: ReceiveSettings) -> tuple[TokenSpec, ...]:
-    """Return the tokens that a configuration lets in."""
+def token_specs(receive: ReceiveSettings, workers: int = 1) -> tuple[TokenSpec, ...]:
+    """Return the tokens that a configuration lets in.
+
+    Args:
+        workers: how many processes share the ports; each lets in its share of a sender's rate.
+    """
     return tuple(
-        TokenSpec(entry.token.get_secret_value(), entry.name or "", entry.max_bytes_per_second)
+        TokenSpec(
+            entry.token.get_secret_value(),
+            entry.name or "",
+            entry.max_bytes_per_second and entry.max_bytes_per_second / workers,
+        )
         for entry in receive.tokens
     )

@@ -1,4 +1,4 @@
-"""The TLS context of the receiver's ports."""
+"""The TLS contexts of the receiver's ports, and how their certificates are replaced."""
 
 from __future__ import annotations
 
@@ -8,21 +8,49 @@ from typing import TYPE_CHECKING
 from neve.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from neve.receive.spec import TlsSpec
 
 
-def server_context(tls: TlsSpec, protocols: Sequence[str]) -> ssl.SSLContext:
+class ServerContext:
+    """The context of a port that listens: each connection gets the newest one.
+
+    Replaced as a whole, so that a new client_ca holds too, and no session of the old one is
+    resumed. Connections that are open stay as they are.
+    """
+
+    def __init__(self, newest: ssl.SSLContext, protocols: Sequence[str]) -> None:
+        self.newest = newest
+        self.protocols = tuple(protocols)
+
+
+def server_context(tls: TlsSpec, protocols: Sequence[str]) -> ServerContext:
     """Return the context of a port that speaks `protocols` (ALPN names).
 
     Raises:
         ConfigError: a certificate or key cannot be read, or the two do not belong together.
     """
+    return ServerContext(_load(tls, protocols), protocols)
+
+
+def replace_certificates(contexts: Iterable[ServerContext], tls: TlsSpec) -> None:
+    """Read the files again, for connections that are accepted from now on: of all ports or of none.
+
+    Raises:
+        ConfigError: as `server_context`; nothing has changed then.
+    """
+    loaded = [(context, _load(tls, context.protocols)) for context in contexts]
+    for context, newest in loaded:
+        context.newest = newest
+
+
+def _load(tls: TlsSpec, protocols: Sequence[str]) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        context.load_cert_chain(tls.cert, tls.key)
+        # Without a password OpenSSL would ask for one at the terminal, and wait.
+        context.load_cert_chain(tls.cert, tls.key, password="")
         if tls.client_ca:
             context.load_verify_locations(tls.client_ca)
             context.verify_mode = ssl.CERT_REQUIRED

@@ -15,11 +15,12 @@ from neve.buffer.spec import buffer_spec
 from neve.observe.http import Pages, serving
 from neve.observe.metrics import Registry, common_labels
 from neve.observe.receiving import ReceiverNumbers, receiving
+from neve.receive.reload import ReloadSource
 from neve.receive.server import Receiver, serve
 from neve.receive.spec import receive_spec
 
 if TYPE_CHECKING:
-    from neve.config import Settings
+    from neve.config import Loaded, Settings
     from neve.config.address import Address
     from neve.receive.request_handler import RequestHandler
 
@@ -56,8 +57,15 @@ class Listening:
     observe: str | None
 
 
-def serve_observed(settings: Settings, on_ready: Callable[[Listening], None]) -> None:
-    """Receive until SIGTERM or SIGINT; see `neve.receive.server.serve`."""
+def serve_observed(
+    loaded: Loaded, load: Callable[[], Loaded], on_ready: Callable[[Listening], None]
+) -> None:
+    """Receive until SIGTERM or SIGINT; see `neve.receive.server.serve`.
+
+    Args:
+        load: reads the configuration again, for new tokens and certificates.
+    """
+    settings = loaded.settings
     with ExitStack() as stack:
 
         def ready(receiver: Receiver) -> None:
@@ -70,7 +78,12 @@ def serve_observed(settings: Settings, on_ready: Callable[[Listening], None]) ->
                 )
             )
 
-        serve(receive_spec(settings), buffer_spec(settings), on_ready=ready)
+        serve(
+            receive_spec(settings),
+            buffer_spec(settings),
+            on_ready=ready,
+            reload_source=ReloadSource(loaded, load),
+        )
 
 
 def end_with_parent() -> None:

@@ -22,7 +22,7 @@ from prometheus_client import ProcessCollector
 from neve.config.address import parse_address
 from neve.observe.http import Pages, serving
 from neve.observe.metrics import Registry, supervision
-from neve.service.stopping import stopping_on_signals
+from neve.service.stopping import reloading_on_hangup, stopping_on_signals
 from neve.service.supervise import Supervisor
 
 if TYPE_CHECKING:
@@ -93,6 +93,7 @@ class Service:
         """
         with (
             stopping_on_signals() as stop,
+            reloading_on_hangup(self.reload),
             serving(self._http, Pages(self.metrics, self.trouble)) as observe,
         ):
             with self._receiving(stop) as listening:
@@ -146,6 +147,11 @@ class Service:
         finally:
             stop.set()
             stopper.join()
+
+    def reload(self) -> None:
+        """Have the receiver read tokens and certificates again; the parts have none."""
+        if self.receiver is not None:
+            self.receiver.reload()
 
     def metrics(self) -> bytes:
         """Return the metrics of this process and of the receiver, so that one scrape has all."""

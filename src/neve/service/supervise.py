@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import subprocess
 import threading
 import time
@@ -84,6 +85,12 @@ class Supervisor:
                 f"the {self.name} cannot start with this configuration",
                 hint=f"what the {self.name} says stands above",
             )
+
+    def reload(self) -> None:
+        """Have the child read its configuration again; a child that starts does so anyway."""
+        child = self._child
+        if child is not None and self.is_up:
+            child.send_signal(signal.SIGHUP)
 
     def stop(self) -> None:
         """Ask the child to end, wait for it, and kill it if it does not. Idempotent."""

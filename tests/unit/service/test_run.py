@@ -30,9 +30,12 @@ from tests.support.wait import until
 
 # A receiver's stand-in: its own /metrics and /readyz, and nothing else.
 STAND_IN = """
-import json, sys
+import json, signal, sys
 from neve.observe.http import Pages, serving
-pages = Pages(lambda: b"neve_receive_accepted_requests_total 7.0\\n", lambda: None)
+reloads = []
+signal.signal(signal.SIGHUP, lambda *_: reloads.append("reload"))
+metrics = lambda: b"neve_receive_accepted_requests_total 7.0\\nreloads %d\\n" % len(reloads)
+pages = Pages(metrics, lambda: None)
 with serving("127.0.0.1:0", pages) as address:
     print(json.dumps({"http": "h", "grpc": "g", "observe": str(address)}), flush=True)
     sys.stdin.read()
@@ -184,6 +187,17 @@ def test_not_ready_while_the_receiver_is_down(running):
         assert sample(service, "neve_receive_restarts_total") == 1
 
     running.run(during)
+
+
+def test_a_hangup_is_passed_on_to_the_receiver(running):
+    def during(service):
+        assert "reloads 0" in service.get("/metrics")[1]
+        os.kill(os.getpid(), signal.SIGHUP)
+        until(lambda: "reloads 1" in service.get("/metrics")[1])
+
+    before = signal.getsignal(signal.SIGHUP)
+    running.run(during)
+    assert signal.getsignal(signal.SIGHUP) is before
 
 
 def test_a_batch_in_progress_is_finished_and_the_rest_if_it_is_little(running):

@@ -88,3 +88,21 @@ def test_stopping_before_the_start_and_twice_is_no_error():
     child.start()
     assert not child.is_up
     child.stop()
+
+
+def test_a_child_is_told_to_read_its_configuration_again(tmp_path):
+    told = tmp_path / "told"
+    handle = (
+        f"import pathlib, signal\nsignal.signal(signal.SIGHUP, "
+        f"lambda *_: pathlib.Path({str(told)!r}).touch())\n"
+    )
+    child = supervisor(handle + READY + FOLLOW)
+    child.reload()
+    child.start()
+    try:
+        child.reload()
+        until(told.exists)
+        assert child.restarts == 0
+    finally:
+        child.stop()
+    child.reload()
