@@ -87,8 +87,12 @@ def _cpu_ticks(pid: int) -> int:
 
 
 def _with_children(pid: int) -> list[int]:
-    listed = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [pid, *(each for child in listed for each in _with_children(int(child)))]
+    # Listed by the thread that started them.
+    lists = [path.read_text().split() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    return [
+        pid,
+        *(each for children in lists for child in children for each in _with_children(int(child))),
+    ]
 
 
 @contextmanager

@@ -25,3 +25,7 @@ PENDING_BYTES = 64 * MIB
 MAX_RECORDS = 1_000_000
 # Messages inside messages: the limit of protobuf's own parsers.
 MAX_DEPTH = 100
+
+# Processes of one receiver. Each takes about 100 MB and what `IN_FLIGHT_BYTES` allows; more than
+# there are cores gain nothing.
+MAX_WORKERS = 64

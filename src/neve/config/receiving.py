@@ -6,7 +6,7 @@ from pydantic import Field, SecretStr
 
 from neve.config.paths import EMBEDDED_DIRECTORY, LocalPath
 from neve.config.section import Section
-from neve.limits import DEFAULT_REQUEST_BYTES, LARGEST_REQUEST_BYTES, MIB
+from neve.limits import DEFAULT_REQUEST_BYTES, LARGEST_REQUEST_BYTES, MAX_WORKERS, MIB
 
 
 class TlsSettings(Section):
@@ -24,6 +24,12 @@ class ReceiveSettings(Section):
 
     http: str = Field("127.0.0.1:4318", description="Address of OTLP/HTTP, as host:port.")
     grpc: str = Field("127.0.0.1:4317", description="Address of OTLP/gRPC, as host:port.")
+    workers: int = Field(
+        1,
+        gt=0,
+        le=MAX_WORKERS,
+        description="Processes that share both ports; more than one for more than one core.",
+    )
     tokens: tuple[SecretStr, ...] = Field(
         (), description="Bearer tokens that may send, several for rotation; none lets all in."
     )

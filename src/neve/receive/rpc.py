@@ -34,11 +34,11 @@ IDENTITY_AND_GZIP = 0b101
 MAX_CONCURRENT_STREAMS = 256
 
 
-def server_options(max_request_bytes: int) -> list[tuple[str, int]]:
+def server_options(max_request_bytes: int, *, share_port: bool) -> list[tuple[str, int]]:
     """Return the channel arguments of the server."""
     return [
-        # Two receivers must not share a port unnoticed.
-        ("grpc.so_reuseport", 0),
+        # Two receivers must not share a port unnoticed; the workers of one do.
+        ("grpc.so_reuseport", int(share_port)),
         ("grpc.max_receive_message_length", max_request_bytes),
         ("grpc.max_concurrent_streams", MAX_CONCURRENT_STREAMS),
         # Messages come as they were sent: unpacked here under our limit, and kept compressed.

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import signal
-import socket
 import ssl
 import time
 from pathlib import Path
@@ -20,6 +19,7 @@ from neve.config.address import Address, parse_address
 from neve.errors import ConfigError
 from neve.receive.http import http_app
 from neve.receive.http_protocol import bounded
+from neve.receive.ports import cannot_listen, listen, warn_if_anyone_can_send
 from neve.receive.request_handler import RequestHandler, Sink
 from neve.receive.rpc import ExportHandler, server_options
 from neve.receive.spec import ReceiveSpec, TlsSpec
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-BACKLOG = 1024
 DRAIN_SHARE = 0.7
 
 
@@ -72,13 +71,8 @@ class Receiver:
         Raises:
             ConfigError: an address cannot be bound, or a certificate cannot be used.
         """
-        for name, address in (("http", self.http_address), ("grpc", self.grpc_address)):
-            if not self._spec.tokens and not address.is_loopback:
-                logger.warning(
-                    "receive.%s listens on %s without receive.tokens: whoever reaches it can send",
-                    name,
-                    address,
-                )
+        if not self._spec.share_ports:
+            warn_if_anyone_can_send(self._spec)
         try:
             await self._start_http()
             await self._start_grpc()
@@ -108,7 +102,7 @@ class Receiver:
             config.load()
         except OSError as error:
             raise ConfigError(f"receive.tls cannot be used: {error}") from error
-        listening = _listen(self.http_address)
+        listening = listen(self.http_address, share_port=self._spec.share_ports)
         self.http_address = Address(self.http_address.host, listening.getsockname()[1])
         self._http = _HttpServer(config)
         self._http_task = asyncio.create_task(self._http.serve(sockets=[listening]))
@@ -116,7 +110,8 @@ class Receiver:
             await asyncio.sleep(0.001)
 
     async def _start_grpc(self) -> None:
-        server = grpc.aio.server(options=server_options(self._spec.max_request_bytes))
+        options = server_options(self._spec.max_request_bytes, share_port=self._spec.share_ports)
+        server = grpc.aio.server(options=options)
         server.add_generic_rpc_handlers((ExportHandler(self.handler),))
         address = str(self.grpc_address)
         try:
@@ -125,7 +120,7 @@ class Receiver:
             else:
                 port = server.add_insecure_port(address)
         except RuntimeError as error:
-            raise _cannot_listen(self.grpc_address, error) from error
+            raise cannot_listen(self.grpc_address, error) from error
         await server.start()
         self.grpc_address = Address(self.grpc_address.host, port)
         self._grpc = server
@@ -183,26 +178,6 @@ async def _serve(
         logger.info("stopping")
         if not await receiver.stop():
             logger.warning("not everything was finished in time; the next receiver finishes it")
-
-
-def _listen(address: Address) -> socket.socket:
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    listening = socket.socket(family)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((address.host, address.port))
-        listening.listen(BACKLOG)
-    except OSError as error:
-        listening.close()
-        raise _cannot_listen(address, error) from error
-    return listening
-
-
-def _cannot_listen(address: Address, error: Exception) -> ConfigError:
-    return ConfigError(
-        f"cannot listen on {address}: {error}",
-        hint="choose another address in receive.http or receive.grpc",
-    )
 
 
 def _grpc_credentials(tls: TlsSpec) -> grpc.ServerCredentials:

@@ -26,6 +26,8 @@ class ReceiveSpec:
 
     http: str = "127.0.0.1:4318"
     grpc: str = "127.0.0.1:4317"
+    # Other processes listen on the same ports: this is one of several workers.
+    share_ports: bool = False
     # Several at once, for rotation; none lets everybody in.
     tokens: tuple[str, ...] = field(default=(), repr=False)
     tls: TlsSpec | None = None

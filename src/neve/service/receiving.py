@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from neve.buffer.spec import buffer_spec
@@ -56,8 +56,14 @@ class Listening:
     observe: str | None
 
 
-def serve_observed(settings: Settings, on_ready: Callable[[Listening], None]) -> None:
-    """Receive until SIGTERM or SIGINT; see `neve.receive.server.serve`."""
+def serve_observed(
+    settings: Settings, on_ready: Callable[[Listening], None], *, share_ports: bool = False
+) -> None:
+    """Receive in this process until SIGTERM or SIGINT; see `neve.receive.server.serve`.
+
+    Args:
+        share_ports: be one of several workers on the same ports.
+    """
     with ExitStack() as stack:
 
         def ready(receiver: Receiver) -> None:
@@ -70,7 +76,8 @@ def serve_observed(settings: Settings, on_ready: Callable[[Listening], None]) ->
                 )
             )
 
-        serve(receive_spec(settings), buffer_spec(settings), on_ready=ready)
+        spec = replace(receive_spec(settings), share_ports=share_ports)
+        serve(spec, buffer_spec(settings), on_ready=ready)
 
 
 def end_with_parent() -> None:
