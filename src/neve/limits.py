@@ -112,3 +112,6 @@ CONNECTION_GRACE_SECONDS = 60.0
 # How long to wait for a client to read that it should go, and to close its side.
 GOAWAY_SECONDS = 1.0
 CLOSE_SECONDS = 5.0
+# Processes of one receiver. Each takes about 100 MB and what `IN_FLIGHT_BYTES` allows; more than
+# there are cores gain nothing.
+MAX_WORKERS = 64

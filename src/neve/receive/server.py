@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-import socket
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from neve.errors import ConfigError
 from neve.receive.connections import Connections, raise_descriptor_limit
 from neve.receive.grpc_server import GrpcServer
 from neve.receive.http_connection import HttpServer
+from neve.receive.ports import listen, warn_if_anyone_can_send
 from neve.receive.reload import ReloadSource, reloading
 from neve.receive.request_handler import RequestHandler, Sink
 from neve.receive.spec import ReceiveSpec
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-BACKLOG = 1024
 DRAIN_SHARE = 0.7
 
 
@@ -59,11 +58,6 @@ class Receiver:
         # The rest of the grace period is the buffer's, to commit and to end its streams.
         return DRAIN_SHARE * self.spec.grace_seconds
 
-    @property
-    def _admits_everybody(self) -> bool:
-        has_client_ca = self.spec.tls is not None and self.spec.tls.client_ca is not None
-        return self.handler.senders.admits_everybody and not has_client_ca
-
     def use_credentials(self, spec: ReceiveSpec) -> None:
         """Use other tokens and certificates from now on; open connections stay.
 
@@ -88,13 +82,8 @@ class Receiver:
         Raises:
             ConfigError: an address cannot be bound, or a certificate cannot be used.
         """
-        for name, address in (("http", self.http_address), ("grpc", self.grpc_address)):
-            if self._admits_everybody and not address.is_loopback:
-                logger.warning(
-                    "receive.%s listens on %s without receive.tokens: whoever reaches it can send",
-                    name,
-                    address,
-                )
+        if not self.spec.share_ports:
+            warn_if_anyone_can_send(self.spec)
         try:
             self._start_http()
             self._start_grpc()
@@ -105,14 +94,14 @@ class Receiver:
 
     def _start_http(self) -> None:
         context = self._server_context(["http/1.1"])
-        listening = _listen(self.http_address)
+        listening = listen(self.http_address, share_port=self.spec.share_ports)
         self.http_address = Address(self.http_address.host, listening.getsockname()[1])
         self._http = HttpServer(self.handler, self.connections)
         self._http.listen(listening, context)
 
     def _start_grpc(self) -> None:
         context = self._server_context(["h2"])
-        listening = _listen(self.grpc_address)
+        listening = listen(self.grpc_address, share_port=self.spec.share_ports)
         self.grpc_address = Address(self.grpc_address.host, listening.getsockname()[1])
         self._grpc = GrpcServer(self.handler, self.connections, listening, context)
 
@@ -173,23 +162,3 @@ async def _serve(
         logger.info("stopping")
         if not await receiver.stop():
             logger.warning("not everything was finished in time; the next receiver finishes it")
-
-
-def _listen(address: Address) -> socket.socket:
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    listening = socket.socket(family)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((address.host, address.port))
-        listening.listen(BACKLOG)
-    except OSError as error:
-        listening.close()
-        raise _cannot_listen(address, error) from error
-    return listening
-
-
-def _cannot_listen(address: Address, error: Exception) -> ConfigError:
-    return ConfigError(
-        f"cannot listen on {address}: {error}",
-        hint="choose another address in receive.http or receive.grpc",
-    )

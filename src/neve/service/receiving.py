@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from neve.buffer.spec import buffer_spec
@@ -58,12 +58,17 @@ class Listening:
 
 
 def serve_observed(
-    loaded: Loaded, load: Callable[[], Loaded], on_ready: Callable[[Listening], None]
+    loaded: Loaded,
+    load: Callable[[], Loaded],
+    on_ready: Callable[[Listening], None],
+    *,
+    share_ports: bool = False,
 ) -> None:
-    """Receive until SIGTERM or SIGINT; see `neve.receive.server.serve`.
+    """Receive in this process until SIGTERM or SIGINT; see `neve.receive.server.serve`.
 
     Args:
         load: reads the configuration again, for new tokens and certificates.
+        share_ports: be one of several workers on the same ports.
     """
     settings = loaded.settings
     with ExitStack() as stack:
@@ -79,7 +84,7 @@ def serve_observed(
             )
 
         serve(
-            receive_spec(settings),
+            replace(receive_spec(settings), share_ports=share_ports),
             buffer_spec(settings),
             on_ready=ready,
             reload_source=ReloadSource(loaded, load),
