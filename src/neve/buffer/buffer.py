@@ -62,18 +62,17 @@ def open_reader(spec: BufferSpec) -> BufferReader:
 
 
 class Buffer:
-    """The receiver's side of a buffer: one stream for each signal it is asked to append."""
+    """The receiver's side of a buffer: one stream for each signal."""
 
     def __init__(self, spec: BufferSpec, store: BufferStore, signals: Sequence[str]) -> None:
         store.close_abandoned()
         objects = is_object_location(spec.location)
-        self._quota = Quota(
-            spec.max_bytes,
-            store,
-            MEASURE_OBJECTS_SECONDS if objects else MEASURE_DISK_SECONDS,
-        )
-        with ThreadPoolExecutor(len(signals)) as pool:
+        every_seconds = MEASURE_OBJECTS_SECONDS if objects else MEASURE_DISK_SECONDS
+        with ThreadPoolExecutor(len(signals) + 1) as pool:
+            quota = pool.submit(Quota, spec.max_bytes, store, every_seconds)
             windows = list(pool.map(lambda signal: _window(spec, store, signal), signals))
+        self._quota = quota.result()
+        self._quota.start()
         self._writers = {
             signal: StreamWriter(
                 signal,
@@ -94,10 +93,34 @@ class Buffer:
         """
         return self._writers[signal].append(request)
 
+    def check_room(self, size: int, signal: str | None = None) -> None:
+        """Refuse a request before it is unpacked, if `append` would refuse it.
+
+        Cheap: it only compares numbers in memory. That it passes is no promise.
+
+        Args:
+            size: the bytes that would be stored, as far as they are known.
+            signal: check the writer of this signal; without it, whether all of them refuse.
+
+        Raises:
+            UnavailableError: the buffer is closing, in trouble or full.
+        """
+        self._quota.check(size)
+        writers = [self._writers[signal]] if signal else list(self._writers.values())
+        refusals = [refusal for writer in writers if (refusal := writer.refusal(size))]
+        if len(refusals) == len(writers):
+            raise refusals[0]
+
     @property
     def trouble(self) -> NeveError | None:
-        """Why requests are refused; None when all is well."""
-        return next((w.trouble for w in self._writers.values() if w.trouble), None)
+        """Why requests are refused, also while the buffer is full; None when all is well."""
+        troubles = (writer.trouble for writer in self._writers.values())
+        return next((trouble for trouble in troubles if trouble), None) or self._quota.full
+
+    @property
+    def is_alive(self) -> bool:
+        """False once a writer has failed too often: only another process can go on."""
+        return all(writer.is_alive for writer in self._writers.values())
 
     @property
     def used_bytes(self) -> int:
@@ -110,6 +133,7 @@ class Buffer:
         for writer in self._writers.values():
             writer.stop()
         closed = [writer.close(deadline) for writer in self._writers.values()]
+        self._quota.stop()
         return all(closed)
 
     def __enter__(self) -> Buffer:
