@@ -104,7 +104,8 @@ def test_a_child_is_told_to_read_its_configuration_again(tmp_path):
     )
     child = supervisor(handle + READY + FOLLOW)
     child.reload()
-    child.start()
+    child.launch()
+    child.wait_until_tried()
     try:
         child.reload()
         until(told.exists)
