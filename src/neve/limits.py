@@ -45,6 +45,8 @@ MAX_RECORD_PARTS = 65_536
 # Bucket counts and bounds, in one request and in one record; each takes 8 bytes as a column.
 MAX_NUMBERS = DEFAULT_REQUEST_BYTES // 4
 MAX_RECORD_NUMBERS = 1_000_000
+# A JSON request: it is parsed in one go, which keeps everything else waiting, /healthz too.
+MAX_JSON_BYTES = 16 * MIB
 # Values of a JSON request: each takes up to 500 bytes while the request is translated.
 MAX_JSON_VALUES = 500_000
 # Of one gzip body: a client that compresses in blocks writes a member for each.
