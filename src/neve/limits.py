@@ -66,7 +66,7 @@ MAX_DISCARDED_BYTES = MIB
 # asyncio has a buffer of 256 KiB for each), so that all of them stay within some 350 MiB.
 MAX_CONNECTIONS = 1_000
 # Descriptors that are not for connections: the buffer's streams, segments and directories, files
-# that are read, the metrics page, standard streams. An idle receiver has about 25 open.
+# that are read, the metrics page, standard streams. At rest that is about 20.
 RESERVED_DESCRIPTORS = 64
 # A TLS handshake, and the first bytes of HTTP/2: clients send them at once.
 HANDSHAKE_SECONDS = 10.0

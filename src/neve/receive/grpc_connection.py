@@ -136,7 +136,6 @@ class GrpcConnection(asyncio.Protocol):
             self._process(data, now)
         except NotHttp2Error as error:
             self._refuse_connection(error.reason, str(error))
-            self._h2.clear_outbound_data_buffer()
             if data[:1].isalpha():
                 self._transport.write(HTTP1_ANSWER)
         except RefusedPeerError as error:
@@ -221,7 +220,7 @@ class GrpcConnection(asyncio.Protocol):
             self._all_calls.arrived(call)
             task = self._loop.create_task(self._store(call))
             self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(self._stored)
 
     async def _store(self, call: Call) -> None:
         try:
@@ -231,7 +230,10 @@ class GrpcConnection(asyncio.Protocol):
                 self._answer(call, answer.encode(message, json=False))
         finally:
             self._all_calls.end(call)
-            self._flush_soon()
+
+    def _stored(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._flush_soon()
 
     def _answer(self, call: Call, message: bytes) -> None:
         if self._calls.pop(call.stream_id, None) is None:
@@ -311,7 +313,7 @@ class GrpcConnection(asyncio.Protocol):
 
     def _flush(self) -> None:
         self._flush_is_due = False
-        if self._transport.is_closing():
+        if self._transport.is_closing() or not self._guard.started:
             return
         # Clients that are still sending messages of calls that are answered are told to stop.
         for stream_id in self._unfinished - self._calls.keys():
