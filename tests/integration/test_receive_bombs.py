@@ -94,6 +94,8 @@ class Health:
 
     def __init__(self, port: int) -> None:
         self.slowest_seconds = 0.0
+        # How much longer than asked for this process slept: what the machine adds to everything.
+        self.noise_seconds = 0.0
         self.answers = 0
         self._port = port
         self._stop = threading.Event()
@@ -111,7 +113,9 @@ class Health:
                 assert response.status == 200
                 self.slowest_seconds = max(self.slowest_seconds, time.monotonic() - began)
                 self.answers += 1
+                began = time.monotonic()
                 self._stop.wait(0.005)
+                self.noise_seconds = max(self.noise_seconds, time.monotonic() - began)
 
     def __enter__(self) -> Health:
         self._thread.start()
@@ -136,7 +140,7 @@ def test_a_request_costs_what_it_weighs(tmp_path, name):
         assert statuses & ({200} if name == "JSON of one text" else {400, 413})
         assert peak_bytes(running.process.pid) < PEAK_BYTES
         assert health.answers > 3
-        assert health.slowest_seconds < HEALTH_SECONDS
+        assert health.slowest_seconds < HEALTH_SECONDS + 2 * health.noise_seconds
         # And it goes on.
         assert running.post("/v1/logs", protobuf(Signal.LOGS, "after"))[0] == 200
 

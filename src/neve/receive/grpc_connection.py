@@ -32,6 +32,7 @@ from neve.limits import (
     GOAWAY_SECONDS,
 )
 from neve.otlp import answer
+from neve.receive.budget import TooSlowError
 from neve.receive.connection_clock import ConnectionClock, Due
 from neve.receive.frame_guard import FrameGuard, NotHttp2Error, RefusedPeerError
 from neve.receive.grpc_calls import Call, requested_signal
@@ -40,7 +41,6 @@ from neve.receive.grpc_status import (
     RESPONSE_HEADERS,
     CallRefusedError,
     NotGrpcError,
-    TooSlowError,
     error_headers,
     http_headers,
 )
@@ -211,7 +211,7 @@ class GrpcConnection(asyncio.Protocol):
         if call is not None:
             limit = self._handler.spec.max_request_bytes
             with self._refusing(event.stream_id):
-                self._all_calls.receive(call, event.data, limit, self._times.received_at)
+                call.add(event.data, limit, self._times.received_at)
 
     def _complete(self, stream_id: int) -> None:
         self._unfinished.discard(stream_id)
@@ -299,7 +299,7 @@ class GrpcConnection(asyncio.Protocol):
 
     def evict(self, call: Call) -> None:
         """End a call whose message makes no progress, since there is no room for others."""
-        self._refuse(call.stream_id, TooSlowError("too_slow", "the message arrives too slowly"))
+        self._refuse(call.stream_id, TooSlowError("the message arrives too slowly"))
         self._flush_soon()
 
     def _count_refusal(self, reason: str) -> None:
@@ -354,7 +354,7 @@ class GrpcConnection(asyncio.Protocol):
         message = f"the message took longer than {limit:g} s to arrive"
         for stream_id in self._unfinished & self._calls.keys():
             if now - self._calls[stream_id].began > limit:
-                self._refuse(stream_id, TooSlowError("too_slow", message))
+                self._refuse(stream_id, TooSlowError(message))
         for stream_id, (_, since) in list(self._waiting.items()):
             if now - since > limit:
                 del self._waiting[stream_id]

@@ -19,6 +19,7 @@ from hyperframe.frame import ContinuationFrame, HeadersFrame, PingFrame, Setting
 from neve import limits
 from neve.buffer.payload import Codec
 from neve.errors import UnavailableError
+from neve.receive.spec import TokenSpec
 from neve.signals import Signal
 from tests.support.grpc_client import LOGS, GrpcClient, Receiving, framed
 from tests.support.otlp_bodies import protobuf
@@ -163,7 +164,7 @@ async def test_a_message_announced_too_long_is_refused_before_it_arrives():
 
 @in_loop
 async def test_a_token_is_checked_before_any_byte_is_kept():
-    receiving = Receiving(tokens=("right",))
+    receiving = Receiving(tokens=(TokenSpec("right"),))
     client = GrpcClient(receiving)
     for headers in ({}, {"authorization": "Bearer wrong"}):
         stream_id = client.begin(**headers)
@@ -186,7 +187,7 @@ async def test_without_room_a_call_is_refused_at_once_and_its_bytes_are_dropped(
     client.h2.send_data(stream_id, bytes(16_000))
     answer = await client.answer(stream_id)
     assert (answer.status, retry_seconds(answer)) == (UNAVAILABLE, 2)
-    assert receiving.refused == {"unavailable": 1}
+    assert receiving.refused == {"busy": 1}
     assert receiving.handler.budget.used_bytes == 80_000
     # What a client sends before it reads the answer is taken off the wire for ever.
     for _ in range(100):
@@ -261,7 +262,7 @@ async def test_a_defect_of_ours_is_unavailable_and_logged(where, caplog, monkeyp
     if where == "sink":
         receiving.sink.error = RuntimeError("a defect")
     else:
-        monkeypatch.setattr(receiving.handler.senders, "sender", lambda: None)
+        monkeypatch.setattr(receiving.handler.senders, "identify", lambda: None)
     answer = await client.call(framed(BODY))
     assert (answer.status, answer.message) == (UNAVAILABLE, "internal error")
     assert retry_seconds(answer) == 2
@@ -340,7 +341,7 @@ async def test_a_call_that_is_reset_counts_until_it_is_stored():
     await asyncio.sleep(0)
     client.h2.reset_stream(stream_id)
     client.exchange()
-    assert receiving.handler.budget.used_bytes == len(framed(BODY))
+    assert receiving.handler.budget.used_bytes == len(BODY)
     assert (await client.call(framed(BODY))).status == UNAVAILABLE
 
 
