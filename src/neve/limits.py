@@ -25,3 +25,10 @@ PENDING_BYTES = 64 * MIB
 MAX_RECORDS = 1_000_000
 # Messages inside messages: the limit of protobuf's own parsers.
 MAX_DEPTH = 100
+
+# What the decoder reads at once: enough to keep Arrow's kernels busy. A longer request is read
+# alone.
+DECODE_GROUP_BYTES = 16 * MIB
+# Rows that the decoder makes at once, as Arrow has them in memory. What a resource says is repeated
+# on each of its rows, so that a small request may become many gigabytes; those come in such parts.
+DECODED_PART_BYTES = 64 * MIB
