@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
     from neve.telemetry.arrays import Column, Integers, Lists, Mask, Texts
 
-_HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
+# The two digits of each byte, to be copied as one number.
+_HEX_DIGITS = np.frombuffer(bytes(range(256)).hex().encode(), np.uint16)
 
 
 def long_column(column: Column) -> Column:
@@ -26,14 +27,11 @@ def hex_column(ids: Column) -> Texts:
     offsets = np.frombuffer(ids.buffers()[1], np.int32, len(ids) + 1, ids.offset * 4)
     data = np.frombuffer(ids.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]]
     offsets = offsets - offsets[0]
-    text = np.empty((len(data), 2), np.uint8)
-    text[:, 0] = _HEX[data >> 4]
-    text[:, 1] = _HEX[data & 15]
     has_id = _has_nonzero_byte(data, offsets)
     return pa.StringArray.from_buffers(
         len(ids),
         pa.py_buffer((offsets * 2).data),
-        pa.py_buffer(text.data),
+        pa.py_buffer(_HEX_DIGITS[data].data),
         pa.py_buffer(np.packbits(has_id, bitorder="little").data),
     )
 
