@@ -9,6 +9,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from operator import attrgetter
 
 import numpy as np
@@ -16,7 +17,7 @@ import pyarrow as pa
 from pyiceberg.io import load_file_io
 from pyiceberg.table.metadata import TableMetadataUtil
 
-from neve import failpoints
+from neve import failpoints, limits
 from neve.buffer.buffer import open_store
 from neve.buffer.dead_letters import dead_request, set_aside, set_segment_aside
 from neve.buffer.reader import BufferReader, Segment
@@ -180,7 +181,8 @@ def _read(store: BufferStore, job: Job, number: int, tally: _Tally) -> Iterator[
     reader = BufferReader(store, dedup_seconds=job.buffer.dedup_seconds)
     for segment in job.tasks[number]:
         try:
-            yield from reader.read(segment)
+            for requests in reader.read(segment):
+                yield from _cut_by_records(requests)
         except NotFoundError:
             # Another worker was faster: tables with rows in it have them, and will refuse ours.
             if not reader.is_retired(segment):
@@ -189,6 +191,14 @@ def _read(store: BufferStore, job: Job, number: int, tally: _Tally) -> Iterator[
             # What came before the damage was read; the rest is kept as it is, for a person.
             set_segment_aside(store, segment, store.read(segment.path), error.message)
             tally.dead_letters += 1
+
+
+def _cut_by_records(requests: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Cut requests of very many records, which take little space until they are decoded."""
+    ends = np.cumsum(requests.column("records").to_numpy(), dtype=np.int64)
+    starts = np.flatnonzero(np.diff(ends // limits.DECODE_GROUP_RECORDS, prepend=-1))
+    for start, end in pairwise([*starts.tolist(), len(requests)]):
+        yield requests.slice(start, end - start)
 
 
 @dataclass(frozen=True)

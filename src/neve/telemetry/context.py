@@ -38,13 +38,17 @@ class Level:
         """The number of the list that each member is in."""
         return self.lists.value_parent_indices().to_numpy()
 
+    @cached_property
+    def _offsets(self) -> Integers:
+        return self.lists.offsets.to_numpy()
+
     def below(self, field: str) -> Level:
         """Return the lists one level down, under a field of the members."""
         return Level(field, self.members.field(field))
 
     def path_step(self, member: int) -> str:
         """Write a member's place in its list as a step of a path, such as `spans[3]`."""
-        first = self.lists.offsets.to_numpy()[self.owners[member]]
+        first = self._offsets[self.owners[member]]
         return f"{self.field}[{member - first}]"
 
 

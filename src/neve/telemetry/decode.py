@@ -169,5 +169,8 @@ def _read_rows(requests: _Requests) -> tuple[list[TableRows], Decoded]:
         letters += unknown_kinds_on_wire(context, requests.payloads, without_kind)
     tables = _ROWS[requests.signal](context)
     letters += [letter for rows in tables for letter in rows.dead_letters]
-    shifted = [replace(letter, request=letter.request + requests.first) for letter in letters]
-    return tables, Decoded({}, shifted, context.tally.duplicate_keys)
+    letters = [
+        DeadLetter(letter.request + requests.first, letter.path, letter.reason)
+        for letter in letters
+    ]
+    return tables, Decoded({}, letters, context.tally.duplicate_keys)

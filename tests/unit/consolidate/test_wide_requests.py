@@ -1,7 +1,12 @@
 """A small request that becomes many rows of much text: stored whole, in bounded memory."""
 
+from dataclasses import replace
+
 import neve
-from neve.buffer.buffer import open_buffer
+from neve import limits
+from neve.buffer.buffer import open_buffer, open_store
+from neve.buffer.dead_letters import read_dead_letters
+from neve.consolidate import task
 from tests.support.consolidation import Bench
 from tests.support.lakes import sqlite_settings
 from tests.support.peak_memory import grown_megabytes
@@ -32,6 +37,34 @@ def test_sixty_thousand_logs_under_a_wide_resource_are_stored(tmp_path):
         some = table.scan(selected_fields=("resource_attributes",), limit=10).to_arrow()
     for stored in some["resource_attributes"].to_pylist():
         assert stored == [("wide", "x" * 10_000)]
+
+
+def test_requests_of_many_records_are_decoded_a_few_at_a_time(tmp_path, monkeypatch):
+    sizes = []
+    real = task.decode
+
+    def counted(signal, payloads, *columns):
+        sizes.append(len(payloads))
+        return real(signal, payloads, *columns)
+
+    monkeypatch.setattr(task, "decode", counted)
+    monkeypatch.setattr(limits, "DECODE_GROUP_RECORDS", 10)
+    late = b"\x09" + (2**63).to_bytes(8, "little")
+    with neve.open(sqlite_settings(tmp_path)) as lake:
+        bench = Bench(lake, tmp_path)
+        # Closing it seals the one segment.
+        with open_buffer(replace(bench.buffer, seal_seconds=600), ["logs"]) as buffer:
+            for number in range(35):
+                body = wrapped(wrapped(str(number).encode(), 1), 5)
+                payload = request([late + body if number == 25 else body])
+                buffer.append("logs", buffered(payload)).durable.result(10)
+        report = bench.run()
+        assert sum(sizes) == 35
+        assert max(sizes) == 10
+        assert (report.rows, report.dead_letters) == (34, 1)
+        assert set(bench.names("logs")) == {str(number) for number in range(35) if number != 25}
+        (letter,) = read_dead_letters(open_store(bench.buffer))
+    assert letter["position"] == 25
 
 
 def wide_bench(directory, *, records, flush_bytes):

@@ -5,6 +5,7 @@ import pytest
 
 from neve import limits
 from neve.signals import Signal
+from neve.telemetry import decode as decoder
 from neve.telemetry import values
 from neve.telemetry.decode import decode
 from tests.support.decoding import decode_whole
@@ -90,14 +91,11 @@ def test_parts_are_made_when_they_are_asked_for():
         assert len(table) > 1000
 
 
-def test_a_long_request_does_not_join_the_group_of_others(monkeypatch):
+def test_a_request_longer_than_a_group_is_read_alone(monkeypatch):
     monkeypatch.setattr(limits, "DECODE_GROUP_BYTES", 1000)
-    monkeypatch.setattr(limits, "LARGEST_REQUEST_BYTES", 5000)
-    sizes = {"a": 9, "b": 4900, "c": 9, "d": 9, "e": 4900}
-    payloads = [request([log(letter * size)]) for letter, size in sizes.items()]
-    result = decode_whole(Signal.LOGS, payloads, [1] * 5)
-    assert result.dead_letters == []
-    assert [body[0] for body in result.tables["logs"]["body"].to_pylist()] == list("abcde")
+    payloads = [b"x" * size for size in (9, 4900, 9, 9, 4900, 400, 400, 400, 400, 0)]
+    groups = [end - start for start, end in decoder._groups(pa.array(payloads, pa.binary()))]
+    assert groups == [1, 1, 2, 1, 2, 3]
 
 
 def test_values_of_one_depth_are_read_together_whatever_holds_them(monkeypatch):
