@@ -117,3 +117,11 @@ CLOSE_SECONDS = 5.0
 # Processes of one receiver. Each takes about 100 MB and what `IN_FLIGHT_BYTES` allows; more than
 # there are cores gain nothing.
 MAX_WORKERS = 64
+# What the decoder reads at once: enough to keep Arrow's kernels busy. A longer request is read
+# alone.
+DECODE_GROUP_BYTES = 16 * MIB
+# An empty span takes 2 bytes in a request, and 250 in memory when it is read.
+DECODE_GROUP_RECORDS = 1_000_000
+# Rows that the decoder makes at once, as Arrow has them in memory. What a resource says is repeated
+# on each of its rows, so that a small request may become many gigabytes; those come in such parts.
+DECODED_PART_BYTES = 64 * MIB
