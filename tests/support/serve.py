@@ -6,6 +6,7 @@ import json
 import logging
 import sys
 
+from neve.buffer.disk_log import DiskLog
 from neve.buffer.spec import BufferSpec, ObjectStorage
 from neve.receive.server import Receiver, serve
 from neve.receive.spec import ReceiveSpec, TlsSpec, TokenSpec
@@ -16,10 +17,16 @@ def announce(receiver: Receiver) -> None:
     print(json.dumps(ports), flush=True)  # noqa: T201
 
 
+def _fail(*_: object) -> None:
+    raise RuntimeError("a defect of the buffer")
+
+
 def main() -> None:
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
     options = json.loads(sys.argv[1])
     receive, buffer = options["receive"], options["buffer"]
+    if buffer.pop("has_defect", False):
+        DiskLog.commit = _fail
     tls = receive.pop("tls", None)
     tokens = tuple(TokenSpec(**token) for token in receive.pop("tokens", ()))
     storage = ObjectStorage(**(buffer.pop("storage", None) or {}))

@@ -24,11 +24,13 @@ JSON = "application/json"
 
 @dataclass(frozen=True)
 class Pages:
-    """What is served; both are asked for each request, on its thread."""
+    """What is served; each is asked for each request, on its thread."""
 
     metrics: Callable[[], bytes]
     # Why the process cannot do its work now; None when it can.
     trouble: Callable[[], str | None]
+    # Why only a new process can do it; None when this one can.
+    defect: Callable[[], str | None] = lambda: None
 
 
 class _Server(ThreadingHTTPServer):
@@ -55,16 +57,16 @@ class _Handler(BaseHTTPRequestHandler):
         if path == "/metrics":
             self._answer(HTTPStatus.OK, self.server.pages.metrics(), CONTENT_TYPE_LATEST)
         elif path == "/healthz":
-            self._answer(HTTPStatus.OK, b'{"status":"ok"}', JSON)
+            self._answer_health(self.server.pages.defect())
         elif path == "/readyz":
-            self._answer_ready(self.server.pages.trouble())
+            self._answer_health(self.server.pages.trouble())
         else:
             self._answer(HTTPStatus.NOT_FOUND, b'{"status":"not found"}', JSON)
 
     def do_HEAD(self) -> None:
         self.do_GET()
 
-    def _answer_ready(self, trouble: str | None) -> None:
+    def _answer_health(self, trouble: str | None) -> None:
         if trouble is None:
             self._answer(HTTPStatus.OK, b'{"status":"ok"}', JSON)
         else:

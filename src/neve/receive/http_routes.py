@@ -204,10 +204,7 @@ class Routes:
         return ((b"access-control-allow-origin", origin), (b"vary", b"Origin"))
 
     def _health(self, *, ready: bool) -> Response:
-        reason = self.handler.trouble if ready else None
-        if not self.handler.sink.is_alive:
-            # Nothing but a new process helps, so an orchestrator must see it here, too.
-            reason = "the buffer's writer stopped"
+        reason = self.handler.trouble if ready else self.handler.defect
         if reason:
             body = json.dumps({"status": "unavailable", "reason": reason}).encode()
             return Response(HTTPStatus.SERVICE_UNAVAILABLE, body, answer.JSON)

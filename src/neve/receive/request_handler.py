@@ -168,6 +168,11 @@ class RequestHandler:
         trouble = self.sink.trouble
         return f"buffer: {trouble.code.value}" if trouble else None
 
+    @property
+    def defect(self) -> str | None:
+        """Why nothing but a new process helps; None when this one goes on."""
+        return None if self.sink.is_alive else "the buffer's writer is dead"
+
     def refuse(self, error: NeveError) -> None:
         """Count a request that gets an error for an answer."""
         self.counters.refuse(error.code.value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import signal
 import time
@@ -13,7 +14,7 @@ import uvloop
 
 from neve.buffer.buffer import open_buffer
 from neve.config.address import Address, parse_address
-from neve.errors import ConfigError
+from neve.errors import ConfigError, StorageError
 from neve.receive.connections import Connections, raise_descriptor_limit
 from neve.receive.grpc_server import GrpcServer
 from neve.receive.http_connection import HttpServer
@@ -27,12 +28,15 @@ from neve.signals import Signal
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from neve.buffer.buffer import Buffer
     from neve.buffer.spec import BufferSpec
     from neve.receive.counters import Counters
 
 logger = logging.getLogger(__name__)
 
 DRAIN_SHARE = 0.7
+# How often the receiver looks whether it can still store requests.
+LOOK_SECONDS = 1.0
 
 
 class Receiver:
@@ -134,7 +138,7 @@ def serve(
 
     Raises:
         ConfigError: an address cannot be bound, or a certificate cannot be used.
-        UnsupportedError, StorageError: the buffer's location cannot be used.
+        UnsupportedError, StorageError: the buffer's location cannot be used, or its writer died.
     """
     raise_descriptor_limit()
     uvloop.run(_serve(spec, buffer_spec, on_ready, reload_source))
@@ -157,8 +161,25 @@ async def _serve(
         async with reloading(receiver, reload_source):
             if on_ready is not None:
                 on_ready(receiver)
-            await stop.wait()
+            await _until_stopped(stop, buffer)
     finally:
         logger.info("stopping")
         if not await receiver.stop():
             logger.warning("not everything was finished in time; the next receiver finishes it")
+
+
+async def _until_stopped(stop: asyncio.Event, buffer: Buffer) -> None:
+    """Wait for the end.
+
+    Raises:
+        StorageError: the buffer's writer is dead. Only a new process can go on, so this one ends;
+            whoever started it, starts it again.
+    """
+    while not stop.is_set():
+        if not buffer.is_alive:
+            raise StorageError(
+                "the buffer's writer failed again and again, so this receiver ends",
+                hint="the log says why; what was acknowledged is safe",
+            )
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(stop.wait(), LOOK_SECONDS)

@@ -43,7 +43,8 @@ def observed(receiver: Receiver, settings: Settings) -> Iterator[Address | None]
     """Serve a receiver's metrics and health while the block runs."""
     registry = Registry(common_labels(settings))
     registry.register(receiving(lambda: receiver_numbers(receiver.handler)))
-    pages = Pages(registry.text, lambda: receiver.handler.trouble)
+    handler = receiver.handler
+    pages = Pages(registry.text, lambda: handler.trouble, lambda: handler.defect)
     with serving(settings.observe.http, pages) as address:
         yield address
 

@@ -338,6 +338,13 @@ def test_health_and_readiness(sink):
     answer = send(sink, method="GET", path="/readyz")
     assert answer.status == 503
     assert json.loads(answer.body)["reason"] == "buffer: storage"
+    sink.is_alive = False
+    answer = send(sink, method="GET", path="/healthz")
+    assert answer.status == 503
+    assert json.loads(answer.body)["reason"] == "the buffer's writer is dead"
+        503,
+        "the buffer's writer is dead",
+    )
 
 
 def test_cors_is_off_unless_asked_for(sink):
