@@ -100,7 +100,11 @@ class Reloader:
         while True:
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self.asked.wait(), LOOK_SECONDS)
-            await self.look()
+            try:
+                await self.look()
+            except Exception:
+                # A defect of ours must not end the looks for the life of the process.
+                logger.exception("looking for a new configuration failed")
 
     async def look(self) -> None:
         """Reload when that was asked for, or the files have changed since they were read."""
@@ -110,13 +114,17 @@ class Reloader:
         self._previous = stamps
         if self.asked.is_set() or (is_settled and stamps != self._read):
             self.asked.clear()
-            self._read = stamps
-            await self.reload()
+            await self._reload(stamps)
 
-    async def reload(self) -> None:
+    async def _reload(self, stamps: Stamps) -> None:
         """Read everything again, and use what can be used; what cannot is logged."""
+        self._read = stamps
         try:
             loaded = await asyncio.to_thread(self._source.load)
+            if await asyncio.to_thread(_stamps, stamps) != stamps:
+                # It was written while it was read: the next looks read it again.
+                self._read = {}
+                return
             self._files = _files(loaded)
             spec = receive_spec(loaded.settings)
             _check_still_closed(self._receiver.spec, spec)
