@@ -1,143 +1,177 @@
-"""A load of OTLP requests, cheap to make: python -m benchmarks.load PORT SECONDS CONNECTIONS RATE.
+"""Send OTLP requests: python -m benchmarks.load PORT SECONDS CONNECTIONS RATE [BODIES].
 
-In a process of its own, so that the receiver's time can be measured. Prints one JSON document.
+In a process of its own, so that the receiver's time can be measured. One thread and prepared
+bodies, since the receiver has to be the slower of the two. Prints one JSON document. RATE 0 sends
+the next request of a connection as soon as the one before is answered; BODIES is a file that
+`benchmarks.bodies` wrote, without it one body is sent again and again.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
-import random
+import re
+import selectors
 import socket
-import struct
 import sys
-import threading
 import time
-import zlib
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
 
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from benchmarks.bodies import Body, load, repeated_body
 
-RECORDS = 1000
-SEED = 20260822
 _HEAD = (
     b"POST /v1/logs HTTP/1.1\r\nHost: bench\r\nContent-Type: application/x-protobuf\r\n"
     b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n"
 )
-_GZIP_HEADER = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
+_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
+_END_OF_HEADER = b"\r\n\r\n"
+# What the statuses say of a connection that ended without an answer.
+BROKEN = "broken"
 
 
-def log_request() -> bytes:
-    """Return a request of log records as a web service writes them, some 210 bytes each."""
-    chance = random.Random(SEED)
-    request = ExportLogsServiceRequest()
-    resource = request.resource_logs.add()
-    _attribute(resource.resource, "service.name", "checkout")
-    _attribute(resource.resource, "host.name", "node-17")
-    scope = resource.scope_logs.add()
-    scope.scope.name = "bench"
-    now = 1_700_000_000_000_000_000
-    for _ in range(RECORDS):
-        now += chance.randrange(1_000_000)
-        record = scope.log_records.add(
-            time_unix_nano=now,
-            observed_time_unix_nano=now + 500,
-            severity_number=9,
-            severity_text="INFO",
-            trace_id=chance.randbytes(16),
-            span_id=chance.randbytes(8),
-        )
-        user, took = chance.randrange(100_000), chance.randrange(1000)
-        record.body.string_value = f"request {chance.getrandbits(32):x} of user {user}: {took} ms"
-        _attribute(record, "http.method", "GET")
-        _attribute(record, "http.route", "/api/v1/items/{id}")
-        _attribute(record, "user.id", str(user))
-        _attribute(record, "http.status_code", chance.choice(("200", "200", "404", "500")))
-    return request.SerializeToString()
+class Connection:
+    """Sends one request after the other; a server may answer before it has read all of one."""
+
+    def __init__(self, port: int, selector: selectors.BaseSelector) -> None:
+        self.due = 0.0
+        self.is_busy = False
+        self._port = port
+        self._selector = selector
+        self._unsent = memoryview(b"")
+        self._began = 0.0
+        self._answer = b""
+        self._open()
+
+    def _open(self) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", self._port))
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket.settimeout(0)
+        self._selector.register(self._socket, selectors.EVENT_READ, self)
+        self._waits_to_write = False
+
+    def send(self, request: bytes) -> None:
+        """Begin a request."""
+        self.is_busy = True
+        self._answer = b""
+        self._unsent = memoryview(request)
+        self._began = time.monotonic()
+        self._write()
+
+    def proceed(self) -> tuple[str, float] | None:
+        """Write and read what can be; return status and duration once the answer is there."""
+        if self._unsent:
+            self._write()
+        try:
+            received = self._socket.recv(65536)
+        except BlockingIOError:
+            return None
+        except OSError:
+            received = b""
+        self._answer += received
+        if not received:
+            return self._break_off()
+        status = self._status()
+        return None if status is None or self._unsent else self._finish(status)
+
+    def _write(self) -> None:
+        try:
+            self._unsent = self._unsent[self._socket.send(self._unsent) :]
+        except BlockingIOError:
+            pass
+        except OSError:
+            # Closed by the server; the answer, if there is one, can still be read.
+            self._unsent = memoryview(b"")
+        if bool(self._unsent) != self._waits_to_write:
+            self._waits_to_write = bool(self._unsent)
+            events = selectors.EVENT_READ | selectors.EVENT_WRITE * self._waits_to_write
+            self._selector.modify(self._socket, events, self)
+
+    def _status(self) -> str | None:
+        head, end, body = self._answer.partition(_END_OF_HEADER)
+        length = _LENGTH.search(head)
+        whole = end and len(body) >= int(length[1] if length else 0)
+        return head[9:12].decode() if whole else None
+
+    def _finish(self, status: str) -> tuple[str, float]:
+        self.is_busy = False
+        return status, time.monotonic() - self._began
+
+    def _break_off(self) -> tuple[str, float] | None:
+        was_busy, status = self.is_busy, self._status()
+        self.close()
+        self._open()
+        self._unsent = memoryview(b"")
+        return self._finish(status or BROKEN) if was_busy else None
+
+    def close(self) -> None:
+        """Close it, whatever it is at."""
+        self._selector.unregister(self._socket)
+        self._socket.close()
 
 
-def _attribute(of, key: str, value: str) -> None:  # noqa: ANN001 - records and resources alike
-    of.attributes.add(key=key).value.string_value = value
+def run(
+    port: int, seconds: float, connections: int, rate: float, bodies: list[Body]
+) -> dict[str, object]:
+    """Send for some seconds, and return what came of it; only answered requests count."""
+    selector = selectors.DefaultSelector()
+    opened = [Connection(port, selector) for _ in range(connections)]
+    make = _requests(bodies)
+    statuses: Counter[str] = Counter()
+    latencies: list[float] = []
+    began = time.monotonic()
+    stop = began + seconds
+    for number, connection in enumerate(opened):
+        connection.due = began + number * (connections / rate if rate else 0.0) / connections
+    while (now := time.monotonic()) < stop or any(one.is_busy for one in opened):
+        for connection in opened if now < stop else ():
+            if not connection.is_busy and connection.due <= now:
+                connection.due += connections / rate if rate else 0.0
+                connection.send(make())
+        idle = [one.due for one in opened if not one.is_busy] if rate and now < stop else []
+        wait = max(0.0, min([*idle, stop]) - time.monotonic()) if now < stop else 1.0
+        for key, _ in selector.select(wait):
+            answered = key.data.proceed()
+            if answered:
+                statuses[answered[0]] += 1
+                latencies.append(answered[1])
+                if not rate and time.monotonic() < stop:
+                    key.data.send(make())
+    took = time.monotonic() - began
+    for connection in opened:
+        connection.close()
+    return {**_summary(latencies, took), "statuses": dict(statuses)}
 
 
-class Bodies:
-    """Gzip bodies that all differ, so that none is a duplicate, at the cost of one compression."""
+def _requests(bodies: list[Body]) -> Callable[[], bytes]:
+    """Return what makes the next request; no two are the same, also between processes."""
+    numbers = itertools.count()
+    prefix = b"%d-%d-" % (os.getpid(), time.time_ns())
+    turns = itertools.cycle(bodies)
 
-    def __init__(self) -> None:
-        raw = log_request()
-        packer = zlib.compressobj(6, zlib.DEFLATED, -15)
-        # Flushed, so that any further data can be compressed apart and follow in the same stream.
-        self._packed = packer.compress(raw) + packer.flush(zlib.Z_FULL_FLUSH)
-        self._crc = zlib.crc32(raw)
-        self._size = len(raw)
-        self._prefix = b"%d-" % os.getpid()
+    def make() -> bytes:
+        body = next(turns).finish(prefix + b"%d" % next(numbers))
+        return _HEAD % len(body) + body
 
-    def make(self, number: int) -> bytes:
-        """Return the request with one more resource, whose schema address has the number."""
-        address = self._prefix + b"%d" % number
-        resource = b"\x0a" + bytes([len(address) + 2]) + b"\x1a" + bytes([len(address)]) + address
-        packer = zlib.compressobj(1, zlib.DEFLATED, -15)
-        tail = packer.compress(resource) + packer.flush()
-        ending = struct.pack("<II", zlib.crc32(resource, self._crc), self._size + len(resource))
-        return _GZIP_HEADER + self._packed + tail + ending
+    return make
 
 
-@dataclass
-class Load:
-    """What was sent, and how long the answers took."""
-
-    seconds: float
-    rate: float
-    connections: int
-    latencies: list[float] = field(default_factory=list)
-    statuses: dict[str, int] = field(default_factory=dict)
-
-    def run(self, port: int) -> dict[str, object]:
-        bodies = Bodies()
-        numbers = iter(range(sys.maxsize))
-        began = time.monotonic()
-        threads = [
-            threading.Thread(target=self._connection, args=(port, bodies, numbers, began + n / 1e3))
-            for n in range(self.connections)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        took = time.monotonic() - began
-        ordered = sorted(self.latencies)
-        return {
-            "requests": len(ordered),
-            "requests_per_second": len(ordered) / took,
-            "p50_ms": ordered[len(ordered) // 2] * 1e3,
-            "p99_ms": ordered[int(len(ordered) * 0.99)] * 1e3,
-            "statuses": self.statuses,
-        }
-
-    def _connection(self, port: int, bodies: Bodies, numbers: Iterator[int], due: float) -> None:
-        stop = due + self.seconds
-        with socket.create_connection(("127.0.0.1", port)) as connection:
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            while time.monotonic() < stop:
-                body = bodies.make(next(numbers))
-                if self.rate:
-                    due += self.connections / self.rate
-                    time.sleep(max(0.0, due - time.monotonic()))
-                sent = time.monotonic()
-                connection.sendall(_HEAD % len(body) + body)
-                answer = connection.recv(65536)
-                while b"\r\n\r\n" not in answer:
-                    answer += connection.recv(65536)
-                self.latencies.append(time.monotonic() - sent)
-                status = answer[9:12].decode()
-                self.statuses[status] = self.statuses.get(status, 0) + 1
+def _summary(latencies: list[float], took: float) -> dict[str, object]:
+    ordered = sorted(latencies)
+    return {
+        "requests": len(ordered),
+        "requests_per_second": len(ordered) / took,
+        "p50_ms": ordered[len(ordered) // 2] * 1e3,
+        "p99_ms": ordered[int(len(ordered) * 0.99)] * 1e3,
+    }
 
 
 def main() -> None:
-    port, seconds, connections, rate = sys.argv[1:]
-    load = Load(float(seconds), float(rate), int(connections))
-    print(json.dumps(load.run(int(port))))
+    port, seconds, connections, rate, *rest = sys.argv[1:]
+    bodies = load(Path(rest[0])) if rest else repeated_body()
+    print(json.dumps(run(int(port), float(seconds), int(connections), float(rate), bodies)))
 
 
 if __name__ == "__main__":

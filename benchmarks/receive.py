@@ -1,149 +1,148 @@
-"""How fast requests are accepted durably: python -m benchmarks.receive [SECONDS].
+"""What it costs to accept requests durably: python -m benchmarks.receive [SECONDS].
 
-The same server, with the buffer on disk and with one that keeps nothing; one JSON line each.
+Every request is different. One JSON line a measurement. The opponents run by turns with the
+receiver, on the same requests: the same server with a buffer that keeps nothing, and an
+OpenTelemetry Collector whose exporter keeps nothing.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
-import os
-import signal
 import statistics
-import subprocess
 import sys
 import tempfile
-from concurrent.futures import Future
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from benchmarks.load import RECORDS
-from neve.buffer.spec import BufferSpec
-from neve.buffer.writer import Receipt
-from neve.receive.server import Receiver, serve
-from neve.receive.spec import ReceiveSpec
+from benchmarks.bodies import RECORDS, different_bodies, repeated_body, save
+from benchmarks.receivers import NULL, Measured, Server, collector, receiver
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from neve.buffer.payload import Request
+    from collections.abc import Mapping
 
 CONNECTIONS = 8
 ROUNDS = 3
-# Measured on this load: IceGate, in Rust, into its write-ahead log.
-PEER_RECORDS_PER_CPU_SECOND = 220_000
-SPEC = ReceiveSpec(http="127.0.0.1:0", grpc="127.0.0.1:0")
+SMALL_RECORDS = 10
+# Small requests come from many senders.
+SMALL_CONNECTIONS = 64
+# A buffer that is full from the start.
+FULL_BYTES = 1
 
 
-class NullSink:
-    """A buffer that keeps nothing, and says so at once."""
-
-    trouble = None
-    used_bytes = 0
-
-    def append(self, signal: str, request: Request) -> Receipt:  # noqa: ARG002 - a sink's
-        durable: Future[None] = Future()
-        durable.set_result(None)
-        return Receipt(durable, duplicate=False)
-
-    def close(self, timeout_seconds: float) -> bool:  # noqa: ARG002 - a sink's
-        return True
-
-
-def announce(receiver: Receiver) -> None:
-    print(receiver.http_address.port, flush=True)
-
-
-async def serve_nothing() -> None:
-    receiver = Receiver(SPEC, NullSink())
-    await receiver.start()
-    announce(receiver)
-    await asyncio.Event().wait()
-
-
-class Server:
-    """A receiver in a process of its own, and what it costs."""
-
-    def __init__(self, location: str) -> None:
-        command = [sys.executable, "-m", "benchmarks.receive", "--serve", location]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None
-        self.port = int(self.process.stdout.readline())
-
-    def load(self, seconds: float, rate: float = 0.0) -> dict[str, Any]:
-        """Put a load on it, and return what came of it, with the processor time it took."""
-        words = (self.port, seconds, CONNECTIONS, rate)
-        command = [sys.executable, "-m", "benchmarks.load", *map(str, words)]
-        before = self._cpu_seconds()
-        result = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
-        assert set(result["statuses"]) == {"200"}, result["statuses"]
-        return {**result, "cpu_seconds": self._cpu_seconds() - before}
-
-    def _cpu_seconds(self) -> float:
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    def peak_megabytes(self) -> float:
-        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
-        [peak] = [line for line in lines if line.startswith("VmHWM")]
-        return int(peak.split()[1]) / 1024
-
-
-@contextlib.contextmanager
-def running(location: str) -> Iterator[Server]:
-    server = Server(location)
-    try:
-        yield server
-    finally:
-        server.process.send_signal(signal.SIGTERM)
-        server.process.wait(30)
-
-
-def report(name: str, value: float, unit: str, wanted: str, ratio: float | None = None) -> None:
+def report(
+    name: str, value: float, unit: str, wanted: str | None, ratio: float | None = None
+) -> None:
     line = {"name": name, "value": round(value, 2), "unit": unit}
     print(json.dumps({**line, "ratio": ratio and round(ratio, 2), "wanted": wanted}), flush=True)
 
 
-def measure(seconds: float) -> None:
-    with (
-        # Not on a file system in memory: its fsync would be free.
-        tempfile.TemporaryDirectory(dir=Path.cwd()) as location,
-        running("null") as null,
-        running(location) as durable,
-    ):
-        for server in (null, durable):
-            server.load(1.0)
-        # By turns, so that whatever else the machine does hits both.
-        pairs = [(null.load(seconds), durable.load(seconds)) for _ in range(ROUNDS)]
-        rate = statistics.median(kept["requests_per_second"] for _, kept in pairs)
-        nothing = statistics.median(gone["requests_per_second"] for gone, _ in pairs)
-        half = durable.load(2 * seconds, rate / 2)
-        cpu = sum(kept["cpu_seconds"] for _, kept in pairs)
-        per_cpu_second = sum(kept["requests"] for _, kept in pairs) * RECORDS / cpu
-        peak = durable.peak_megabytes()
-    report("receive.durable_rate", rate * RECORDS, "records/s", ">= 0.6", rate / nothing)
+def by_turns(
+    servers: Mapping[str, Server], bodies: Path, seconds: float, connections: int = CONNECTIONS
+) -> dict[str, Measured]:
+    """Load servers one after the other, several times; whatever else the machine does hits all."""
+    rounds: dict[str, list[Measured]] = {name: [] for name in servers}
+    for server in servers.values():
+        server.load(0.5, connections, bodies)
+    for _ in range(ROUNDS):
+        for name, server in servers.items():
+            rounds[name].append(server.load(seconds, connections, bodies))
+    return {name: _together(measured) for name, measured in rounds.items()}
+
+
+def _together(measured: list[Measured]) -> Measured:
+    return Measured(
+        requests=sum(one.requests for one in measured),
+        requests_per_second=statistics.median(one.requests_per_second for one in measured),
+        cpu_seconds=sum(one.cpu_seconds for one in measured),
+        p50_ms=statistics.median(one.p50_ms for one in measured),
+        p99_ms=statistics.median(one.p99_ms for one in measured),
+    )
+
+
+def measure_large(servers: Mapping[str, Server], bodies: Path, seconds: float) -> None:
+    """Requests of 1,000 records: the rate, what they cost, and what a refusal costs."""
+    measured = by_turns(servers, bodies, seconds)
+    ours, full = measured["ours"], measured["full"]
+    rate = ours.requests_per_second
+    report(
+        "receive.durable_rate",
+        rate * RECORDS,
+        "records/s",
+        ">= 0.6",
+        rate / measured["null"].requests_per_second,
+    )
     report(
         "receive.records_per_cpu_second",
-        per_cpu_second,
+        ours.requests_per_cpu_second * RECORDS,
         "records/s",
-        ">= 150000",
-        per_cpu_second / PEER_RECORDS_PER_CPU_SECOND,
+        ">= 600000",
+        ours.requests_per_cpu_second / measured["collector"].requests_per_cpu_second,
     )
-    report("receive.ack_p50_at_half_load", half["p50_ms"], "ms", "<= 30")
-    report("receive.ack_p99_at_half_load", half["p99_ms"], "ms", "<= 250")
-    report("receive.peak_memory", peak, "MB", "<= 400")
+    report(
+        "receive.refused_cost",
+        ours.requests_per_cpu_second / full.requests_per_cpu_second,
+        "of an accepted request's processor time",
+        "<= 0.25",
+    )
+    half = servers["ours"].load(2 * seconds, CONNECTIONS, bodies, rate / 2)
+    report("receive.ack_p50_at_half_load", half.p50_ms, "ms", "<= 30")
+    report("receive.ack_p99_at_half_load", half.p99_ms, "ms", "<= 250")
+
+
+def measure_small(servers: Mapping[str, Server], bodies: Path, seconds: float) -> None:
+    """Requests of 10 records, where everything around the records is what costs."""
+    compared = {name: servers[name] for name in ("ours", "collector")}
+    measured = by_turns(compared, bodies, seconds, SMALL_CONNECTIONS)
+    ours = measured["ours"].requests_per_cpu_second
+    report(
+        "receive.small_requests_per_cpu_second",
+        ours,
+        "requests/s",
+        ">= 9000",
+        ours / measured["collector"].requests_per_cpu_second,
+    )
+
+
+def measure_repeated(servers: Mapping[str, Server], bodies: Path, seconds: float) -> None:
+    """One body again and again, as this benchmark did in its first version."""
+    compared = {name: servers[name] for name in ("ours", "collector")}
+    measured = by_turns(compared, bodies, seconds)
+    ours = measured["ours"].requests_per_cpu_second
+    report(
+        "receive.repeated_body_records_per_cpu_second",
+        ours * RECORDS,
+        "records/s",
+        None,
+        ours / measured["collector"].requests_per_cpu_second,
+    )
+
+
+def measure(seconds: float) -> None:
+    # Not on a file system in memory: its fsync would be free.
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as scratch, ExitStack() as stack:
+        directory = Path(scratch)
+        large, small, repeated = (directory / name for name in ("large", "small", "repeated"))
+        save(different_bodies(RECORDS), large)
+        save(different_bodies(SMALL_RECORDS), small)
+        save(repeated_body(), repeated)
+        ours = stack.enter_context(receiver(str(directory / "ours")))
+        servers = {
+            "null": stack.enter_context(receiver(NULL)),
+            "ours": ours,
+            "full": stack.enter_context(
+                receiver(str(directory / "full"), max_bytes=FULL_BYTES, answers="503")
+            ),
+            "collector": stack.enter_context(collector(directory)),
+        }
+        measure_large(servers, large, seconds)
+        measure_small(servers, small, seconds)
+        measure_repeated(servers, repeated, seconds)
+        report("receive.peak_memory", ours.peak_megabytes(), "MB", "<= 400")
 
 
 def main() -> None:
-    if sys.argv[1:2] == ["--serve"]:
-        location = sys.argv[2]
-        if location == "null":
-            asyncio.run(serve_nothing())
-        else:
-            serve(SPEC, BufferSpec(location, max_bytes=1 << 40), on_ready=announce)
-    else:
-        measure(float(sys.argv[1]) if len(sys.argv) > 1 else 4.0)
+    measure(float(sys.argv[1]) if len(sys.argv) > 1 else 4.0)
 
 
 if __name__ == "__main__":

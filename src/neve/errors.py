@@ -27,6 +27,7 @@ class Code(str, Enum):
     TOO_LARGE = "too_large"
     UNAVAILABLE = "unavailable"
     SENDER_RATE = "sender_rate"
+    BUSY = "busy"
     CORRUPT = "corrupt"
 
 
@@ -121,13 +122,21 @@ class UnknownOutcomeError(NeveError):
     default_code = Code.UNKNOWN_OUTCOME
 
 
-class MalformedError(NeveError):
+class RequestError(NeveError):
+    """A request cannot be taken as it is; `field` names the part of it that is at fault."""
+
+    def __init__(self, message: str, *, hint: str | None = None, field: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.field = field
+
+
+class MalformedError(RequestError):
     """What was sent cannot be decoded; sending it again will not help."""
 
     default_code = Code.MALFORMED
 
 
-class TooLargeError(NeveError):
+class TooLargeError(RequestError):
     """What was sent is over a limit."""
 
     default_code = Code.TOO_LARGE

@@ -360,6 +360,7 @@ def _is_closed(connection):
 def test_a_header_without_an_end_is_cut_off(shared):
     with socket.create_connection(("127.0.0.1", shared.http), timeout=10) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nX: " + b"x" * 200_000)
+        assert connection.recv(65536).startswith(b"HTTP/1.1 400 ")
         assert _is_closed(connection)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.load import RECORDS
+from benchmarks.bodies import RECORDS
 from neve.buffer.disk import DiskStore
 from neve.buffer.reader import BufferReader
 from tests.support.receivers import receiver

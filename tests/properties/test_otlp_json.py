@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neve.errors import MalformedError
-from neve.otlp.request import parse
+from neve.otlp.request import check
 from neve.signals import Signal
 from tests.support.otlp_messages import fill
 
@@ -42,8 +42,8 @@ def with_hex_ids(node):
 def test_json_and_protobuf_are_the_same_request(signal, seed):
     message = fill(signal.request(), random.Random(seed))
     body = message.SerializeToString()
-    of_protobuf = parse(signal, body, json=False)
-    of_json = parse(signal, json.dumps(otlp_json(message)).encode(), json=True)
+    of_protobuf = check(signal, body, json=False)
+    of_json = check(signal, json.dumps(otlp_json(message)).encode(), json=True)
     assert of_json.records == of_protobuf.records
     assert signal.request.FromString(of_json.payload).SerializeToString(
         deterministic=True
@@ -67,14 +67,14 @@ def test_strange_json_is_taken_or_refused_and_nothing_else(signal, seed):
     rng = random.Random(seed)
     document = strange(rng, otlp_json(fill(signal.request(), rng)))
     try:
-        parsed = parse(signal, json.dumps(document).encode(), json=True)
+        parsed = check(signal, json.dumps(document).encode(), json=True)
     except MalformedError:
         return
-    assert parse(signal, parsed.payload, json=False).records == parsed.records
+    assert check(signal, parsed.payload, json=False).records == parsed.records
 
 
 @given(signals, st.binary(max_size=200), st.booleans())
 @slow
 def test_bytes_are_taken_or_refused_and_nothing_else(signal, body, is_json):
     with contextlib.suppress(MalformedError):
-        parse(signal, body, json=is_json)
+        check(signal, body, json=is_json)

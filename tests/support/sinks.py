@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 from neve.buffer.payload import Request, unpack
 from neve.buffer.writer import Receipt
+from neve.errors import UnavailableError
 
 if TYPE_CHECKING:
     from neve.errors import NeveError
+    from neve.observe.durations import DurationHistogram
 
 
 class ListSink:
@@ -20,8 +22,14 @@ class ListSink:
         self.error: Exception | None = None
         self.answers_at_once = True
         self.duplicate = False
+        self.is_alive = True
         self.trouble: NeveError | None = None
         self.used_bytes = 0
+        self.fsyncs: dict[str, DurationHistogram] = {}
+
+    def check_room(self, size: int) -> None:
+        if isinstance(self.error, UnavailableError):
+            raise self.error
 
     def append(self, signal: str, request: Request) -> Receipt:
         if self.error is not None:

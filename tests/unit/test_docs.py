@@ -74,18 +74,21 @@ def test_every_metric_is_documented_and_none_besides():
         ConsolidationMetrics,
         Registry,
         common_labels,
-        receiving,
         supervision,
     )
-    from neve.receive.counters import Counters
-    from neve.service.receiving import counts
+    from neve.observe.receiving import receiving
+    from neve.receive.request_handler import RequestHandler
+    from neve.receive.spec import ReceiveSpec
+    from neve.service.receiving import receiver_numbers
+    from tests.support.sinks import ListSink
 
     registry = Registry(common_labels(Settings()))
     ConsolidationMetrics(registry)
     MergeMetrics(registry)
     ProcessCollector(registry=registry)
     registry.register(supervision(bool, int))
-    registry.register(receiving(lambda: counts(Counters()), int))
+    handler = RequestHandler(ReceiveSpec(), ListSink())
+    registry.register(receiving(lambda: receiver_numbers(handler)))
     named = {
         metric.name + ("_total" if metric.type == "counter" else "")
         for metric in registry.collect()

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from neve.buffer.payload import Request
     from neve.buffer.spec import BufferSpec
     from neve.buffer.store import BufferStore
+    from neve.observe.durations import DurationHistogram
 
 OBJECT_SCHEME = "s3://"
 # How often the fill level is measured: a listing costs money on an object store.
@@ -94,6 +95,11 @@ class Buffer:
         """
         return self._writers[signal].append(request)
 
+    def check_room(self, size: int) -> None:
+        self._quota.check(size)
+
+    is_alive = True
+
     @property
     def trouble(self) -> NeveError | None:
         """Why requests are refused; None when all is well."""
@@ -103,6 +109,11 @@ class Buffer:
     def used_bytes(self) -> int:
         """About how much is buffered."""
         return self._quota.used_bytes
+
+    @property
+    def fsyncs(self) -> dict[str, DurationHistogram]:
+        """What commits waited for the disk or the store, by signal."""
+        return {signal: writer.fsyncs for signal, writer in self._writers.items()}
 
     def close(self, timeout_seconds: float) -> bool:
         """Commit what was taken, end the streams, and say whether that was done in time."""

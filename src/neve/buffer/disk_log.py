@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import time
 from typing import TYPE_CHECKING
 
 from neve import failpoints
@@ -34,6 +35,7 @@ class DiskLog:
         self._fd: int | None = None
         self._durable_bytes = 0
         self._salt = b""
+        self.fsync_seconds = 0.0
 
     @property
     def open_bytes(self) -> int:
@@ -56,7 +58,9 @@ class DiskLog:
             failpoints.reach("buffer.torn")
             size += write_all(fd, payloads)
             failpoints.reach("buffer.written")
+            began = time.perf_counter()
             os.fdatasync(fd)
+            self.fsync_seconds = time.perf_counter() - began
             failpoints.reach("buffer.synced")
             self._check_in_place(fd)
             self._durable_bytes += size

@@ -173,6 +173,7 @@ class ObjectLog:
         self._store = store
         self._number = 1
         self._head = b""
+        self.fsync_seconds = 0.0
 
     @property
     def open_bytes(self) -> int:
@@ -186,7 +187,9 @@ class ObjectLog:
         head, *payloads = frame_parts(requests, NO_SALT)
         self._head = preamble(NO_SALT) + head
         failpoints.reach("buffer.put_begun")
+        began = time.perf_counter()
         put = self._store.put_new(self._path, b"".join([self._head, *payloads]))
+        self.fsync_seconds = time.perf_counter() - began
         failpoints.reach("buffer.put_done")
         # A put that was repeated inside the client finds its own first attempt.
         if not put and not self._is_ours():

@@ -52,6 +52,10 @@ class Quota:
                 )
             self._added_bytes += size
 
+    def check(self, size: int) -> None:
+        if self.used_bytes + size > self._max_bytes:
+            raise UnavailableError("the buffer is full")
+
     def refresh_when_due(self) -> None:
         """Measure again, if that was long ago; when it cannot be measured, try again later."""
         now = time.monotonic()

@@ -33,6 +33,10 @@ class Log(Protocol):
     def open_bytes(self) -> int:
         """The size of the segment not yet sealed; 0 when there is none."""
 
+    @property
+    def fsync_seconds(self) -> float:
+        """How long the latest commit waited for the disk's fsync, or for the store's put."""
+
     def commit(self, requests: Sequence[Request]) -> None:
         """Append a group. Durable on return.
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from neve.buffer.store import BufferStore, Log, LostStreamError
 from neve.errors import NeveError, StorageError, UnavailableError
+from neve.observe.durations import DurationHistogram
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,6 +68,8 @@ class StreamWriter:
         self._window = window
         self._quota = quota
         self._interval = commit_interval_seconds
+        # Observed by the thread alone.
+        self.fsyncs = DurationHistogram()
         self._changed = threading.Condition()
         # Under the condition's lock:
         self._queue: deque[_Waiting] = deque()
@@ -195,6 +198,7 @@ class StreamWriter:
         if not log.open_bytes:
             self._seal_due = time.monotonic() + self._spec.seal_seconds
         log.commit([waiting.request for waiting in group])
+        self.fsyncs.observe(log.fsync_seconds)
         self._finish(group, stored=True)
 
     def _finish(self, group: list[_Waiting], *, stored: bool) -> None:

@@ -39,7 +39,8 @@ def run_parts(
     from neve.observe.metrics import Registry, common_labels
     from neve.service.consolidation import Consolidation
     from neve.service.merging import Merging
-    from neve.service.run import Part, Service, supervised_receiver
+    from neve.service.run import Part, Service
+    from neve.service.workers import supervised_workers
 
     with ExitStack() as stack:
         lake = stack.enter_context(call.open())
@@ -53,7 +54,7 @@ def run_parts(
             mergers = configured_mergers(own, mirrors, call.output.progress, strategy)
             interval = own.settings.merge.interval
             parts.append(Merging(mergers, interval, registry, lambda _: None))
-        receiver = supervised_receiver(call.global_options()) if receives else None
+        receiver = supervised_workers(call.global_options(), lake.settings) if receives else None
         run_service(call, Service(lake.settings, registry, parts, receiver))
 
 

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from neve.config.paths import EMBEDDED_DIRECTORY, LocalPath
 from neve.config.section import Section
 from neve.config.tokens import Tokens
-from neve.limits import DEFAULT_REQUEST_BYTES, LARGEST_REQUEST_BYTES, MIB
+from neve.limits import DEFAULT_REQUEST_BYTES, LARGEST_REQUEST_BYTES, MAX_WORKERS, MIB
 
 
 class TlsSettings(Section):
@@ -25,6 +25,12 @@ class ReceiveSettings(Section):
 
     http: str = Field("127.0.0.1:4318", description="Address of OTLP/HTTP, as host:port.")
     grpc: str = Field("127.0.0.1:4317", description="Address of OTLP/gRPC, as host:port.")
+    workers: int = Field(
+        1,
+        gt=0,
+        le=MAX_WORKERS,
+        description="Processes that share both ports; more than one for more than one core.",
+    )
     # Before the tokens, whose check asks for it.
     allow_weak_tokens: bool = Field(
         default=False,

@@ -24,6 +24,7 @@ from neve.config import cache_directory
 # PySpark's own worker comes with Spark, and needs pandas for pandas functions only, of which we
 # have none.
 TASK_DISTRIBUTIONS = (
+    "isal",
     "numpy",
     "obstore",
     "opentelemetry-proto",

@@ -10,7 +10,6 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.metadata import version
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -140,35 +139,5 @@ def supervision(is_up: Callable[[], bool], restarts: Callable[[], int]) -> Readi
         yield CounterMetricFamily(
             "neve_receive_restarts", "How often the receiver was started again", restarts()
         )
-
-    return Reading(read)
-
-
-# What a receiver counts, by which label, and what that is.
-_RECEIVED = MappingProxyType(
-    {
-        "accepted_requests": ("signal", "Requests stored"),
-        "accepted_records": ("signal", "Records of the requests stored"),
-        "accepted_bytes": ("signal", "Bytes of the requests stored, decompressed"),
-        "duplicate_requests": ("signal", "Requests sent again, and stored once"),
-        "duplicate_records": ("signal", "Records of the requests sent again"),
-        "refused_requests": ("reason", "Requests answered with an error"),
-    }
-)
-
-
-def receiving(
-    counts: Callable[[], Mapping[str, Mapping[str, int]]], buffered_bytes: Callable[[], int]
-) -> Reading:
-    """Return a receiver's metrics, in its own process."""
-
-    def read() -> Iterator[Metric]:
-        for name, counted in counts().items():
-            label, text = _RECEIVED[name]
-            family = CounterMetricFamily(f"neve_receive_{name}", text, labels=[label])
-            for value, count in counted.items():
-                family.add_metric([value], count)
-            yield family
-        yield GaugeMetricFamily("neve_buffer_bytes", "About what is buffered", buffered_bytes())
 
     return Reading(read)

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from google.protobuf import json_format
 from google.protobuf.duration_pb2 import Duration
 from google.rpc import code_pb2
-from google.rpc.error_details_pb2 import RetryInfo
+from google.rpc.error_details_pb2 import BadRequest, RetryInfo
 from google.rpc.status_pb2 import Status
 
-from neve.errors import Code, NeveError, UnavailableError
+from neve.errors import Code, NeveError, RequestError, UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,22 +68,38 @@ def retry_after_seconds(error: NeveError, otherwise: int) -> int | None:
 
 
 def success(signal: Signal, *, rejected: int = 0, reason: str = "") -> Message:
-    """The response to a request that was kept, but for `rejected` of its records."""
-    if not rejected:
+    """The response to a request that was kept, but for `rejected` of its records.
+
+    With a reason and nothing rejected it is a warning (OTLP specification, "Partial Success").
+    """
+    if not rejected and not reason:
         return signal.response()
     return signal.response(
         partial_success={signal.rejected_field: rejected, "error_message": reason}
     )
 
 
-def status(code: int, message: str, *, retry_seconds: float | None = None) -> Status:
-    """A failure; `retry_seconds` says when to try again, and that trying again may help."""
-    answer = Status(code=code, message=message)
+def failure(error: NeveError, retry_seconds: float | None) -> Status:
+    """The body of a refusal: the message, when to try again, and the field that is at fault.
+
+    Args:
+        retry_seconds: when to try again; None when that would not help.
+    """
+    message = f"{error.message} ({error.hint})" if error.hint else error.message
+    answer = status(grpc_status(error), message)
     if retry_seconds is not None:
         delay = Duration()
         delay.FromMilliseconds(math.ceil(retry_seconds * 1000))
         answer.details.add().Pack(RetryInfo(retry_delay=delay))
+    if isinstance(error, RequestError) and error.field:
+        violation = BadRequest.FieldViolation(field=error.field, description=error.message)
+        answer.details.add().Pack(BadRequest(field_violations=[violation]))
     return answer
+
+
+def status(code: int, message: str) -> Status:
+    """A failure by its code."""
+    return Status(code=code, message=message)
 
 
 def content_type(*, json: bool) -> str:

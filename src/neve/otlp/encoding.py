@@ -2,62 +2,68 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterator
 
-import pyarrow as pa
-
+from neve.compression import UNPACK, CompressionError
 from neve.errors import MalformedError, TooLargeError, UnsupportedError
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-# What a client may say in Content-Encoding or grpc-encoding.
+# What a client may say in Content-Encoding or grpc-encoding for no compression.
 IDENTITY = ("", "identity", "none")
-CODECS: Mapping[str, Literal["gzip", "zstd"]] = MappingProxyType({"gzip": "gzip", "zstd": "zstd"})
-
-# Bodies are read in steps of this size: memory follows what a body really holds, and at most one
-# step beyond the limit is ever unpacked.
-STEP_BYTES = 1 << 20
 
 
-def decompress(body: bytes, encoding: str, limit: int) -> bytes:
-    """Unpack a request body of at most `limit` bytes.
+def codec_name(encoding: str) -> str | None:
+    """Return `gzip` or `zstd`, or None for no compression.
 
     Raises:
-        TooLargeError: the body is longer than `limit`; no more than that was unpacked.
         UnsupportedError: the encoding is not one of OTLP's, or Neve's zstd.
-        MalformedError: the compressed data is corrupt or cut short.
     """
     name = encoding.strip().lower()
     if name in IDENTITY:
-        unpacked = body
-    elif name in CODECS:
-        unpacked = _inflate(body, name, limit)
-    else:
-        raise UnsupportedError(
-            f"content encoding {encoding!r} is not supported",
-            hint="Send gzip, zstd or no compression.",
-        )
-    if len(unpacked) > limit:
+        return None
+    if name in UNPACK:
+        return name
+    raise UnsupportedError(
+        f"content encoding {encoding!r} is not supported",
+        hint="Send gzip, zstd or no compression.",
+    )
+
+
+def check_size(size: int, limit: int) -> None:
+    """Refuse a request of more than `limit` bytes. Raises TooLargeError."""
+    if size > limit:
         raise TooLargeError(
-            f"the request is larger than {limit} bytes after decompression",
+            f"the request is larger than {limit} bytes",
             hint="Send smaller batches, or raise receive.max_request_bytes.",
         )
-    return unpacked
 
 
-def _inflate(body: bytes, codec: str, limit: int) -> bytes:
-    """Unpack at most `limit + 1` bytes, across gzip members and zstd frames."""
+def unpack_steps(body: bytes, codec: str, limit: int) -> Iterator[bytes]:
+    """Yield what a compressed body holds, a step at a time; at most one step beyond `limit`.
+
+    Raises:
+        TooLargeError: the body is longer than `limit`.
+        MalformedError: the compressed data is damaged or cut short.
+    """
+    size = 0
+    try:
+        for step in UNPACK[codec](body):
+            size += len(step)
+            check_size(size, limit)
+            yield step
+    except CompressionError as error:
+        raise MalformedError(f"the {codec} body cannot be unpacked: {error}") from error
     if not body:
         raise MalformedError(f"the {codec} body is empty")
-    steps = []
-    room = limit + 1
-    try:
-        with pa.CompressedInputStream(pa.BufferReader(body), CODECS[codec]) as stream:
-            while room and (step := stream.read(min(room, STEP_BYTES))):
-                steps.append(step)
-                room -= len(step)
-    except OSError as error:
-        raise MalformedError(f"the {codec} body cannot be unpacked: {error}") from error
-    return steps[0] if len(steps) == 1 else b"".join(steps)
+
+
+def unpack(body: bytes, encoding: str, limit: int) -> bytes:
+    """Return a whole body without its compression, of at most `limit` bytes.
+
+    Raises:
+        TooLargeError, MalformedError, UnsupportedError: see `unpack_steps` and `codec_name`.
+    """
+    codec = codec_name(encoding)
+    if codec is None:
+        check_size(len(body), limit)
+        return body
+    return b"".join(unpack_steps(body, codec, limit))

@@ -2,7 +2,8 @@
 
 Protobuf's own `json_format` is not used: it reads OTLP's hex ids as base64, drops characters that
 are not base64 at all, and keeps one of two equal keys. Here whatever is not understood is refused,
-except unknown keys, which the specification wants ignored.
+except unknown keys, which the specification wants ignored: those with content are counted. A field
+has one name, in lowerCamelCase; any other spelling is an unknown key.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import base64
 import binascii
 import json
 import re
+from collections import Counter
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
@@ -29,41 +31,69 @@ if TYPE_CHECKING:
 
 # The fields OTLP writes in hex where protobuf's JSON has base64.
 HEX_FIELDS = frozenset({"trace_id", "span_id", "parent_span_id"})
+# Known by name, and meaningful in profiles only: no table has a column for them.
+NOT_STORED = frozenset({"key_strindex", "string_value_strindex"})
 
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _SPECIAL_DOUBLES = frozenset({"NaN", "Infinity", "-Infinity"})
 
 
-def from_json(body: bytes, message_type: type[Message]) -> Message:
+@dataclass
+class Translation:
+    """A translated request, and what was found on the way."""
+
+    message: Message
+    invalid_texts: int = 0
+    """Texts that are not Unicode: bytes that are not UTF-8, or half of a surrogate pair."""
+    unknown_keys: int = 0
+    """Keys with content that this version does not know."""
+    first_unknown: str = ""
+
+    def note_unknown(self, name: str) -> None:
+        self.unknown_keys += 1
+        self.first_unknown = self.first_unknown or name
+
+
+def from_json(body: bytes, message_type: type[Message]) -> Translation:
     """Translate one OTLP/JSON request.
 
     Raises:
-        MalformedError: the body is not JSON, or not of this message's shape.
+        MalformedError: the body is not JSON, or not of this message's shape; it names the field.
     """
-    message = message_type()
+    translation = Translation(message_type())
     try:
         document = json.loads(
-            body.decode(),
+            # Bytes that are not UTF-8 become lone surrogates; `_bytes_of` gets them back.
+            body.decode(errors="surrogateescape"),
             # A float would round nanoseconds written as 1.7E18.
             parse_float=Decimal,
             parse_constant=_refuse_constant,
             object_pairs_hook=_object,
         )
-        _fill(message, document, depth=0)
+        _fill(translation, translation.message, document, depth=0)
     except MalformedError:
         raise
-    # ArithmeticError: an exponent no Decimal holds. ValueError: not UTF-8, not JSON, a number of
-    # thousands of digits, a lone surrogate. RecursionError: brackets nested by the thousand.
+    # ArithmeticError: an exponent no Decimal holds. ValueError: not JSON, a number of thousands of
+    # digits. RecursionError: brackets nested by the thousand.
     except (ArithmeticError, RecursionError, ValueError) as error:
         raise MalformedError(f"the body is not OTLP/JSON: {error}") from error
-    return message
+    return translation
+
+
+class _Object(dict[str, Any]):
+    """A JSON object in which keys occur twice; the last value of each is kept."""
+
+    repeated: frozenset[str]
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
-    if len(members) != len(pairs):
-        raise MalformedError("the body is not OTLP/JSON: a key occurs twice in one object")
-    return members
+    if len(members) == len(pairs):
+        return members
+    times = Counter(name for name, _ in pairs)
+    document = _Object(members)
+    document.repeated = frozenset(name for name, count in times.items() if count > 1)
+    return document
 
 
 def _refuse_constant(text: str) -> NoReturn:
@@ -75,66 +105,141 @@ class _Field:
     name: str
     repeated: bool
     oneof: str | None
+    is_text: bool
+    is_stored: bool
     convert: Callable[[Any], Any] | None
     """From JSON to the field's scalar type; None for messages."""
 
 
 @cache
 def _fields(descriptor: Descriptor) -> dict[str, _Field]:
-    """The fields of a message by both of their names; the Collector accepts both, too."""
-    fields = {}
-    for field in descriptor.fields:
-        oneof = field.containing_oneof
-        known = _Field(
-            field.name, field.is_repeated, oneof.name if oneof else None, _converter(field)
+    """Return the fields of a message by their names in JSON."""
+    return {
+        field.json_name: _Field(
+            field.name,
+            field.is_repeated,
+            field.containing_oneof.name if field.containing_oneof else None,
+            field.type == FieldDescriptor.TYPE_STRING,
+            field.name not in NOT_STORED,
+            _converter(field),
         )
-        fields[field.name] = fields[field.json_name] = known
-    return fields
+        for field in descriptor.fields
+    }
 
 
-def _fill(message: Message, document: Any, depth: int) -> None:
+def _fill(translation: Translation, message: Message, document: Any, depth: int) -> None:
     descriptor = message.DESCRIPTOR
     if not isinstance(document, dict):
-        raise _unfit(descriptor.name, "an object", document)
+        raise _unfit("an object", document)
     if depth > MAX_DEPTH:
         raise MalformedError(f"the request nests deeper than {MAX_DEPTH} messages")
     fields = _fields(descriptor)
+    repeated = document.repeated if isinstance(document, _Object) else ()
     seen = set()
     for key, value in document.items():
         field = fields.get(key)
+        # An empty value says nothing that could be lost.
+        if value and (field is None or not field.is_stored):
+            translation.note_unknown(f"{descriptor.name}.{_printable(key)}")
         if field is None or value is None:
             continue
-        # Two members of one oneof, or one field under both names: one of them would be lost.
-        if (taken := field.oneof or field.name) in seen:
-            raise MalformedError(f"{descriptor.name}.{key}: {taken} is given twice")
+        # Of two members of a oneof, or of a key given twice, one would be lost.
+        taken = field.oneof or field.name
+        is_taken = taken in seen or key in repeated
         seen.add(taken)
         try:
-            _set(message, field, value, depth)
+            if is_taken:
+                _refuse_second(taken)
+            _set(translation, message, field, value, depth)
+        except MalformedError as error:
+            raise _within(key, error) from error
         except (TypeError, ValueError) as error:
-            raise MalformedError(f"{descriptor.name}.{key}: {error}") from error
+            raise _within(key, MalformedError(str(error))) from error
 
 
-def _set(message: Message, field: _Field, value: Any, depth: int) -> None:
+def _refuse_second(name: str) -> NoReturn:
+    raise MalformedError(f"gives {name} a second time")
+
+
+def _within(step: str, error: MalformedError) -> MalformedError:
+    """Put the key or the position in front of the path that an error has so far."""
+    path = error.field or ""
+    joint = "." if path and not path.startswith("[") else ""
+    reason = error.message.removeprefix(f"{path} ") if path else error.message
+    field = f"{step}{joint}{path}"
+    return MalformedError(f"{field} {reason}", field=field)
+
+
+def _set(translation: Translation, message: Message, field: _Field, value: Any, depth: int) -> None:
     if field.repeated:
-        if not isinstance(value, list):
-            raise _unfit(field.name, "an array", value)
-        items = getattr(message, field.name)
-        if field.convert:
-            items.extend([field.convert(item) for item in value])
-        else:
-            for item in value:
-                _fill(items.add(), item, depth + 1)
+        _extend(translation, getattr(message, field.name), field, value, depth)
     elif field.convert:
+        if field.is_text and not _is_unicode(value):
+            translation.invalid_texts += 1
+            _set_invalid_text(message, field, value)
+            return
         setattr(message, field.name, field.convert(value))
     else:
         member = getattr(message, field.name)
         # An empty object is present, too: {"arrayValue": {}} is an empty array, not nothing.
         member.SetInParent()
-        _fill(member, value, depth + 1)
+        _fill(translation, member, value, depth + 1)
 
 
-def _unfit(name: str, wanted: str, value: Any) -> MalformedError:
-    return MalformedError(f"{name} must be {wanted}, not a JSON {type(value).__name__}")
+def _extend(translation: Translation, items: Any, field: _Field, values: Any, depth: int) -> None:
+    if not isinstance(values, list):
+        raise _unfit("an array", values)
+    for position, value in enumerate(values):
+        try:
+            if field.convert is None:
+                _fill(translation, items.add(), value, depth + 1)
+            elif field.is_text and not _is_unicode(value):
+                translation.invalid_texts += 1
+                items.append(_bytes_of(value).decode(errors="replace"))
+            else:
+                items.append(field.convert(value))
+        except MalformedError as error:
+            raise _within(f"[{position}]", error) from error
+        except (TypeError, ValueError) as error:
+            raise _within(f"[{position}]", MalformedError(str(error))) from error
+
+
+def _is_unicode(value: Any) -> bool:
+    if not isinstance(value, str) or value.isascii():
+        return True
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _set_invalid_text(message: Message, field: _Field, value: str) -> None:
+    """Keep the bytes of a text that is not Unicode, or U+FFFD where the field takes text only."""
+    original = _bytes_of(value)
+    if field.name == "string_value":
+        message.bytes_value = original  # type: ignore[attr-defined]  # an AnyValue
+    else:
+        setattr(message, field.name, original.decode(errors="replace"))
+
+
+def _bytes_of(text: str) -> bytes:
+    """Return the bytes a text came from; half of a surrogate pair as UTF-8 would write it."""
+    return b"".join(
+        bytes([ord(character) - 0xDC00])
+        if "\udc80" <= character <= "\udcff"
+        else character.encode(errors="surrogatepass")
+        for character in text
+    )
+
+
+def _printable(key: str) -> str:
+    """Shorten a sender's own words for a message."""
+    return ascii(key)[1:-1][:40]
+
+
+def _unfit(wanted: str, value: Any) -> MalformedError:
+    return MalformedError(f"must be {wanted}, not a JSON {type(value).__name__}")
 
 
 def _converter(field: FieldDescriptor) -> Callable[[Any], Any] | None:

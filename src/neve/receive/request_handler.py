@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from neve import failpoints
 from neve.buffer.payload import Codec, Request, pack
 from neve.errors import NeveError, UnavailableError
+from neve.limits import INLINE_BYTES, INLINE_JSON_BYTES
 from neve.otlp import answer
-from neve.otlp.encoding import IDENTITY, decompress
-from neve.otlp.request import parse
+from neve.otlp.encoding import check_size, codec_name, unpack_steps
+from neve.otlp.request import check
 from neve.receive.budget import Budget
 from neve.receive.counters import Counters
 from neve.receive.senders import Senders
@@ -23,17 +25,22 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from neve.buffer.writer import Receipt
+    from neve.observe.durations import DurationHistogram
+    from neve.receive.budget import Share
     from neve.receive.senders import Sender
     from neve.receive.spec import ReceiveSpec
     from neve.signals import Signal
 
-# Larger bodies are checked beside the event loop, one at a time: others are answered meanwhile, and
-# no more than one of them is unpacked at any moment.
-INLINE_BYTES = 128 * 1024
-
 
 class Sink(Protocol):
     """Where requests go: `neve.buffer.buffer.Buffer`."""
+
+    def check_room(self, size: int) -> None:
+        """Refuse what `append` would refuse, at the cost of a few comparisons.
+
+        Raises:
+            UnavailableError: a request of `size` stored bytes cannot be taken now.
+        """
 
     def append(self, signal: str, request: Request) -> Receipt:
         """Queue a request. Raises UnavailableError."""
@@ -43,15 +50,34 @@ class Sink(Protocol):
         """Why requests are refused; None when all is well."""
 
     @property
+    def is_alive(self) -> bool:
+        """Whether requests can ever be stored again without a new process."""
+
+    @property
     def used_bytes(self) -> int:
         """About how much is buffered."""
+
+    @property
+    def fsyncs(self) -> Mapping[str, DurationHistogram]:
+        """How long it took to make groups of requests durable, by signal."""
 
     def close(self, timeout_seconds: float) -> bool:
         """Commit what was taken, and say whether that was done in time."""
 
 
+@dataclass(frozen=True, slots=True)
+class Export:
+    """What the headers of a request say."""
+
+    signal: Signal
+    sender: Sender
+    is_json: bool = False
+    # gzip or zstd; None for no compression.
+    codec: str | None = None
+
+
 class RequestHandler:
-    """Checks requests, and lets them into the buffer."""
+    """Checks requests and appends them to the buffer. Of the event loop's thread."""
 
     def __init__(self, spec: ReceiveSpec, sink: Sink) -> None:
         self.spec = spec
@@ -60,51 +86,74 @@ class RequestHandler:
         self.budget = Budget(spec.max_in_flight_bytes)
         self.counters = Counters()
         self.closing = False
+        # One thread: no more than one large request is unpacked at any moment.
         self._large = ThreadPoolExecutor(1, "receive-large")
 
-    async def take(
-        self, signal: Signal, body: bytes, *, encoding: str, json: bool, sender: Sender
-    ) -> Message:
+    def admit(
+        self, signal: Signal, authorization: str | None, *, encoding: str, is_json: bool
+    ) -> Export:
+        """Decide by the headers alone whether a request may be sent.
+
+        Raises:
+            NeveError: it would be refused in any case.
+        """
+        sender = self.senders.identify(authorization)
+        codec = codec_name(encoding)
+        self.sink.check_room(0)
+        return Export(signal, sender, is_json, codec)
+
+    async def take(self, export: Export, body: bytes, share: Share) -> Message:
         """Store a request, and return the answer to it.
 
         Durable on return, exactly once within the time that duplicates are remembered.
 
+        Args:
+            share: holds the bytes of the body already, and holds what is unpacked meanwhile.
+
         Raises:
             NeveError: nothing was acknowledged; its code says what the sender should do.
         """
-        self.senders.charge(sender, len(body))
-        check = partial(
-            check_request, signal, body, encoding, self.spec.max_request_bytes, json=json
-        )
-        if len(body) > INLINE_BYTES:
-            request = await asyncio.get_running_loop().run_in_executor(self._large, check, sender)
-        else:
-            request = check(sender)
+        arrived = time.perf_counter()
+        self.senders.charge(export.sender, len(body))
+        # Before anything is unpacked: under overload, a refusal must cost little.
+        self.sink.check_room(len(body))
+        storable = await self._check(export, body, share)
         # An empty request is a success (OTLP specification), and there is nothing of it to keep.
-        if request.records:
-            await self._store(signal, request)
-        return answer.success(signal)
+        if storable.request.records:
+            await self._store(export, storable.request)
+            self.counters.acknowledge(time.perf_counter() - arrived)
+        signal = export.signal
+        self.counters.repair(signal.value, storable.invalid_texts, storable.unknown_fields)
+        return answer.success(signal, reason=storable.warning)
 
-    async def _store(self, signal: Signal, request: Request) -> None:
+    async def _check(self, export: Export, body: bytes, share: Share) -> _Storable:
+        """Unpack and check a body: a small one here, a large one on the thread."""
+        inline_bytes = INLINE_JSON_BYTES if export.is_json else INLINE_BYTES
+        unpacking = _Unpacking(export.codec, body, self.spec.max_request_bytes, share)
+        if unpacking.unpack(inline_bytes):
+            return _check_request(export, body, unpacking, share)
+        loop = asyncio.get_running_loop()
+
+        def check_large() -> _Storable:
+            unpacking.unpack()
+            return _check_request(export, body, unpacking, share)
+
+        return await loop.run_in_executor(self._large, check_large)
+
+    async def _store(self, export: Export, request: Request) -> None:
         failpoints.reach("receive.checked")
-        receipt = self.sink.append(signal.value, request)
+        receipt = self.sink.append(export.signal.value, request)
         durable = asyncio.wrap_future(receipt.durable)
         try:
             await asyncio.wait_for(durable, self.spec.ack_timeout_seconds)
         except asyncio.TimeoutError as error:
             raise UnavailableError("the buffer did not answer in time") from error
         failpoints.reach("receive.durable")
-        self._count(signal.value, request, duplicate=receipt.duplicate)
-
-    def _count(self, signal: str, request: Request, *, duplicate: bool) -> None:
-        counters = self.counters
-        if duplicate:
-            counters.duplicate_requests[signal] += 1
-            counters.duplicate_records[signal] += request.records
+        signal, sender = export.signal.value, export.sender.name
+        if receipt.duplicate:
+            self.counters.drop_duplicate(signal, sender, request.records)
         else:
-            counters.accepted_requests[signal] += 1
-            counters.accepted_records[signal] += request.records
-            counters.accepted_bytes[signal] += request.raw_bytes
+            self.counters.accept(signal, sender, request.records, request.raw_bytes)
 
     @property
     def trouble(self) -> str | None:
@@ -119,35 +168,79 @@ class RequestHandler:
 
     def refuse(self, error: NeveError) -> None:
         """Count a request that gets an error for an answer."""
-        self.counters.refused_requests[error.code.value] += 1
+        self.counters.refuse(error.code.value)
 
     def close(self) -> None:
         """Let go of the thread for large bodies."""
         self._large.shutdown(wait=False)
 
 
-def check_request(
-    signal: Signal, body: bytes, encoding: str, limit: int, sender: Sender, *, json: bool
-) -> Request:
-    """Unpack and decode a body as far as it takes to know that it can be kept.
+class _Unpacking:
+    """A body on its way out of its compression. Its bytes are charged to the request's share."""
 
-    Raises:
-        NeveError: it is no such request, or too large.
-    """
-    raw = decompress(body, encoding, limit)
-    parsed = parse(signal, raw, json=json)
-    name = encoding.strip().lower()
-    if json or name in IDENTITY:
-        payload, codec = pack(parsed.payload)
+    def __init__(self, codec: str | None, body: bytes, limit: int, share: Share) -> None:
+        self._steps: Iterator[bytes] = iter(())
+        self._share = share
+        self._packed_bytes = 0
+        self._unpacked = [body]
+        self._size = len(body)
+        if codec is None:
+            check_size(len(body), limit)
+        else:
+            self._steps = unpack_steps(body, codec, limit)
+            self._packed_bytes = len(body)
+            self._unpacked = []
+            self._size = 0
+
+    def unpack(self, most_bytes: int | None = None) -> bool:
+        """Unpack all, or little more than `most_bytes`; False when there are more than those.
+
+        Raises:
+            TooLargeError, MalformedError, BusyError: the request must be refused.
+        """
+        while most_bytes is None or self._size <= most_bytes:
+            step = next(self._steps, None)
+            if step is None:
+                return True
+            self._unpacked.append(step)
+            self._size += len(step)
+            self._share.grow_to(self._packed_bytes + self._size)
+        return False
+
+    def body(self) -> bytes:
+        """Return the whole, once."""
+        parts, self._unpacked = self._unpacked, []
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Storable:
+    """A request to be stored, and what is to be told of it."""
+
+    request: Request
+    invalid_texts: int
+    unknown_fields: int
+    warning: str
+
+
+def _check_request(export: Export, body: bytes, unpacking: _Unpacking, share: Share) -> _Storable:
+    """Check a body as far as it takes to know that it can be kept. Raises NeveError."""
+    raw = unpacking.body()
+    checked = check(export.signal, raw, json=export.is_json)
+    if export.codec is None or checked.payload is not raw:
+        payload, codec = pack(checked.payload)
     else:
-        payload, codec = body, Codec[name.upper()]
-    return Request(
+        # The sender's own compression: doing it again would cost more than all the rest.
+        payload, codec = body, Codec[export.codec.upper()]
+    request = Request(
         payload=payload,
         codec=codec,
-        raw_bytes=len(parsed.payload),
-        records=parsed.records,
+        raw_bytes=len(checked.payload),
+        records=checked.records,
         received_unix_nano=time.time_ns(),
-        sender=sender.id,
-        sender_name=sender.name,
+        sender=export.sender.id,
+        sender_name=export.sender.name,
         content_hash=hashlib.sha256(raw).digest(),
     )
+    share.shrink_to(len(payload))
+    return _Storable(request, checked.invalid_texts, checked.unknown_fields, checked.warning)

@@ -3,47 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import signal
-import socket
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import grpc
-import uvicorn
+import uvloop
 
 from neve.buffer.buffer import open_buffer
 from neve.config.address import Address, parse_address
 from neve.errors import ConfigError
-from neve.receive.http import http_app
-from neve.receive.http_protocol import bounded
+from neve.receive.connections import Connections, raise_descriptor_limit
+from neve.receive.grpc_server import GrpcServer
+from neve.receive.http_connection import HttpServer
+from neve.receive.ports import listen, warn_if_anyone_can_send
 from neve.receive.reload import ReloadSource, reloading
 from neve.receive.request_handler import RequestHandler, Sink
-from neve.receive.rpc import ExportHandler, server_options
-from neve.receive.spec import ReceiveSpec, TlsSpec
+from neve.receive.spec import ReceiveSpec
 from neve.receive.tls import ServerContext, replace_certificates, server_context
 from neve.signals import Signal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from neve.buffer.spec import BufferSpec
     from neve.receive.counters import Counters
 
 logger = logging.getLogger(__name__)
 
-BACKLOG = 1024
 DRAIN_SHARE = 0.7
-
-
-class _HttpServer(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave signals to the receiver, which has more to stop than this."""
-        yield
 
 
 class Receiver:
@@ -52,13 +41,12 @@ class Receiver:
     def __init__(self, spec: ReceiveSpec, sink: Sink) -> None:
         self.spec = spec
         self.handler = RequestHandler(spec, sink)
+        self.connections = Connections(self.handler.counters)
         self.http_address = parse_address(spec.http)
         self.grpc_address = parse_address(spec.grpc)
-        self._http: _HttpServer | None = None
-        self._http_task: asyncio.Task[None] | None = None
-        self._grpc: grpc.aio.Server | None = None
+        self._http: HttpServer | None = None
+        self._grpc: GrpcServer | None = None
         self._contexts: list[ServerContext] = []
-        self._grpc_certificates: grpc.ServerCertificateConfiguration | None = None
 
     @property
     def counters(self) -> Counters:
@@ -70,11 +58,6 @@ class Receiver:
         # The rest of the grace period is the buffer's, to commit and to end its streams.
         return DRAIN_SHARE * self.spec.grace_seconds
 
-    @property
-    def _admits_everybody(self) -> bool:
-        has_client_ca = self.spec.tls is not None and self.spec.tls.client_ca is not None
-        return self.handler.senders.admits_everybody and not has_client_ca
-
     def use_credentials(self, spec: ReceiveSpec) -> None:
         """Use other tokens and certificates from now on; open connections stay.
 
@@ -84,7 +67,6 @@ class Receiver:
         tls = spec.tls if self.spec.tls else None
         if tls:
             replace_certificates(self._contexts, tls)
-            self._grpc_certificates = _grpc_certificates(tls)
         self.handler.senders.replace(spec.tokens)
         self.spec = replace(self.spec, tokens=spec.tokens, tls=tls or self.spec.tls)
 
@@ -100,64 +82,28 @@ class Receiver:
         Raises:
             ConfigError: an address cannot be bound, or a certificate cannot be used.
         """
-        for name, address in (("http", self.http_address), ("grpc", self.grpc_address)):
-            if self._admits_everybody and not address.is_loopback:
-                logger.warning(
-                    "receive.%s listens on %s without receive.tokens: whoever reaches it can send",
-                    name,
-                    address,
-                )
+        if not self.spec.share_ports:
+            warn_if_anyone_can_send(self.spec)
         try:
-            await self._start_http()
-            await self._start_grpc()
+            self._start_http()
+            self._start_grpc()
         except ConfigError:
             await self.stop()
             raise
         logger.info("OTLP/HTTP on %s, OTLP/gRPC on %s", self.http_address, self.grpc_address)
 
-    async def _start_http(self) -> None:
-        config = uvicorn.Config(
-            http_app(self.handler),
-            http=bounded(self.spec.request_timeout_seconds),
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_keep_alive=self.spec.keep_alive_seconds,
-            timeout_graceful_shutdown=max(1, int(self._drain_seconds)),
-        )
-        config.load()
-        config.ssl = self._server_context(["http/1.1"])
-        listening = _listen(self.http_address)
+    def _start_http(self) -> None:
+        context = self._server_context(["http/1.1"])
+        listening = listen(self.http_address, share_port=self.spec.share_ports)
         self.http_address = Address(self.http_address.host, listening.getsockname()[1])
-        self._http = _HttpServer(config)
-        self._http_task = asyncio.create_task(self._http.serve(sockets=[listening]))
-        while not self._http.started and not self._http_task.done():
-            await asyncio.sleep(0.001)
+        self._http = HttpServer(self.handler, self.connections)
+        self._http.listen(listening, context)
 
-    async def _start_grpc(self) -> None:
-        server = grpc.aio.server(options=server_options(self.spec.max_request_bytes))
-        server.add_generic_rpc_handlers((ExportHandler(self.handler),))
-        address = str(self.grpc_address)
-        try:
-            if self.spec.tls:
-                port = server.add_secure_port(address, self._grpc_credentials(self.spec.tls))
-            else:
-                port = server.add_insecure_port(address)
-        except RuntimeError as error:
-            raise _cannot_listen(self.grpc_address, error) from error
-        await server.start()
-        self.grpc_address = Address(self.grpc_address.host, port)
-        self._grpc = server
-
-    def _grpc_credentials(self, tls: TlsSpec) -> grpc.ServerCredentials:
-        first = self._grpc_certificates = _grpc_certificates(tls)
-        return grpc.dynamic_ssl_server_credentials(
-            first,
-            lambda: self._grpc_certificates or first,
-            require_client_authentication=tls.client_ca is not None,
-        )
+    def _start_grpc(self) -> None:
+        context = self._server_context(["h2"])
+        listening = listen(self.grpc_address, share_port=self.spec.share_ports)
+        self.grpc_address = Address(self.grpc_address.host, listening.getsockname()[1])
+        self._grpc = GrpcServer(self.handler, self.connections, listening, context)
 
     async def stop(self) -> bool:
         """Take no new requests, finish those taken, end the buffer's streams.
@@ -167,13 +113,8 @@ class Receiver:
         """
         deadline = time.monotonic() + self.spec.grace_seconds
         self.handler.closing = True
-        if self._http is not None:
-            self._http.should_exit = True
-        stopping = [] if self._http_task is None else [self._http_task]
-        if self._grpc is not None:
-            stopping.append(asyncio.ensure_future(self._grpc.stop(self._drain_seconds)))
-        if stopping:
-            await asyncio.wait(stopping, timeout=self.spec.grace_seconds)
+        servers = [server for server in (self._http, self._grpc) if server is not None]
+        await asyncio.gather(*(server.stop(self._drain_seconds) for server in servers))
         self.handler.close()
         left = max(0.1, deadline - time.monotonic())
         return await asyncio.to_thread(self.handler.sink.close, left)
@@ -195,7 +136,8 @@ def serve(
         ConfigError: an address cannot be bound, or a certificate cannot be used.
         UnsupportedError, StorageError: the buffer's location cannot be used.
     """
-    asyncio.run(_serve(spec, buffer_spec, on_ready, reload_source))
+    raise_descriptor_limit()
+    uvloop.run(_serve(spec, buffer_spec, on_ready, reload_source))
 
 
 async def _serve(
@@ -220,30 +162,3 @@ async def _serve(
         logger.info("stopping")
         if not await receiver.stop():
             logger.warning("not everything was finished in time; the next receiver finishes it")
-
-
-def _listen(address: Address) -> socket.socket:
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    listening = socket.socket(family)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((address.host, address.port))
-        listening.listen(BACKLOG)
-    except OSError as error:
-        listening.close()
-        raise _cannot_listen(address, error) from error
-    return listening
-
-
-def _cannot_listen(address: Address, error: Exception) -> ConfigError:
-    return ConfigError(
-        f"cannot listen on {address}: {error}",
-        hint="choose another address in receive.http or receive.grpc",
-    )
-
-
-def _grpc_certificates(tls: TlsSpec) -> grpc.ServerCertificateConfiguration:
-    return grpc.ssl_server_certificate_configuration(
-        [(Path(tls.key).read_bytes(), Path(tls.cert).read_bytes())],
-        root_certificates=Path(tls.client_ca).read_bytes() if tls.client_ca else None,
-    )

@@ -36,6 +36,8 @@ class ReceiveSpec:
 
     http: str = "127.0.0.1:4318"
     grpc: str = "127.0.0.1:4317"
+    # Other processes listen on the same ports: this is one of several workers.
+    share_ports: bool = False
     # None lets everybody in.
     tokens: tuple[TokenSpec, ...] = ()
     tls: TlsSpec | None = None

@@ -3,39 +3,26 @@
 from __future__ import annotations
 
 import ssl
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from neve.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from typing_extensions import Self
-
     from neve.receive.spec import TlsSpec
 
 
-class ServerContext(ssl.SSLContext):
-    """The context of a port that listens; what it presents and asks for can be replaced.
+class ServerContext:
+    """The context of a port that listens: each connection gets the newest one.
 
-    asyncio calls `wrap_bio` for each connection it accepts, and that goes to the newest context: a
-    whole one, so that a new client_ca holds too, and no session of the old one is resumed.
-    Connections that are open stay as they are.
+    Replaced as a whole, so that a new client_ca holds too, and no session of the old one is
+    resumed. Connections that are open stay as they are.
     """
-
-    newest: ssl.SSLContext
-    protocols: tuple[str, ...]
-
-    def __new__(cls, _newest: ssl.SSLContext, _protocols: Sequence[str]) -> Self:
-        return super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
 
     def __init__(self, newest: ssl.SSLContext, protocols: Sequence[str]) -> None:
         self.newest = newest
         self.protocols = tuple(protocols)
-
-    def wrap_bio(self, *arguments: Any, **options: Any) -> ssl.SSLObject:
-        """Begin a connection."""
-        return self.newest.wrap_bio(*arguments, **options)
 
 
 def server_context(tls: TlsSpec, protocols: Sequence[str]) -> ServerContext:

@@ -8,12 +8,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from neve.buffer.spec import buffer_spec
 from neve.observe.http import Pages, serving
-from neve.observe.metrics import Registry, common_labels, receiving
+from neve.observe.metrics import Registry, common_labels
+from neve.observe.receiving import ReceiverNumbers, receiving
 from neve.receive.reload import ReloadSource
 from neve.receive.server import Receiver, serve
 from neve.receive.spec import receive_spec
@@ -21,20 +22,27 @@ from neve.receive.spec import receive_spec
 if TYPE_CHECKING:
     from neve.config import Loaded, Settings
     from neve.config.address import Address
-    from neve.receive.counters import Counters
+    from neve.receive.request_handler import RequestHandler
 
 
-def counts(counters: Counters) -> dict[str, dict[str, int]]:
-    """Copy a receiver's counts; the event loop goes on counting meanwhile."""
-    return {field.name: dict(getattr(counters, field.name)) for field in fields(counters)}
+def receiver_numbers(handler: RequestHandler) -> ReceiverNumbers:
+    """Read what a receiver counts; its event loop goes on counting meanwhile."""
+    counters, sink = handler.counters, handler.sink
+    return ReceiverNumbers(
+        totals=counters.totals(),
+        acknowledgements=counters.acknowledgements.read(),
+        in_flight_bytes=handler.budget.used_bytes,
+        connections=dict(counters.connections),
+        buffered_bytes=sink.used_bytes,
+        fsyncs={signal: durations.read() for signal, durations in sink.fsyncs.items()},
+    )
 
 
 @contextmanager
 def observed(receiver: Receiver, settings: Settings) -> Iterator[Address | None]:
     """Serve a receiver's metrics and health while the block runs."""
     registry = Registry(common_labels(settings))
-    sink = receiver.handler.sink
-    registry.register(receiving(lambda: counts(receiver.counters), lambda: sink.used_bytes))
+    registry.register(receiving(lambda: receiver_numbers(receiver.handler)))
     pages = Pages(registry.text, lambda: receiver.handler.trouble)
     with serving(settings.observe.http, pages) as address:
         yield address
@@ -50,12 +58,17 @@ class Listening:
 
 
 def serve_observed(
-    loaded: Loaded, load: Callable[[], Loaded], on_ready: Callable[[Listening], None]
+    loaded: Loaded,
+    load: Callable[[], Loaded],
+    on_ready: Callable[[Listening], None],
+    *,
+    share_ports: bool = False,
 ) -> None:
-    """Receive until SIGTERM or SIGINT; see `neve.receive.server.serve`.
+    """Receive in this process until SIGTERM or SIGINT; see `neve.receive.server.serve`.
 
     Args:
         load: reads the configuration again, for new tokens and certificates.
+        share_ports: be one of several workers on the same ports.
     """
     settings = loaded.settings
     with ExitStack() as stack:
@@ -71,7 +84,7 @@ def serve_observed(
             )
 
         serve(
-            receive_spec(settings),
+            replace(receive_spec(settings), share_ports=share_ports),
             buffer_spec(settings),
             on_ready=ready,
             reload_source=ReloadSource(loaded, load),

@@ -1,4 +1,4 @@
-"""The service: its parts on threads of this process, and the receiver as a child if asked for.
+"""The service: its parts on threads of this process, and the receiver's processes if asked for.
 
 It ends by a signal and nothing else. What fails is tried again; while it fails, the buffer keeps
 what was acknowledged, and `/readyz` and the metrics say so.
@@ -6,32 +6,24 @@ what was acknowledged, and `/readyz` and the metrics say so.
 
 from __future__ import annotations
 
-import json
-import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
-from http import HTTPStatus
-from http.client import HTTPConnection, HTTPException
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from prometheus_client import ProcessCollector
 
-from neve.config.address import parse_address
 from neve.observe.http import Pages, serving
 from neve.observe.metrics import Registry, supervision
 from neve.service.stopping import reloading_on_hangup, stopping_on_signals
-from neve.service.supervise import Supervisor
+from neve.service.workers import Ports, Workers
 
 if TYPE_CHECKING:
     from neve.config import Settings
 
-ASK_SECONDS = 5.0
 WAKE_SECONDS = 0.2
-# The receiver's own metrics and health: on any free port of this machine, for this process to ask.
-RECEIVER_OBSERVE = {"NEVE_OBSERVE__HTTP": "127.0.0.1:0"}
 
 
 @dataclass(frozen=True)
@@ -41,16 +33,6 @@ class Started:
     http: str | None
     grpc: str | None
     observe: str | None
-
-
-def supervised_receiver(arguments: list[str]) -> Supervisor:
-    """Return `neve serve` as a child of this process.
-
-    Args:
-        arguments: the global options it is to be called with.
-    """
-    command = [sys.executable, "-m", "neve", *arguments, "serve", "--supervised"]
-    return Supervisor("receiver", command, RECEIVER_OBSERVE)
 
 
 class Part(Protocol):
@@ -75,7 +57,7 @@ class Service:
         settings: Settings,
         registry: Registry,
         parts: Sequence[Part],
-        receiver: Supervisor | None = None,
+        receiver: Workers | None = None,
     ) -> None:
         self.parts = parts
         self.receiver = receiver
@@ -96,14 +78,8 @@ class Service:
             reloading_on_hangup(self.reload),
             serving(self._http, Pages(self.metrics, self.trouble)) as observe,
         ):
-            with self._receiving(stop) as listening:
-                on_ready(
-                    Started(
-                        listening.get("http"),
-                        listening.get("grpc"),
-                        str(observe) if observe else None,
-                    )
-                )
+            with self._receiving(stop) as ports:
+                on_ready(Started(ports.http, ports.grpc, str(observe) if observe else None))
                 self._work(stop)
             for part in self.parts:
                 part.finish()
@@ -118,19 +94,24 @@ class Service:
                 # Whole or not at all: whoever started the service sees it end, and starts it again.
                 stop.set()
 
+        if not self.parts:
+            # Signals are handled on this thread alone, and if another took one, when it wakes.
+            while not stop.wait(WAKE_SECONDS):
+                pass
+            return
         with ThreadPoolExecutor(len(self.parts), thread_name_prefix="neve-part") as pool:
             running = [pool.submit(work, part) for part in self.parts]
-            # Signals are handled on this thread alone, and if another took one, when it wakes.
+            # As above.
             while wait(running, WAKE_SECONDS).not_done:
                 pass
-        for one in running:
-            one.result()
+        for part_run in running:
+            part_run.result()
 
     @contextmanager
-    def _receiving(self, stop: threading.Event) -> Iterator[Mapping[str, Any]]:
+    def _receiving(self, stop: threading.Event) -> Iterator[Ports]:
         """Keep the receiver running until `stop`; yield where it listens."""
         if self.receiver is None:
-            yield {}
+            yield Ports(None, None)
             return
         receiver = self.receiver
 
@@ -143,7 +124,7 @@ class Service:
         stopper.start()
         try:
             receiver.start()
-            yield receiver.announced or {}
+            yield receiver.ports
         finally:
             stop.set()
             stopper.join()
@@ -155,34 +136,10 @@ class Service:
 
     def metrics(self) -> bytes:
         """Return the metrics of this process and of the receiver, so that one scrape has all."""
-        _, body = self._ask_receiver("/metrics")
-        return self._registry.text() + body
+        return self._registry.text() + (self.receiver.metrics() if self.receiver else b"")
 
     def trouble(self) -> str | None:
         """Say everything that keeps the service from being ready; None when it is."""
-        troubles = [self._receiver_trouble(), *(part.trouble for part in self.parts)]
-        return "; ".join(one for one in troubles if one is not None) or None
-
-    def _receiver_trouble(self) -> str | None:
-        if self.receiver is None:
-            return None
-        status, body = self._ask_receiver("/readyz")
-        if status is None:
-            return "the receiver is down"
-        if status != HTTPStatus.OK:
-            return f"the receiver takes nothing: {json.loads(body)['reason']}"
-        return None
-
-    def _ask_receiver(self, path: str) -> tuple[int | None, bytes]:
-        announced = self.receiver.announced if self.receiver else None
-        if announced is None:
-            return None, b""
-        address = parse_address(announced["observe"])
-        connection = HTTPConnection(address.host, address.port, timeout=ASK_SECONDS)
-        with closing(connection):
-            try:
-                connection.request("GET", path)
-                answer = connection.getresponse()
-                return answer.status, answer.read()
-            except (OSError, HTTPException):
-                return None, b""
+        receiver_trouble = self.receiver.trouble if self.receiver else None
+        troubles = [receiver_trouble, *(part.trouble for part in self.parts)]
+        return "; ".join(trouble for trouble in troubles if trouble is not None) or None

@@ -17,6 +17,9 @@ from neve.errors import EXIT_STATUS, Code, ConfigError
 
 logger = logging.getLogger(__name__)
 
+# Under what `announced` has how often the child was started before.
+RUN = "run"
+
 
 @dataclass(frozen=True)
 class Backoff:
@@ -61,7 +64,7 @@ class Supervisor:
 
     @property
     def announced(self) -> Mapping[str, Any] | None:
-        """What the child said when it was ready; None while it is down."""
+        """What the child said when it was ready, and the number of its run; None while down."""
         return self._announced
 
     @property
@@ -72,13 +75,16 @@ class Supervisor:
     def pid(self) -> int | None:
         return self._child.pid if self._child and self._child.poll() is None else None
 
-    def start(self) -> None:
-        """Start the child and wait until it is ready, or has ended for the first time.
+    def launch(self) -> None:
+        """Start the child without waiting for it."""
+        self._thread.start()
+
+    def wait_until_tried(self) -> None:
+        """Wait until the child is ready, or has ended for the first time.
 
         Raises:
             ConfigError: it refused its configuration, and always would.
         """
-        self._thread.start()
         self._tried.wait()
         if self._refused:
             raise ConfigError(
@@ -149,7 +155,7 @@ class Supervisor:
         with child:
             for line in child.stdout or ():
                 if self._announced is None:
-                    self._announced = json.loads(line)
+                    self._announced = {**json.loads(line), RUN: self.restarts}
                     self._tried.set()
         self._announced = None
         return child.returncode

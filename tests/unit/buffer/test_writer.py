@@ -8,6 +8,7 @@ import shutil
 import threading
 from concurrent.futures import Future
 
+import obstore
 import pytest
 from obstore.store import MemoryStore
 
@@ -46,6 +47,12 @@ class SlowStore(DiskStore):
 
         log.commit = slow
         return log
+
+
+class Clock:
+    """A time that passes only when it is told to."""
+
+    seconds = 0.0
 
 
 @pytest.fixture
@@ -229,6 +236,31 @@ def test_a_removed_directory_begins_a_new_stream(spec, tmp_path):
     _append(buffer, b"b")
     assert buffer.close(SECONDS)
     assert payloads(DiskStore(tmp_path / "buffer")) == [b"b"]
+
+
+@pytest.mark.parametrize("kind", ["disk", "objects"])
+def test_what_a_commit_waited_for_is_counted(spec, tmp_path, monkeypatch, kind):
+    clock = Clock()
+    monkeypatch.setattr("time.perf_counter", lambda: clock.seconds)
+    if kind == "disk":
+        store, patched, name = DiskStore(tmp_path / "buffer"), os, "fdatasync"
+    else:
+        store, patched, name = ObjectStore(MemoryStore()), obstore, "put"
+    wait = getattr(patched, name)
+
+    def slow(*args, **options):
+        clock.seconds += 0.3
+        return wait(*args, **options)
+
+    monkeypatch.setattr(patched, name, slow)
+    buffer = Buffer(spec, store, SIGNALS)
+    _append(buffer, b"a")
+    assert buffer.close(SECONDS)
+    fsyncs = buffer.fsyncs["logs"].read()
+    assert dict(fsyncs.buckets)["0.25"] == 0
+    assert dict(fsyncs.buckets)["0.5"] == 1
+    assert fsyncs.sum_seconds == pytest.approx(0.3)
+    assert buffer.fsyncs["traces"].read().sum_seconds == 0
 
 
 def test_a_buffer_that_is_full_refuses_until_something_is_retired(tmp_path):

@@ -6,16 +6,19 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import neve
 from neve.config import Settings
+from neve.observe.durations import DurationHistogram
 from neve.observe.merging import IndexMetrics
 from neve.observe.metrics import (
     ConsolidationMetrics,
     Registry,
     common_labels,
-    receiving,
     supervision,
 )
-from neve.receive.counters import Counters
-from neve.service.receiving import counts
+from neve.observe.receiving import receiving
+from neve.receive.request_handler import RequestHandler
+from neve.receive.spec import ReceiveSpec
+from neve.service.receiving import receiver_numbers
+from tests.support.sinks import ListSink
 
 LABELS = {"project": "p", "environment": "e", "version": "v"}
 
@@ -65,16 +68,44 @@ def test_the_age_of_the_oldest_request_grows_without_another_look():
 
 def test_a_receiver_is_read_when_it_is_asked():
     registry = Registry(LABELS)
-    counters = Counters()
-    registry.register(receiving(lambda: counts(counters), lambda: 4096))
-    counters.accepted_records["logs"] += 5
-    counters.refused_requests["malformed"] += 1
-    counters.duplicate_requests["traces"] += 2
+    sink = ListSink()
+    handler = RequestHandler(ReceiveSpec(), sink)
+    registry.register(receiving(lambda: receiver_numbers(handler)))
+    counters = handler.counters
+    counters.accept("logs", "shop", records=5, size=1000)
+    counters.accept("logs", "shop", records=2, size=10)
+    counters.drop_duplicate("traces", "", records=7)
+    counters.refuse("malformed")
+    counters.repair("logs", invalid_texts=4, unknown_fields=0)
+    counters.repair("metrics", invalid_texts=0, unknown_fields=6)
+    counters.acknowledge(0.003)
+    counters.connect("http")
+    counters.connect("http")
+    counters.disconnect("http")
+    handler.budget.take(512)
+    sink.used_bytes = 4096
+    sink.fsyncs["logs"] = DurationHistogram()
+    sink.fsyncs["logs"].observe(0.02)
+
     found = samples(registry)
-    assert found["neve_receive_accepted_records_total", "logs"].value == 5
-    assert found["neve_receive_refused_requests_total", "malformed"].value == 1
-    assert found["neve_receive_duplicate_requests_total", "traces"].value == 2
-    assert found["neve_buffer_bytes",].value == 4096
+    values = {name: sample.value for name, sample in found.items()}
+    assert values["neve_receive_accepted_requests_total", "shop", "logs"] == 2
+    assert values["neve_receive_accepted_records_total", "shop", "logs"] == 7
+    assert values["neve_receive_accepted_bytes_total", "shop", "logs"] == 1010
+    assert values["neve_receive_duplicate_requests_total", "", "traces"] == 1
+    assert values["neve_receive_duplicate_records_total", "", "traces"] == 7
+    assert values["neve_receive_refused_requests_total", "malformed"] == 1
+    assert values["neve_receive_invalid_texts_total", "logs"] == 4
+    assert ("neve_receive_invalid_texts_total", "metrics") not in values
+    assert values["neve_receive_unknown_fields_total", "metrics"] == 6
+    assert values["neve_receive_acknowledgement_seconds_bucket", "0.0025"] == 0
+    assert values["neve_receive_acknowledgement_seconds_bucket", "0.005"] == 1
+    assert values["neve_receive_acknowledgement_seconds_count",] == 1
+    assert values["neve_receive_connections", "http"] == 1
+    assert values["neve_receive_in_flight_bytes",] == 512
+    assert values["neve_buffer_bytes",] == 4096
+    assert values["neve_buffer_fsync_seconds_bucket", "0.025", "logs"] == 1
+    assert values["neve_buffer_fsync_seconds_sum", "logs"] == 0.02
 
 
 def test_supervision_says_whether_the_receiver_is_up():

@@ -4,10 +4,18 @@ import json
 
 import pytest
 from google.rpc import code_pb2
-from google.rpc.error_details_pb2 import RetryInfo
+from google.rpc.error_details_pb2 import BadRequest, RetryInfo
 from google.rpc.status_pb2 import Status
 
-from neve.errors import Code, MalformedError, StorageError, TooLargeError, UnsupportedError
+from neve.errors import (
+    Code,
+    MalformedError,
+    NeveError,
+    StorageError,
+    TooLargeError,
+    UnavailableError,
+    UnsupportedError,
+)
 from neve.otlp import answer
 from neve.signals import Signal
 
@@ -39,7 +47,7 @@ def test_partial_success_counts_and_says_why(signal, field):
         (MalformedError("x"), 400, code_pb2.INVALID_ARGUMENT),
         (TooLargeError("x"), 413, code_pb2.RESOURCE_EXHAUSTED),
         (UnsupportedError("x"), 415, code_pb2.UNIMPLEMENTED),
-        (MalformedError("x", code=Code.REFUSED), 401, code_pb2.UNAUTHENTICATED),
+        (NeveError("x", code=Code.REFUSED), 401, code_pb2.UNAUTHENTICATED),
         (StorageError("x"), 503, code_pb2.UNAVAILABLE),
     ],
 )
@@ -48,7 +56,7 @@ def test_only_what_can_never_succeed_is_not_retryable(error, http, grpc):
 
 
 def test_overload_carries_retry_info():
-    overload = answer.status(code_pb2.UNAVAILABLE, "busy", retry_seconds=1.5)
+    overload = answer.failure(UnavailableError("busy"), 1.5)
     read = Status.FromString(answer.encode(overload, json=False))
     retry = RetryInfo()
     assert read.details[0].Unpack(retry)
@@ -61,7 +69,21 @@ def test_overload_carries_retry_info():
 
 
 def test_a_final_failure_carries_none():
-    assert not answer.status(code_pb2.INVALID_ARGUMENT, "no").details
+    assert not answer.failure(MalformedError("no"), None).details
+
+
+def test_a_malformed_request_is_told_which_field():
+    failure = answer.failure(MalformedError("x.y is broken", field="x.y"), None)
+    details = BadRequest()
+    assert failure.details[0].Unpack(details)
+    [violation] = details.field_violations
+    assert (violation.field, violation.description) == ("x.y", "x.y is broken")
+
+
+def test_a_warning_rejects_nothing():
+    warning = answer.success(Signal.LOGS, reason="a field is unknown")
+    document = json.loads(answer.encode(warning, json=True))
+    assert document == {"partialSuccess": {"errorMessage": "a field is unknown"}}
 
 
 def test_content_types():

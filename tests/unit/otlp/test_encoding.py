@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from neve.errors import Code, MalformedError, NeveError, TooLargeError, UnsupportedError
-from neve.otlp.encoding import decompress
+from neve.otlp.encoding import unpack
 
 BODY = b"telemetry " * 1000
 
@@ -22,35 +22,35 @@ COMPRESSORS = {"gzip": gzip.compress, "zstd": zstd}
 
 @pytest.mark.parametrize("name", ["", "identity", "none", "Identity"])
 def test_identity_is_returned_as_it_is(name):
-    assert decompress(BODY, name, len(BODY)) is BODY
+    assert unpack(BODY, name, len(BODY)) is BODY
 
 
 @pytest.mark.parametrize("name", COMPRESSORS)
 def test_compressed_bodies_are_unpacked(name):
     packed = COMPRESSORS[name](BODY)
-    assert decompress(packed, name, len(BODY)) == BODY
-    assert decompress(packed, f" {name.upper()} ", len(BODY)) == BODY
+    assert unpack(packed, name, len(BODY)) == BODY
+    assert unpack(packed, f" {name.upper()} ", len(BODY)) == BODY
 
 
 @pytest.mark.parametrize("name", COMPRESSORS)
 def test_every_member_counts_also_after_an_empty_one(name):
     compress = COMPRESSORS[name]
     packed = compress(b"a") + compress(b"") * 3 + compress(BODY)
-    assert decompress(packed, name, 1 << 20) == b"a" + BODY
+    assert unpack(packed, name, 1 << 20) == b"a" + BODY
 
 
 @pytest.mark.parametrize("name", COMPRESSORS)
 def test_bodies_longer_than_one_step_are_joined(name):
     long = bytes(range(256)) * 20_000
-    assert decompress(COMPRESSORS[name](long), name, len(long)) == long
+    assert unpack(COMPRESSORS[name](long), name, len(long)) == long
 
 
 @pytest.mark.parametrize("name", ["identity", *COMPRESSORS])
 def test_the_limit_is_of_the_unpacked_body_and_exact(name):
     packed = COMPRESSORS.get(name, bytes)(BODY)
-    assert decompress(packed, name, len(BODY)) == BODY
+    assert unpack(packed, name, len(BODY)) == BODY
     with pytest.raises(TooLargeError) as failure:
-        decompress(packed, name, len(BODY) - 1)
+        unpack(packed, name, len(BODY) - 1)
     assert failure.value.code is Code.TOO_LARGE
 
 
@@ -62,7 +62,7 @@ def test_a_bomb_costs_no_more_than_the_limit():
     tracemalloc.start()
     try:
         with pytest.raises(TooLargeError):
-            decompress(bomb, "gzip", 1 << 21)
+            unpack(bomb, "gzip", 1 << 21)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -84,11 +84,11 @@ def test_a_bomb_costs_no_more_than_the_limit():
 )
 def test_damaged_bodies_are_malformed(name, damage):
     with pytest.raises(MalformedError) as failure:
-        decompress(damage(COMPRESSORS[name](BODY)), name, 1 << 20)
+        unpack(damage(COMPRESSORS[name](BODY)), name, 1 << 20)
     assert isinstance(failure.value, NeveError)
 
 
 @pytest.mark.parametrize("name", ["br", "deflate", "gzip, gzip", "snappy"])
 def test_other_encodings_are_unsupported(name):
     with pytest.raises(UnsupportedError, match="not supported"):
-        decompress(BODY, name, 1 << 20)
+        unpack(BODY, name, 1 << 20)

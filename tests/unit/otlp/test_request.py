@@ -1,4 +1,4 @@
-"""The door: what decodes is counted and passed on as it came, what does not is refused."""
+"""What decodes is counted and passed on as it came, what does not is refused."""
 
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
@@ -6,16 +6,15 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from neve.errors import Code, MalformedError, TooLargeError
-from neve.otlp import request as request_module
-from neve.otlp.request import parse
+from neve.errors import Code, MalformedError
+from neve.otlp.request import check
 from neve.signals import Signal
 
 
 def nested(levels: int) -> bytes:
     """A trace request with an attribute of so many arrays in one another, built from the inside."""
     wire = b""
-    for field in [5, 1] * levels + [2, 9, 2, 2, 1]:
+    for field in [1, 5] * levels + [2, 9, 2, 2, 1]:
         size = len(wire)
         varint = bytes([size & 127 | 128, size >> 7]) if size > 127 else bytes([size])
         wire = bytes([field << 3 | 2]) + varint + wire
@@ -24,14 +23,14 @@ def nested(levels: int) -> bytes:
 
 @pytest.mark.parametrize("signal", Signal)
 def test_an_empty_request_is_a_request(signal):
-    assert parse(signal, b"", json=False).records == 0
-    assert parse(signal, b"{}", json=True).records == 0
+    assert check(signal, b"", json=False).records == 0
+    assert check(signal, b"{}", json=True).records == 0
 
 
 def test_protobuf_passes_byte_for_byte():
     # A field nobody knows yet, and a length that wastes a byte: what was sent is what is kept.
     body = b"\x0a\x80\x00" + b"\x98\x06\x01"
-    assert parse(Signal.TRACES, body, json=False).payload == body
+    assert check(Signal.TRACES, body, json=False).payload == body
 
 
 def test_records_are_what_partial_success_counts():
@@ -41,7 +40,7 @@ def test_records_are_what_partial_success_counts():
         for _ in range(3):
             getattr(metrics.add(name=kind), kind).data_points.add()
     metrics.add(name="no data at all")
-    assert parse(Signal.METRICS, request.SerializeToString(), json=False).records == 15
+    assert check(Signal.METRICS, request.SerializeToString(), json=False).records == 15
 
 
 def test_records_are_counted_over_resources_and_scopes():
@@ -52,7 +51,7 @@ def test_records_are_counted_over_resources_and_scopes():
             scope = resource.scope_spans.add()
             for _ in range(spans):
                 scope.spans.add()
-    assert parse(Signal.TRACES, request.SerializeToString(), json=False).records == 10
+    assert check(Signal.TRACES, request.SerializeToString(), json=False).records == 10
 
 
 @pytest.mark.parametrize(
@@ -62,47 +61,23 @@ def test_records_are_counted_over_resources_and_scopes():
 )
 def test_undecodable_protobuf_is_malformed(body):
     with pytest.raises(MalformedError) as failure:
-        parse(Signal.TRACES, body, json=False)
+        check(Signal.TRACES, body, json=False)
     assert failure.value.code is Code.MALFORMED
 
 
-def test_text_that_is_not_utf8_is_malformed():
+def test_text_that_is_not_utf8_is_stored_repaired():
     request = ExportTraceServiceRequest()
     request.resource_spans.add().scope_spans.add().spans.add(name="name")
-    body = request.SerializeToString().replace(b"name", b"\xff\xfe\xfd\xfc")
-    with pytest.raises(MalformedError):
-        parse(Signal.TRACES, body, json=False)
+    body = request.SerializeToString().replace(b"name", b"n\xe9me")
+    checked = check(Signal.TRACES, body, json=False)
+    stored = ExportTraceServiceRequest.FromString(checked.payload)
+    assert stored.resource_spans[0].scope_spans[0].spans[0].name == "n\ufffdme"
+    assert (checked.records, checked.invalid_texts) == (1, 1)
 
 
-@pytest.mark.parametrize("level", ["resources", "scopes", "spans"])
-def test_a_request_of_too_many_parts_is_too_large(level, monkeypatch):
-    monkeypatch.setattr(request_module, "MAX_RECORDS", 3)
-    request = ExportTraceServiceRequest()
-    resources = request.resource_spans
-    scopes = resources.add().scope_spans
-    spans = scopes.add().spans
-    members = {"resources": resources, "scopes": scopes, "spans": spans}[level]
-    while len(members) < 3:
-        members.add()
-    parse(Signal.TRACES, request.SerializeToString(), json=False)
-    members.add()
-    with pytest.raises(TooLargeError, match="has 4 records, scopes or resources"):
-        parse(Signal.TRACES, request.SerializeToString(), json=False)
-
-
-def test_a_request_of_too_many_metrics_or_points_is_too_large(monkeypatch):
-    monkeypatch.setattr(request_module, "MAX_RECORDS", 3)
-    request = ExportMetricsServiceRequest()
-    metrics = request.resource_metrics.add().scope_metrics.add().metrics
-    for _ in range(2):
-        metric = metrics.add()
-        metric.gauge.data_points.add()
-        metric.gauge.data_points.add()
-    with pytest.raises(TooLargeError):
-        parse(Signal.METRICS, request.SerializeToString(), json=False)
-    for metric in metrics:
-        metric.Clear()
-    for _ in range(2):
-        metrics.add()
-    with pytest.raises(TooLargeError):
-        parse(Signal.METRICS, request.SerializeToString(), json=False)
+def test_the_sender_is_told_of_unknown_fields():
+    assert check(Signal.TRACES, b"", json=False).warning == ""
+    checked = check(Signal.TRACES, b"\x0a\x00\x98\x06\x01", json=False)
+    assert "ExportTraceServiceRequest.99" in checked.warning
+    checked = check(Signal.LOGS, b'{"future":{"a":1}}', json=True)
+    assert "ExportLogsServiceRequest.future" in checked.warning

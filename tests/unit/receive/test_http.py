@@ -1,72 +1,29 @@
-"""The specification's matrix, on the application alone: no socket, no buffer."""
+"""The specification's matrix, over a transport in memory: no socket, no buffer."""
 
 from __future__ import annotations
 
 import asyncio
 import gzip
 import json
+from itertools import pairwise
 
 import pyarrow as pa
 import pytest
-from google.protobuf import json_format
 from google.rpc.error_details_pb2 import RetryInfo
-from google.rpc.status_pb2 import Status
 from hypothesis import given
 from hypothesis import strategies as st
 
 from neve.errors import StorageError, UnavailableError
-from neve.receive.http import http_app
 from neve.receive.request_handler import RequestHandler
 from neve.receive.spec import ReceiveSpec, TokenSpec
 from neve.signals import Signal
+from tests.support.http_exchange import Connection, exchange, parse_answer, request_bytes
 from tests.support.otlp_bodies import as_json, protobuf
 from tests.support.sinks import ListSink
 
 PROTOBUF = "application/x-protobuf"
 JSON = "application/json"
 SIGNALS = list(Signal)
-
-
-class Exchange:
-    """One request to the application, and its answer."""
-
-    def __init__(self, handler, method, path, headers, chunks):
-        self.chunks = list(chunks)
-        self.read = 0
-        self.events = []
-        raw = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
-        scope = {"type": "http", "method": method, "path": path, "headers": raw}
-        asyncio.run(http_app(handler)(scope, self._receive, self._send))
-        handler.close()
-
-    async def _receive(self):
-        self.read += 1
-        if not self.chunks:
-            return {"type": "http.disconnect"}
-        body = self.chunks.pop(0)
-        return {"type": "http.request", "body": body, "more_body": bool(self.chunks)}
-
-    async def _send(self, event):
-        self.events.append(event)
-
-    @property
-    def status(self):
-        return self.events[0]["status"]
-
-    @property
-    def headers(self):
-        return {name.decode(): value.decode() for name, value in self.events[0]["headers"]}
-
-    @property
-    def body(self):
-        return b"".join(event.get("body", b"") for event in self.events[1:])
-
-    @property
-    def failure(self):
-        """The google.rpc.Status of the answer, in the form its content type says."""
-        if self.headers["content-type"] == JSON:
-            return json_format.Parse(self.body, Status())
-        return Status.FromString(self.body)
 
 
 @pytest.fixture
@@ -80,9 +37,7 @@ def send(
     if content_type:
         headers["content-type"] = content_type
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Exchange(
-        RequestHandler(spec or ReceiveSpec(), sink), method, path, named, chunks or (b"",)
-    )
+    return exchange(RequestHandler(spec or ReceiveSpec(), sink), method, path, named, chunks)
 
 
 @pytest.mark.parametrize("signal", SIGNALS)
@@ -138,7 +93,7 @@ def test_an_empty_request_succeeds(sink, content_type, body):
 
 def test_a_body_that_is_not_whole_is_not_acknowledged(sink):
     body = protobuf(Signal.LOGS)
-    assert send(sink, b"", content_length=str(len(body))).status == 400
+    assert send(sink, body[:-1], content_length=str(len(body))) is None
     assert sink.requests == []
 
 
@@ -194,7 +149,7 @@ def test_other_content_types_are_unsupported(sink, content_type):
     answer = send(sink, protobuf(Signal.LOGS), content_type=content_type)
     assert answer.status == 415
     assert answer.failure.code == 12
-    assert answer.read == 0
+    assert answer.peak_bytes == 0
 
 
 @pytest.mark.parametrize("encoding", ["br", "deflate", "gzip, gzip"])
@@ -206,16 +161,16 @@ SMALL = ReceiveSpec(max_request_bytes=1000)
 
 
 def test_an_announced_body_over_the_limit_is_not_read(sink):
-    answer = send(sink, b"x", spec=SMALL, content_length="1001")
+    answer = send(sink, b"x" * 1001, spec=SMALL, content_length="1001")
     assert answer.status == 413
     assert answer.failure.code == 8
-    assert answer.read == 0
+    assert answer.peak_bytes == 0
 
 
 def test_a_body_over_the_limit_is_read_no_further(sink):
     answer = send(sink, *[b"x" * 400] * 10, spec=SMALL)
     assert answer.status == 413
-    assert answer.read == 3
+    assert answer.peak_bytes <= 1000
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "zstd"])
@@ -275,16 +230,16 @@ def test_too_much_under_way_asks_to_come_back(sink):
     handler = RequestHandler(ReceiveSpec(max_in_flight_bytes=1000), sink)
     handler.budget.take(900)
     headers = {"content-type": PROTOBUF, "content-length": "200"}
-    answer = Exchange(handler, "POST", "/v1/logs", headers, [b"x" * 200])
-    assert (answer.status, answer.read) == (503, 0)
+    answer = exchange(handler, "POST", "/v1/logs", headers, [b"x" * 200])
+    assert (answer.status, answer.peak_bytes) == (503, 900)
     assert handler.budget.used_bytes == 900
-    assert handler.counters.refused_requests == {"unavailable": 1}
+    assert handler.counters.refused_requests == {"busy": 1}
 
 
 def test_a_client_that_goes_away_leaves_nothing(sink):
     handler = RequestHandler(ReceiveSpec(), sink)
-    exchange = Exchange(handler, "POST", "/v1/logs", {"content-type": PROTOBUF}, [])
-    assert exchange.events == []
+    headers = {"content-type": PROTOBUF, "content-length": "1000"}
+    assert exchange(handler, "POST", "/v1/logs", headers, [b"x" * 500]) is None
     assert sink.requests == []
     assert handler.budget.used_bytes == 0
 
@@ -315,7 +270,7 @@ def test_others_are_refused_before_their_body_is_read(sink, header):
     assert answer.status == 401
     assert answer.headers["www-authenticate"] == "Bearer"
     assert answer.failure.code == 16
-    assert answer.read == 0
+    assert answer.peak_bytes == 0
     assert sink.requests == []
 
 
@@ -339,9 +294,9 @@ def test_a_sender_over_its_rate_is_asked_to_come_back_before_its_body_is_read(si
     handler = RequestHandler(spec, sink)
     headers = {"content-type": PROTOBUF, "authorization": "Bearer named-token"}
     bodies = [protobuf(Signal.LOGS, name) for name in ("first", "second")]
-    assert Exchange(handler, "POST", "/v1/logs", headers, bodies[:1]).status == 200
-    answer = Exchange(handler, "POST", "/v1/logs", headers, bodies[1:])
-    assert (answer.status, answer.read) == (503, 0)
+    assert exchange(handler, "POST", "/v1/logs", headers, bodies[:1]).status == 200
+    answer = exchange(handler, "POST", "/v1/logs", headers, bodies[1:])
+    assert (answer.status, answer.peak_bytes) == (503, 0)
     assert answer.failure.code == 14
     # What the first has taken too much, and is paid for at 0.1 bytes a second.
     expected_seconds = 10 * (len(bodies[0]) - 0.5)
@@ -356,16 +311,20 @@ def test_counters_tell_what_happened(sink):
     handler = RequestHandler(ReceiveSpec(), sink)
     headers = {"content-type": PROTOBUF}
     body = protobuf(Signal.LOGS, records=3)
-    Exchange(handler, "POST", "/v1/logs", headers, [body])
+    exchange(handler, "POST", "/v1/logs", headers, [body])
     sink.duplicate = True
-    Exchange(handler, "POST", "/v1/logs", headers, [body])
-    Exchange(handler, "POST", "/v1/logs", headers, [b"\xff"])
-    counters = handler.counters
-    assert counters.accepted_requests == {"logs": 1}
-    assert counters.accepted_records == {"logs": 3}
-    assert counters.accepted_bytes == {"logs": len(body)}
-    assert counters.duplicate_records == {"logs": 3}
-    assert counters.refused_requests == {"malformed": 1}
+    exchange(handler, "POST", "/v1/logs", headers, [body])
+    exchange(handler, "POST", "/v1/logs", headers, [b"\xff"])
+    totals = handler.counters.totals()
+    unnamed = ("logs", "")
+    assert totals["accepted_requests"] == {unnamed: 1}
+    assert totals["accepted_records"] == {unnamed: 3}
+    assert totals["accepted_bytes"] == {unnamed: len(body)}
+    assert totals["duplicate_requests"] == {unnamed: 1}
+    assert totals["duplicate_records"] == {unnamed: 3}
+    assert totals["refused_requests"] == {("malformed",): 1}
+    # The first and its duplicate were acknowledged, the malformed one was not.
+    assert handler.counters.acknowledgements.read().buckets[-1] == ("+Inf", 2)
 
 
 def test_health_and_readiness(sink):
@@ -408,15 +367,44 @@ VALID = protobuf(Signal.LOGS, records=3)
     body=st.binary(max_size=200) | st.sampled_from([VALID, gzip.compress(VALID), VALID[:-1]]),
     content_type=st.sampled_from([PROTOBUF, JSON, "text/plain"]) | st.text("abc/;= ", max_size=9),
     encoding=st.sampled_from(["", "gzip", "zstd", "identity"]) | st.text("gzip, ", max_size=9),
-    path=st.sampled_from([*(s.http_path for s in Signal), "/healthz"]) | st.text(max_size=9),
+    path=st.sampled_from([*(s.http_path for s in Signal), "/healthz", "*", "/v1/x?y"]),
     method=st.sampled_from(["POST", "GET", "OPTIONS", "X"]),
-    length=st.sampled_from(["", "0", "10", "-1", "9" * 40, "x"]),
 )
-def test_no_request_is_answered_with_500_or_not_at_all(
-    body, content_type, encoding, path, method, length
-):
+def test_no_request_is_answered_with_500_or_not_at_all(body, content_type, encoding, path, method):
     headers = {"content-type": content_type, "content-encoding": encoding}
-    headers["content-length"] = length
-    answer = Exchange(RequestHandler(SMALL, ListSink()), method, path, headers, [body])
+    answer = exchange(RequestHandler(SMALL, ListSink()), method, path, headers, [body])
     assert answer.status in (200, 400, 404, 405, 413, 415)
-    assert len(answer.body) == int(answer.headers["content-length"])
+
+
+REQUESTS = [
+    b"".join(request_bytes("POST", "/v1/logs", {"content-type": PROTOBUF}, chunks))
+    for chunks in ([VALID], [VALID[:5], VALID[5:]], [b"\xff"])
+]
+
+
+@given(
+    pieces=st.lists(st.sampled_from(REQUESTS) | st.binary(max_size=60), max_size=4),
+    cuts=st.lists(st.integers(0, 400), max_size=6),
+    flips=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=3),
+)
+def test_any_bytes_are_answered_or_cut_and_leave_nothing_behind(pieces, cuts, flips):
+    sent = bytearray(b"".join(pieces))
+    for place, value in flips:
+        if place < len(sent):
+            sent[place] = value
+    places = sorted({0, *(cut for cut in cuts if cut < len(sent)), len(sent)})
+    handler = RequestHandler(SMALL, ListSink())
+
+    async def run():
+        connection = Connection(handler)
+        await connection.send(*(bytes(sent[a:b]) for a, b in pairwise(places)))
+        await connection.end()
+        return connection.transport.written
+
+    rest = asyncio.run(run())
+    handler.close()
+    while answer := parse_answer(rest):
+        assert answer.status in (100, 200, 400, 404, 405, 413, 415)
+        rest = answer.rest
+    assert handler.budget.used_bytes == 0
+    assert handler.counters.connections["http"] == 0

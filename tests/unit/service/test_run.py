@@ -22,6 +22,7 @@ from neve.service.consolidation import Consolidation
 from neve.service.merging import Merging
 from neve.service.run import Service
 from neve.service.supervise import Backoff, Supervisor
+from neve.service.workers import Workers
 from neve.signals import Signal
 from tests.support.consolidation import Bench, run_inline
 from tests.support.lakes import sqlite_settings
@@ -34,8 +35,10 @@ import json, signal, sys
 from neve.observe.http import Pages, serving
 reloads = []
 signal.signal(signal.SIGHUP, lambda *_: reloads.append("reload"))
-metrics = lambda: b"neve_receive_accepted_requests_total 7.0\\nreloads %d\\n" % len(reloads)
-pages = Pages(metrics, lambda: None)
+name = b"neve_receive_accepted_requests_total"
+text = b"# TYPE %b counter\\n%b 7.0\\n" % (name, name)
+reloaded = b"# TYPE reloads gauge\\nreloads %d\\n"
+pages = Pages(lambda: text + reloaded % len(reloads), lambda: None)
 with serving("127.0.0.1:0", pages) as address:
     print(json.dumps({"http": "h", "grpc": "g", "observe": str(address)}), flush=True)
     sys.stdin.read()
@@ -83,7 +86,8 @@ class Running:
 
         with ThreadPoolExecutor(1) as pool, neve.open(self.settings) as lake:
             command = [sys.executable, "-c", STAND_IN]
-            receiver = Supervisor("receiver", command, {}, Backoff(first_seconds=1))
+            self.supervisor = Supervisor("receiver", command, {}, Backoff(first_seconds=1))
+            receiver = Workers([self.supervisor])
             self.bench = Bench(lake, Path(self.settings.buffer.location).parent)
             registry = Registry(common_labels(self.settings))
             consolidation = Consolidation(lake, registry, self.reports.append)
@@ -179,7 +183,7 @@ def test_an_unexpected_error_is_survived_too(running, caplog):
 def test_not_ready_while_the_receiver_is_down(running):
     def during(service):
         until(lambda: service.get("/readyz")[0] == 200)
-        os.kill(service.service.receiver.pid, signal.SIGKILL)
+        os.kill(service.supervisor.pid, signal.SIGKILL)
         until(lambda: service.get("/readyz")[0] == 503)
         assert "the receiver is down" in service.get("/readyz")[1]
         until(lambda: sample(service, "neve_receive_up") == 0)
@@ -207,7 +211,7 @@ def test_a_batch_in_progress_is_finished_and_the_rest_if_it_is_little(running):
         # Stopped in the middle of its first batch, with more sealed meanwhile.
         if not began.is_set():
             os.kill(os.getpid(), signal.SIGTERM)
-            until(running.service.receiver._stopping.is_set)
+            until(running.supervisor._stopping.is_set)
             running.bench.send(Signal.LOGS, "late")
             began.set()
         return run_inline(job)

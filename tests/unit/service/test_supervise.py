@@ -16,21 +16,26 @@ READY = "import json, sys; print(json.dumps({'http': 'here'}), flush=True)\n"
 FOLLOW = "sys.stdin.read()\n"
 
 
-def supervisor(code, **backoff):
+def supervisor(code):
     return Supervisor("stand-in", [sys.executable, "-c", code], {}, QUICK)
+
+
+def start(child):
+    child.launch()
+    child.wait_until_tried()
 
 
 @pytest.fixture
 def running():
     child = supervisor(READY + FOLLOW)
-    child.start()
+    start(child)
     yield child
     child.stop()
 
 
 def test_a_child_is_up_when_it_says_so_and_down_when_it_is_stopped(running):
     assert running.is_up
-    assert running.announced == {"http": "here"}
+    assert running.announced == {"http": "here", "run": 0}
     running.stop()
     assert not running.is_up
     assert running.pid is None
@@ -42,11 +47,12 @@ def test_a_child_that_was_killed_is_started_again(running):
     os.kill(first, signal.SIGKILL)
     until(lambda: running.is_up and running.pid not in (None, first))
     assert running.restarts == 1
+    assert running.announced["run"] == 1
 
 
 def test_a_child_that_ends_at_once_is_tried_again_and_again():
     child = supervisor("raise SystemExit(1)")
-    child.start()
+    start(child)
     assert not child.is_up
     until(lambda: child.restarts >= 3)
     child.stop()
@@ -55,7 +61,7 @@ def test_a_child_that_ends_at_once_is_tried_again_and_again():
 def test_a_configuration_that_is_refused_at_the_start_is_an_error():
     child = supervisor("raise SystemExit(2)")
     with pytest.raises(ConfigError, match="the stand-in cannot start"):
-        child.start()
+        start(child)
     child.stop()
     assert child.restarts == 0
 
@@ -66,7 +72,7 @@ def test_later_the_same_status_is_survived(tmp_path):
     code = f"import pathlib; p = pathlib.Path({str(seen)!r})\n"
     code += f"if p.exists(): raise SystemExit(2)\np.touch()\n{READY}"
     child = supervisor(code)
-    child.start()
+    start(child)
     until(lambda: child.restarts >= 2)
     child.stop()
 
@@ -75,7 +81,7 @@ def test_a_child_that_does_not_end_when_asked_is_killed():
     deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + READY
     backoff = Backoff(grace_seconds=0.05)
     child = Supervisor("deaf", [sys.executable, "-c", deaf + "signal.pause()"], {}, backoff)
-    child.start()
+    start(child)
     pid = child.pid
     child.stop()
     with pytest.raises(ProcessLookupError):
@@ -85,7 +91,7 @@ def test_a_child_that_does_not_end_when_asked_is_killed():
 def test_stopping_before_the_start_and_twice_is_no_error():
     child = supervisor(READY + FOLLOW)
     child.stop()
-    child.start()
+    start(child)
     assert not child.is_up
     child.stop()
 

@@ -9,7 +9,7 @@ import pytest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Exemplar, Metric, NumberDataPoint
 
-from neve.otlp.request import parse
+from neve.otlp.request import check
 from neve.signals import Signal
 from neve.telemetry import decode as decoder
 from neve.telemetry import repeat
@@ -157,7 +157,7 @@ def test_values_nest_as_deep_as_the_door_lets_them():
     levels = 47
     value = wrapped(b"", *[1, 5] * levels)
     request = wrapped(value, 5, 2, 2, 1)
-    parse(Signal.LOGS, request, json=False)
+    check(Signal.LOGS, request, json=False)
     assert row(Signal.LOGS, request)["body"] == "[" * levels + "null" + "]" * levels
 
 
@@ -387,7 +387,7 @@ def test_json_goes_through_the_same_decoder():
             }
         ]
     }
-    payload = parse(Signal.TRACES, json.dumps(document).encode(), json=True).payload
+    payload = check(Signal.TRACES, json.dumps(document).encode(), json=True).payload
     stored = row(Signal.TRACES, payload)
     assert stored["trace_id"] == "5b8efff798038103d269b633813fc60c"
     assert stored["service_name"] == "shop"

@@ -1,0 +1,78 @@
+"""How many connections may be open, so that the buffer always has descriptors left."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+from typing import TYPE_CHECKING, Protocol
+
+from neve.limits import MAX_CONNECTIONS, RESERVED_DESCRIPTORS
+
+if TYPE_CHECKING:
+    from neve.receive.counters import Counters
+
+TOO_MANY_CONNECTIONS = "too_many_connections"
+# macOS calls its hard limit infinite, and then refuses most numbers.
+_DESCRIPTOR_LIMITS = (1 << 20, 1 << 16, 10_240)
+
+
+class Abortable(Protocol):
+    """An asyncio transport, as far as it is needed here."""
+
+    def abort(self) -> None:
+        """Close at once, without sending what waits."""
+
+
+class Connections:
+    """Counts open connections, over HTTP and gRPC together. For the event loop's thread only."""
+
+    def __init__(self, counters: Counters, max_open: int | None = None) -> None:
+        self._counters = counters
+        self.max_open = connection_limit(descriptor_limit()) if max_open is None else max_open
+        self.open = 0
+
+    def admit(self) -> bool:
+        """Count a connection in, or say that there are too many; `closed` counts it out."""
+        if self.open >= self.max_open:
+            self._counters.refused_requests[TOO_MANY_CONNECTIONS] += 1
+            return False
+        self.open += 1
+        return True
+
+    def opened(self, transport: Abortable) -> bool:
+        """Count a connection in, or close it at once; then `closed` must not be called for it."""
+        if self.admit():
+            return True
+        transport.abort()
+        return False
+
+    def closed(self) -> None:
+        """Count a connection out."""
+        self.open -= 1
+
+
+def connection_limit(descriptors: int) -> int:
+    """Return how many connections leave enough descriptors for everything else."""
+    # With very few descriptors, half of them.
+    reserved = min(RESERVED_DESCRIPTORS, descriptors // 2)
+    return min(MAX_CONNECTIONS, descriptors - reserved)
+
+
+def descriptor_limit() -> int:
+    """Return how many descriptors this process may have open."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _DESCRIPTOR_LIMITS[0] if soft == resource.RLIM_INFINITY else soft
+
+
+def raise_descriptor_limit() -> None:
+    """Let this process open as many descriptors as the system allows it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return
+    allowed = _DESCRIPTOR_LIMITS if hard == resource.RLIM_INFINITY else (hard,)
+    for limit in allowed:
+        if limit <= soft:
+            return
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+            return
