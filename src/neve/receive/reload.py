@@ -12,13 +12,13 @@ import asyncio
 import logging
 import signal
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from neve.config.reference import changed_keys
 from neve.errors import ConfigError, NeveError
-from neve.receive.spec import ReceiveSpec, receive_spec
+from neve.receive.spec import ReceiveSpec, receive_spec, token_specs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
@@ -126,7 +126,7 @@ class Reloader:
                 self._read = {}
                 return
             self._files = _files(loaded)
-            spec = receive_spec(loaded.settings)
+            spec = self._spec(loaded)
             _check_still_closed(self._receiver.spec, spec)
             self._receiver.use_credentials(spec)
         except NeveError as error:
@@ -139,6 +139,12 @@ class Reloader:
         keys = changed_keys(self._source.started.settings, loaded.settings) - RELOADED_KEYS
         if keys:
             logger.warning("a change of %s needs a restart", ", ".join(sorted(keys)))
+
+    def _spec(self, loaded: Loaded) -> ReceiveSpec:
+        # As many workers as there are, whatever the file says by now: that needs a restart.
+        workers = self._source.started.settings.receive.workers
+        tokens = token_specs(loaded.settings.receive, workers)
+        return replace(receive_spec(loaded.settings), tokens=tokens)
 
 
 def _check_still_closed(before: ReceiveSpec, after: ReceiveSpec) -> None:

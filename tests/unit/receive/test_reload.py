@@ -130,6 +130,14 @@ def test_certificates_that_the_new_file_names_are_watched(reloader, receiver):
     assert receiver.used == [[TOKEN.format(1)]]
 
 
+def test_a_rate_is_shared_by_the_workers_there_are(reloader, receiver, caplog):
+    entry = f"{{token: {TOKEN.format(1)}, max_bytes_per_second: 1000}}"
+    Path("neve.yaml").write_text(f"receive: {{workers: 4, tokens: [{entry}]}}")
+    looks(reloader, 2)
+    assert receiver.spec.tokens[0].max_bytes_per_second == 1000
+    assert "a change of receive.workers needs a restart" in caplog.text
+
+
 def test_changes_that_need_a_restart_are_named_without_their_values(reloader, receiver, caplog):
     write(2, "project: other-name\nstorage: {region: other-region}\n")
     looks(reloader, 2)

@@ -104,7 +104,7 @@ def test_a_child_is_told_to_read_its_configuration_again(tmp_path):
     )
     child = supervisor(handle + READY + FOLLOW)
     child.reload()
-    child.start()
+    start(child)
     try:
         child.reload()
         until(told.exists)
