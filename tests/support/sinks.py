@@ -27,7 +27,7 @@ class ListSink:
         self.used_bytes = 0
         self.fsyncs: dict[str, DurationHistogram] = {}
 
-    def check_room(self, size: int) -> None:
+    def check_room(self, size: int, signal: str) -> None:
         if isinstance(self.error, UnavailableError):
             raise self.error
 

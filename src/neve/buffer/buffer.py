@@ -63,18 +63,17 @@ def open_reader(spec: BufferSpec) -> BufferReader:
 
 
 class Buffer:
-    """The receiver's side of a buffer: one stream for each signal it is asked to append."""
+    """The receiver's side of a buffer: one stream for each signal."""
 
     def __init__(self, spec: BufferSpec, store: BufferStore, signals: Sequence[str]) -> None:
         store.close_abandoned()
         objects = is_object_location(spec.location)
-        self._quota = Quota(
-            spec.max_bytes,
-            store,
-            MEASURE_OBJECTS_SECONDS if objects else MEASURE_DISK_SECONDS,
-        )
-        with ThreadPoolExecutor(len(signals)) as pool:
+        every_seconds = MEASURE_OBJECTS_SECONDS if objects else MEASURE_DISK_SECONDS
+        with ThreadPoolExecutor(len(signals) + 1) as pool:
+            quota = pool.submit(Quota, spec.max_bytes, store, every_seconds)
             windows = list(pool.map(lambda signal: _window(spec, store, signal), signals))
+        self._quota = quota.result()
+        self._quota.start()
         self._writers = {
             signal: StreamWriter(
                 signal,
@@ -95,15 +94,31 @@ class Buffer:
         """
         return self._writers[signal].append(request)
 
-    def check_room(self, size: int) -> None:
-        self._quota.check(size)
+    def check_room(self, size: int, signal: str) -> None:
+        """Refuse a request before it is unpacked, if `append` would refuse it.
 
-    is_alive = True
+        Cheap: it only compares numbers in memory. That it passes is no promise.
+
+        Args:
+            size: the bytes that would be stored, as far as they are known.
+
+        Raises:
+            UnavailableError: the buffer is closing, in trouble or full.
+        """
+        self._quota.check(size)
+        if refusal := self._writers[signal].refusal(size):
+            raise refusal
 
     @property
     def trouble(self) -> NeveError | None:
-        """Why requests are refused; None when all is well."""
-        return next((w.trouble for w in self._writers.values() if w.trouble), None)
+        """Why requests are refused, also while the buffer is full; None when all is well."""
+        troubles = (writer.trouble for writer in self._writers.values())
+        return next((trouble for trouble in troubles if trouble), None) or self._quota.full
+
+    @property
+    def is_alive(self) -> bool:
+        """False once a writer has failed too often: only another process can go on."""
+        return all(writer.is_alive for writer in self._writers.values())
 
     @property
     def used_bytes(self) -> int:
@@ -121,6 +136,7 @@ class Buffer:
         for writer in self._writers.values():
             writer.stop()
         closed = [writer.close(deadline) for writer in self._writers.values()]
+        self._quota.stop()
         return all(closed)
 
     def __enter__(self) -> Buffer:

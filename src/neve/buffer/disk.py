@@ -13,6 +13,7 @@ from neve import failpoints
 from neve.buffer.disk_lease import DiskLease
 from neve.buffer.disk_log import LOCK_NAME, DiskLog, close_stream
 from neve.buffer.files import (
+    DIRECTORY_MODE,
     make_directory,
     put_new_file,
     storage_errors,
@@ -30,9 +31,12 @@ from neve.buffer.layout import (
     part_path,
 )
 from neve.errors import CorruptionError, NotFoundError, StorageError
+from neve.signals import Signal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from neve.buffer.frame import ReadRange
 
 logger = logging.getLogger(__name__)
 
@@ -50,8 +54,8 @@ class DiskStore:
         hidden = directory.with_name(f".{directory.name}")
         errors = storage_errors("cannot begin a buffer stream", self._root)
         with errors, contextlib.ExitStack() as undo:
-            make_directory(directory.parent)
-            hidden.mkdir()
+            make_directory(directory.parent, self._root)
+            hidden.mkdir(DIRECTORY_MODE)
             lock = try_lock(hidden / LOCK_NAME, os.O_CREAT)
             if lock is None:
                 raise StorageError(f"{hidden} is locked by another process", retryable=True)
@@ -92,9 +96,17 @@ class DiskStore:
             file.seek(start)
             return file.read() if length is None else file.read(length)
 
+    @contextlib.contextmanager
+    def open_file(self, path: str) -> Iterator[ReadRange]:
+        with (
+            storage_errors("cannot read the buffer", path),
+            (self._root / path).open("rb", buffering=0) as file,
+        ):
+            yield lambda start, length: os.pread(file.fileno(), length, start)
+
     def put_new(self, path: str, data: bytes) -> bool:
         with storage_errors("cannot write to the buffer", path):
-            make_directory((self._root / path).parent)
+            make_directory((self._root / path).parent, self._root)
             return put_new_file(self._root / path, data)
 
     def delete(self, paths: Sequence[str]) -> None:
@@ -108,25 +120,42 @@ class DiskStore:
 
     def free_bytes(self) -> int | None:
         with storage_errors("cannot measure the buffer's disk", self._root):
-            make_directory(self._root)
+            make_directory(self._root, self._root)
             return shutil.disk_usage(self._root).free
 
     def lease(self, name: str, seconds: float) -> DiskLease:
-        return DiskLease(self._root / lease_path(name), seconds)
+        return DiskLease(self._root, self._root / lease_path(name), seconds)
 
     def close_abandoned(self) -> list[str]:
         closed = []
-        for lock_path in sorted(self._root.glob(f"*/*/{LOCK_NAME}")):
+        for lock_path in self._lock_files():
             stream = lock_path.parent.relative_to(self._root).as_posix()
             try:
                 if self._close_abandoned(lock_path, stream):
                     closed.append(stream)
             except (OSError, StorageError, NotFoundError) as error:
-                # One stream that cannot be read must not keep a receiver from starting; it stays
-                # as it is, for the next to try.
+                # One stream that cannot be read must not keep a receiver from starting. It stays
+                # as it is; the next call tries again.
                 text = "buffer stream %s cannot be closed: %s"
                 logger.error(text, stream, error)  # noqa: TRY400 - survived, so without a trace
         return closed
+
+    def _lock_files(self) -> list[Path]:
+        return sorted(
+            path for signal in Signal for path in self._root.glob(f"{signal.value}/*/{LOCK_NAME}")
+        )
+
+    def end_stream(self, stream: str) -> None:
+        lock_path = self._root / stream / LOCK_NAME
+        with storage_errors("cannot end a buffer stream", stream):
+            lock = try_lock(lock_path)
+            if lock is not None:
+                try:
+                    self._recover(stream)
+                finally:
+                    os.close(lock)
+            elif lock_path.exists():
+                raise StorageError(f"{stream} is being closed by another process", retryable=True)
 
     def _close_abandoned(self, lock_path: Path, stream: str) -> bool:
         lock = try_lock(lock_path)
@@ -147,8 +176,8 @@ class DiskStore:
         for part in parts:
             if part.kind is Kind.OPEN:
                 self._seal_tail(part)
-        left = [part for part in map(parse_part, self.files(stream)) if part]
-        last = max(left, key=lambda part: part.number, default=None)
+        remaining = [part for part in map(parse_part, self.files(stream)) if part]
+        last = max(remaining, key=lambda part: part.number, default=None)
         if last is not None and self._is_closing(last):
             number = last.number
         else:
@@ -170,7 +199,7 @@ class DiskStore:
         try:
             end = whole_bytes(data)
         except CorruptionError as error:
-            # Not for us to cut: reading the segment will say so again, to who can decide.
+            # Nothing is cut: consolidation reports the damage again and keeps the segment.
             text = "buffer segment %s is damaged: %s"
             logger.error(text, part.file.path, error.message)  # noqa: TRY400 - survived as well
             end = len(data)

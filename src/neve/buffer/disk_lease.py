@@ -1,4 +1,4 @@
-"""A lease in a directory: a locked file, whose time says when its holder was last seen."""
+"""A lease in a directory: a locked file, whose modification time says when it was last kept."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 class DiskLease:
     """The `Lease` of a directory, between processes of one machine.
 
-    A holder that dies lets go of its lock at once. One that hangs keeps it: after a time its file
-    is replaced by another's, which it notices when it looks.
+    A holder that dies releases its lock at once. One that hangs keeps it: after `seconds` another
+    process replaces its file, which the holder notices when it next calls `hold`.
     """
 
-    def __init__(self, path: Path, seconds: float) -> None:
+    def __init__(self, buffer: Path, path: Path, seconds: float) -> None:
+        self._buffer = buffer
         self._path = path
         self._seconds = seconds
         self._lock: int | None = None
@@ -29,7 +30,7 @@ class DiskLease:
             if self._lock is None:
                 self._lock = self._take()
             elif self._is_lost(self._lock):
-                self._let_go()
+                self._close_lock()
             if self._lock is None:
                 return False
             os.utime(self._lock)
@@ -39,10 +40,10 @@ class DiskLease:
         with storage_errors("cannot release a lease", self._path):
             if self._lock is not None and not self._is_lost(self._lock):
                 self._path.unlink(missing_ok=True)
-            self._let_go()
+            self._close_lock()
 
     def _take(self) -> int | None:
-        make_directory(self._path.parent)
+        make_directory(self._path.parent, self._buffer)
         lock = try_lock(self._path, os.O_CREAT)
         if lock is None and self._is_stale():
             self._path.unlink(missing_ok=True)
@@ -54,13 +55,13 @@ class DiskLease:
             age = time.time() - self._path.stat().st_mtime
         except FileNotFoundError:
             return False
-        # A time that is far ahead is no sign of life either: the clock was set back.
+        # A time far in the future does not count as kept either: the clock was set back.
         return abs(age) > self._seconds
 
     def _is_lost(self, lock: int) -> bool:
         return os.fstat(lock).st_nlink == 0
 
-    def _let_go(self) -> None:
+    def _close_lock(self) -> None:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from neve import failpoints
-from neve.buffer.files import put_new_file, sync_directory, write_all
+from neve.buffer.files import create_file, put_new_file, sync_data, sync_directory, write_all
 from neve.buffer.frame import PREAMBLE_BYTES, SALT_BYTES, frame_parts, heads_only, preamble
 from neve.buffer.layout import Kind, part_path
 from neve.buffer.store import LostStreamError
@@ -30,7 +30,7 @@ class DiskLog:
     def __init__(self, root: Path, stream: str, lock: int) -> None:
         self.stream = stream
         self._root = root
-        self._lock = lock
+        self._lock: int | None = lock
         self._number = 1
         self._fd: int | None = None
         self._durable_bytes = 0
@@ -59,7 +59,7 @@ class DiskLog:
             size += write_all(fd, payloads)
             failpoints.reach("buffer.written")
             began = time.perf_counter()
-            os.fdatasync(fd)
+            sync_data(fd)
             self.fsync_seconds = time.perf_counter() - began
             failpoints.reach("buffer.synced")
             self._check_in_place(fd)
@@ -67,8 +67,7 @@ class DiskLog:
 
     def _create(self) -> int:
         # O_APPEND, so that a write after a truncation cannot leave a hole.
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
-        fd = self._fd = os.open(self._open_path, flags, 0o666)
+        fd = self._fd = create_file(self._open_path, os.O_WRONLY | os.O_APPEND)
         self._salt = secrets.token_bytes(SALT_BYTES)
         write_all(fd, [preamble(self._salt)])
         # Durable before the first frame: recovery takes a damaged preamble for damage.
@@ -79,31 +78,31 @@ class DiskLog:
         return fd
 
     def _check_in_place(self, fd: int) -> None:
-        """Notice that the file was deleted or moved: fsync succeeds on those as well."""
+        """Raise if the file was deleted or moved: fsync succeeds on those as well."""
         try:
-            there = os.stat(self._open_path)  # noqa: PTH116 - beside os.fstat, for comparison
+            at_path = os.stat(self._open_path)  # noqa: PTH116 - beside os.fstat, for comparison
         except FileNotFoundError:
-            there = None
-        if there is None or not os.path.samestat(there, os.fstat(fd)):
-            # Should a moved file come back one day, it holds what was acknowledged, no more.
+            at_path = None
+        if at_path is None or not os.path.samestat(at_path, os.fstat(fd)):
+            # If a moved file comes back one day, it holds what was acknowledged and no more.
             os.ftruncate(fd, self._durable_bytes)
             raise LostStreamError(f"the buffer's directory of {self.stream} was removed")
 
     def settle(self) -> bool:
-        # After a failed fsync the kernel may call pages clean that never reached the disk, so
-        # nothing is written behind them: the segment ends where it was last known to be durable.
+        # After a failed fsync the kernel may mark pages as clean that never reached the disk, so
+        # nothing is appended behind them: the segment ends where it was last known to be durable.
         with _storage_errors("cannot recover the buffer"):
             if self._fd is None:
                 return False
             if self._durable_bytes > PREAMBLE_BYTES:
                 self._cut()
                 self._rename()
-                self._forget(number=self._number + 1)
+                self._end_segment(next_number=self._number + 1)
             else:
                 self._open_path.unlink(missing_ok=True)
                 sync_directory(self._open_path.parent)
-                # Nobody saw the number: it is used again, as a gap would never be filled.
-                self._forget(number=self._number)
+                # No reader saw the number. It is used again, as readers would wait for a gap.
+                self._end_segment(next_number=self._number)
         return False
 
     def _cut(self) -> None:
@@ -117,7 +116,7 @@ class DiskLog:
             if self._fd is None:
                 return
             self._rename()
-            self._forget(number=self._number + 1)
+            self._end_segment(next_number=self._number + 1)
 
     def _rename(self) -> None:
         # The name may have changed in an earlier attempt whose directory sync failed.
@@ -127,12 +126,12 @@ class DiskLog:
         sync_directory(self._sealed_path.parent)
         failpoints.reach("buffer.sealed")
 
-    def _forget(self, *, number: int) -> None:
+    def _end_segment(self, *, next_number: int) -> None:
         if self._fd is not None:
             os.close(self._fd)
         self._fd = None
         self._durable_bytes = 0
-        self._number = number
+        self._number = next_number
 
     def close(self) -> None:
         self.seal()
@@ -146,7 +145,8 @@ class DiskLog:
                 # Nothing depends on it: what is durable was synced before.
                 with contextlib.suppress(OSError):
                     os.close(fd)
-        self._fd = None
+        # Another file may get the same descriptors: they must not be closed twice.
+        self._fd = self._lock = None
 
 
 def close_stream(root: Path, stream: str, number: int) -> None:
@@ -154,12 +154,13 @@ def close_stream(root: Path, stream: str, number: int) -> None:
     closing = part_path(stream, number, Kind.SEGMENT)
     put_new_file(root / closing, heads_only([], closing=True))
     failpoints.reach("buffer.closed")
-    # Without a lock file a stream is known to be closed, at the cost of one look.
+    # A stream without a lock file is closed; `close_abandoned` looks for lock files only.
     (root / stream / LOCK_NAME).unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
 def _storage_errors(what: str) -> Iterator[None]:
+    """Raise the errors of the file system as those of a log."""
     try:
         yield
     except FileNotFoundError as error:

@@ -1,6 +1,8 @@
-"""File-system steps that are durable when they return.
+"""File operations that are durable when they return.
 
 A new or renamed file survives a power cut only once its directory was synced too (fsync(2)).
+
+Files and directories of a buffer are created for their owner alone: requests hold users' data.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
 # Linux takes at most 1024 parts in one writev (IOV_MAX).
 MAX_PARTS = 1024
+FILE_MODE = 0o600
+DIRECTORY_MODE = 0o700
 
 
 def sync_directory(directory: Path) -> None:
@@ -30,13 +34,29 @@ def sync_directory(directory: Path) -> None:
         os.close(fd)
 
 
-def make_directory(directory: Path) -> None:
-    """Create a directory with its parents, each durable. Idempotent."""
+def sync_data(fd: int) -> None:
+    """Make a file's content durable. macOS has no fdatasync, which syncs less metadata."""
+    sync = getattr(os, "fdatasync", os.fsync)
+    sync(fd)
+
+
+def make_directory(directory: Path, buffer: Path) -> None:
+    """Create a directory with its parents, each durable. Idempotent.
+
+    Args:
+        buffer: this directory and those below it are for their owner alone.
+    """
     if directory.is_dir():
         return
-    make_directory(directory.parent)
-    directory.mkdir(exist_ok=True)
+    make_directory(directory.parent, buffer)
+    is_private = directory == buffer or buffer in directory.parents
+    directory.mkdir(DIRECTORY_MODE if is_private else 0o777, exist_ok=True)
     sync_directory(directory.parent)
+
+
+def create_file(path: Path, flags: int) -> int:
+    """Create a file that must not exist, and return its descriptor."""
+    return os.open(path, flags | os.O_CREAT | os.O_EXCL, FILE_MODE)
 
 
 def write_all(fd: int, parts: Sequence[bytes]) -> int:
@@ -56,10 +76,12 @@ def put_new_file(path: Path, data: bytes) -> bool:
     """Create a file whole or not at all, durable on return; False when it exists already."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        with temporary.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        fd = create_file(temporary, os.O_WRONLY)
+        try:
+            write_all(fd, [data])
+            os.fsync(fd)
+        finally:
+            os.close(fd)
         try:
             # Unlike a rename, a link refuses to replace what another process put there first.
             os.link(temporary, path)
@@ -75,7 +97,7 @@ def put_new_file(path: Path, data: bytes) -> bool:
 def try_lock(path: Path, flags: int = 0) -> int | None:
     """Return a descriptor that holds the lock, or None when it is held, or gone."""
     try:
-        fd = os.open(path, os.O_RDWR | flags, 0o666)
+        fd = os.open(path, os.O_RDWR | flags, FILE_MODE)
     except FileNotFoundError:
         return None
     try:
@@ -91,6 +113,7 @@ def try_lock(path: Path, flags: int = 0) -> int | None:
 
 @contextlib.contextmanager
 def storage_errors(what: str, path: object) -> Iterator[None]:
+    """Raise the errors of the file system as those of a store."""
     try:
         yield
     except FileNotFoundError as error:

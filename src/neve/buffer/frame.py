@@ -42,10 +42,15 @@ _ENTRY = struct.Struct("<q16s32sBHxIII")
 _NAME_LENGTH = struct.Struct("<H")
 HEADER_BYTES = _HEADER.size + _CRC.size
 EMPTY_SEGMENT_BYTES = PREAMBLE_BYTES + HEADER_BYTES
-# What one read of a frame's head fetches: some 400 requests of the first one, which is the only
-# one in an object store, and some 50 of those that follow.
+# The first read of a segment: some 400 entries of the first frame, which is the only one in an
+# object store.
 FIRST_READ_BYTES = 32 * 1024
+# The read of a head behind a large payload: some 50 entries.
 NEXT_READ_BYTES = 4 * 1024
+# Small frames are read many at a time, in reads that grow up to this size.
+LARGEST_READ_BYTES = 1024 * 1024
+# A read that served this many headers and lists of entries held small frames.
+DENSE_PARTS = 8
 
 
 class Entry(NamedTuple):
@@ -149,39 +154,59 @@ def _head(
     return header + _CRC.pack(zlib.crc32(index, zlib.crc32(header))) + index
 
 
-Read = Callable[[int, int], bytes]
+ReadRange = Callable[[int, int], bytes]
+"""Returns the bytes from a start, as many as a length says; fewer at the end of the file."""
 
 
-def read_heads(read: Read, size: int) -> Iterator[Head]:
+class _ReadAhead:
+    """Reads small frames many at a time, and skips large payloads."""
+
+    def __init__(self, read: ReadRange) -> None:
+        self._read = read
+        self._start = 0
+        self._data = read(0, FIRST_READ_BYTES)
+        self._served = 0
+
+    def __call__(self, offset: int, length: int) -> bytes:
+        start = offset - self._start
+        if start + length > len(self._data):
+            is_dense = self._served >= DENSE_PARTS
+            size = min(2 * len(self._data), LARGEST_READ_BYTES) if is_dense else NEXT_READ_BYTES
+            self._data = self._read(offset, max(size, length))
+            self._start, start, self._served = offset, 0, 0
+        self._served += 1
+        return self._data[start : start + length]
+
+
+def read_heads(read: ReadRange, size: int) -> Iterator[Head]:
     """Yield the frames' heads of a segment of `size` bytes; payloads are not looked at.
-
-    `read(start, length)` may return less at the end.
 
     Raises:
         CorruptionError: at the first frame that is not whole; what came before it was.
     """
-    start = read(0, FIRST_READ_BYTES)
-    salt = _salt(start)
+    return _heads(_ReadAhead(read), size)
+
+
+def _heads(read: ReadRange, size: int) -> Iterator[Head]:
+    salt = _salt(read(0, PREAMBLE_BYTES))
     offset = PREAMBLE_BYTES
     while offset < size:
-        chunk = read(offset, NEXT_READ_BYTES) if offset > PREAMBLE_BYTES else start[offset:]
-        head = _parse_head(chunk, salt, offset, size, read)
+        head = _parse_head(read, salt, offset, size)
         yield head
         offset = head.end
 
 
-def _parse_head(chunk: bytes, salt: bytes, offset: int, size: int, read: Read) -> Head:
-    if len(chunk) < HEADER_BYTES or not chunk.startswith(salt):
+def _parse_head(read: ReadRange, salt: bytes, offset: int, size: int) -> Head:
+    header = read(offset, HEADER_BYTES)
+    if len(header) < HEADER_BYTES or not header.startswith(salt):
         raise CorruptionError(f"no buffer frame at byte {offset}")
-    _, flags, count, payload_bytes, payload_crc = _HEADER.unpack_from(chunk)
-    head_bytes = HEADER_BYTES + count * _ENTRY.size
-    if offset + head_bytes + payload_bytes > size:
+    _, flags, count, payload_bytes, payload_crc = _HEADER.unpack_from(header)
+    entries_bytes = count * _ENTRY.size
+    if offset + HEADER_BYTES + entries_bytes + payload_bytes > size:
         raise CorruptionError(f"the buffer frame at byte {offset} is cut off")
-    if len(chunk) < head_bytes:
-        chunk = read(offset, head_bytes)
-    (head_crc,) = _CRC.unpack_from(chunk, _HEADER.size)
-    index = chunk[HEADER_BYTES:head_bytes]
-    if zlib.crc32(index, zlib.crc32(chunk[: _HEADER.size])) != head_crc:
+    index = read(offset + HEADER_BYTES, entries_bytes)
+    (head_crc,) = _CRC.unpack_from(header, _HEADER.size)
+    if zlib.crc32(index, zlib.crc32(header[: _HEADER.size])) != head_crc:
         raise CorruptionError(f"the head of the buffer frame at byte {offset} is damaged")
     entries = tuple(map(Entry._make, _ENTRY.iter_unpack(index)))
     return Head(offset, bool(flags & CLOSING), entries, payload_bytes, payload_crc)
@@ -189,10 +214,10 @@ def _parse_head(chunk: bytes, salt: bytes, offset: int, size: int, read: Read) -
 
 def is_closing(segment: bytes) -> bool:
     """Say whether a segment ends its stream."""
-    return any(head.closing for head in read_heads(_slices(segment), len(segment)))
+    return any(head.closing for head in _heads(_slices(segment), len(segment)))
 
 
-def _slices(segment: bytes | memoryview) -> Read:
+def _slices(segment: bytes | memoryview) -> ReadRange:
     return lambda start, length: bytes(segment[start : start + length])
 
 
@@ -203,7 +228,7 @@ def read_frames(segment: bytes | memoryview) -> Iterator[tuple[Head, memoryview]
         CorruptionError: at the first frame that is not whole; what came before it was.
     """
     view = memoryview(segment)
-    for head in read_heads(_slices(view), len(view)):
+    for head in _heads(_slices(view), len(view)):
         payloads = view[head.payload_offset : head.end]
         if zlib.crc32(payloads) != head.payload_crc:
             raise CorruptionError(f"payloads of the buffer frame at byte {head.offset} are damaged")

@@ -1,4 +1,4 @@
-"""A lease in an object store: numbered objects, put if absent, of which the last one counts."""
+"""A lease in an object store: numbered objects, put if absent; the last one says who holds it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 class ObjectLease:
-    """The `Lease` of a bucket. Of two that put the same number, one wins.
+    """The `Lease` of a bucket. If two processes put the same number, one of them wins.
 
-    To keep it, its holder puts the next number; the store's own time of the last one says when the
-    holder was last seen. No object is ever replaced, so that a store needs no other condition than
-    the one that segments need.
+    To keep the lease, its holder puts the next number; the store's own time of the last object says
+    when it was last kept. No object is ever replaced, so a store needs no other condition than the
+    one that segments need.
     """
 
     def __init__(self, store: BufferStore, prefix: str, seconds: float) -> None:
@@ -32,17 +32,17 @@ class ObjectLease:
         self._held: str | None = None
 
     def hold(self) -> bool:
-        found = self._store.files(self._prefix)
-        last = found[-1] if found else None
+        objects = self._store.files(self._prefix)
+        last = objects[-1] if objects else None
         if last is not None and last.path != self._held and self._is_fresh(last):
             self._held = None
             return False
-        path = self._following(last)
+        path = self._next_path(last)
         if not self._store.put_new(path, self._holder) and not self._is_ours(path):
             self._held = None
             return False
         self._held = path
-        self._store.delete([one.path for one in found])
+        self._store.delete([file.path for file in objects])
         return True
 
     def release(self) -> None:
@@ -50,12 +50,12 @@ class ObjectLease:
             self._store.delete([self._held])
             self._held = None
 
-    def _following(self, last: StoredFile | None) -> str:
+    def _next_path(self, last: StoredFile | None) -> str:
         number = int(last.path.rpartition("/")[2]) + 1 if last else 1
         return f"{self._prefix}/{number:0{NUMBER_DIGITS}d}"
 
     def _is_fresh(self, last: StoredFile) -> bool:
-        # Also when it is from the future, by no more than that: clocks differ.
+        # Clocks differ: an object may also be from the future, by no more than that.
         age = time.time_ns() - last.modified_unix_nano
         return abs(age) <= self._seconds * NANOS
 

@@ -1,8 +1,8 @@
 """A buffer in an object store: each group commit is a whole segment, put if absent.
 
-The log itself decides who may write: a segment's number is taken by the first put, whoever made it.
-To end a stream, anyone may put the closing segment under its next number; a receiver that was
-thought dead finds it there and begins a new stream.
+The first put under a number wins, whichever process made it. To end a stream, any process may put
+the closing segment under its next number; a receiver that was wrongly thought dead finds it there
+and begins a new stream.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 import secrets
 import time
 from datetime import timedelta
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -40,19 +41,21 @@ from neve.buffer.layout import (
 from neve.buffer.object_lease import ObjectLease
 from neve.buffer.store import LostStreamError
 from neve.errors import NotFoundError, StorageError, UnsupportedError
+from neve.signals import Signal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from obstore.store import S3Config
 
+    from neve.buffer.frame import ReadRange
     from neve.buffer.payload import Request
     from neve.buffer.spec import ObjectStorage
 
 PUT_TIMEOUT = timedelta(seconds=10)
 PROBE_PREFIX = "probe"
-# Nothing waits for a stream to be closed here, every segment being sealed; and closing one whose
-# receiver was only idle costs that receiver a new stream.
+# Every segment is sealed here, so nothing waits for a stream to be closed. Closing the stream of a
+# receiver that was only idle makes it begin a new one.
 IDLE_SECONDS = 3600.0
 
 
@@ -108,18 +111,22 @@ class ObjectStore:
 
     def files(self, prefix: str) -> list[StoredFile]:
         with _storage_errors("cannot list the buffer", prefix):
-            found = [
+            files = [
                 StoredFile(meta["path"], meta["size"], int(meta["last_modified"].timestamp() * 1e9))
                 for batch in obstore.list(self._bucket, prefix or None, chunk_size=1000)
                 for meta in batch
             ]
-        return sorted(found, key=lambda file: file.path)
+        return sorted(files, key=lambda file: file.path)
 
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
         with _storage_errors("cannot read the buffer", path):
             if length is None:
                 return obstore.get(self._bucket, path).bytes().to_bytes()[start:]
             return obstore.get_range(self._bucket, path, start=start, length=length).to_bytes()
+
+    @contextlib.contextmanager
+    def open_file(self, path: str) -> Iterator[ReadRange]:
+        yield partial(self.read, path)
 
     def put_new(self, path: str, data: bytes) -> bool:
         with _storage_errors("cannot write to the buffer", path):
@@ -145,16 +152,30 @@ class ObjectStore:
         return ObjectLease(self, lease_path(name), seconds)
 
     def close_abandoned(self) -> list[str]:
-        parts = [part for part in map(parse_part, self.files("")) if part]
+        files = [file for signal in Signal for file in self.files(signal.value)]
+        parts = [part for part in map(parse_part, files) if part]
         closed = []
         for stream, of_stream in groupby(parts, key=lambda part: part.stream):
             last = max(of_stream, key=lambda part: part.number)
-            if self._is_idle(last) and not self._is_closed(last):
-                path = part_path(stream, last.number + 1, Kind.SEGMENT)
-                # A put that came in between is a sign of life.
-                if self.put_new(path, heads_only([], closing=True)):
-                    closed.append(stream)
+            # If the put fails, a segment was put in between: the receiver is alive.
+            is_abandoned = self._is_idle(last) and not self._is_closed(last)
+            if is_abandoned and self._put_closing_segment(stream, last.number + 1):
+                closed.append(stream)
         return closed
+
+    def end_stream(self, stream: str) -> None:
+        while True:
+            parts = [part for part in map(parse_part, self.files(stream)) if part]
+            last = max(parts, key=lambda part: part.number, default=None)
+            if last is not None and self._is_closed(last):
+                return
+            # Also for a stream without segments: a put in doubt may still arrive under number 1.
+            if self._put_closing_segment(stream, last.number + 1 if last else 1):
+                return
+
+    def _put_closing_segment(self, stream: str, number: int) -> bool:
+        path = part_path(stream, number, Kind.SEGMENT)
+        return self.put_new(path, heads_only([], closing=True))
 
     def _is_idle(self, last: Part) -> bool:
         return time.time_ns() - last.file.modified_unix_nano > self._idle_seconds * 1e9
@@ -223,11 +244,12 @@ class ObjectLog:
 
 @contextlib.contextmanager
 def _storage_errors(what: str, path: str) -> Iterator[None]:
+    """Raise the errors of the client as those of a store."""
     try:
         yield
     except FileNotFoundError as error:
         raise NotFoundError(f"{what}: {path} does not exist") from error
     except (BaseError, OSError) as error:
-        # The client's message goes on with a debug dump.
+        # Behind its first line, the client's message is a debug dump.
         reason = str(error).partition("\n")[0]
         raise StorageError(f"{what}: {path}: {reason}", retryable=True) from error

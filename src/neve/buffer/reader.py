@@ -1,4 +1,4 @@
-"""What the next stage does with a buffer: list, read, retire. From any process, any machine."""
+"""The consumer's side of a buffer: list, read, retire. From any process, on any machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ import pyarrow as pa
 from neve.buffer import retire as retirement
 from neve.buffer.frame import Entry, read_frames, read_sender_names
 from neve.buffer.payload import HASH_BYTES, SENDER_BYTES, unpack
-from neve.buffer.stream import StreamParts, is_closed, load_stream, load_streams, read_entries
+from neve.buffer.stream import (
+    StreamParts,
+    is_closed,
+    load_all_streams,
+    load_stream,
+    load_streams,
+    read_entries,
+)
 from neve.buffer.window import NANOS
 from neve.errors import CorruptionError
 
@@ -77,7 +84,8 @@ class BufferReader:
 
     def streams(self, signal: str | None = None) -> list[StreamStatus]:
         """Return the streams that are there, sorted by name."""
-        return [self._status(stream) for stream in load_streams(self._store, signal or "")]
+        streams = load_streams(self._store, signal) if signal else load_all_streams(self._store)
+        return [self._status(stream) for stream in streams]
 
     def _status(self, stream: StreamParts) -> StreamStatus:
         waiting = [part for n, part in stream.segments.items() if n > stream.retired_through]

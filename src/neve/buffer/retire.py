@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -15,13 +16,15 @@ from neve.buffer.stream import StreamParts, is_closed, load_stream, load_streams
 from neve.errors import CorruptionError, NotFoundError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from neve.buffer.store import BufferStore
 
 logger = logging.getLogger(__name__)
 
 READERS = 16
+# How often a listing is repeated whose segments are retired while they are read.
+LISTINGS = 10
 
 
 def retire(store: BufferStore, name: str, through: int, keep_since_unix_nano: int) -> None:
@@ -44,18 +47,18 @@ def retire(store: BufferStore, name: str, through: int, keep_since_unix_nano: in
 
 
 def _declare(store: BufferStore, stream: StreamParts, through: int, keep_since: int) -> None:
-    run = stream.waiting()
-    if not run or through > run[-1].number:
+    waiting = stream.waiting()
+    if not waiting or through > waiting[-1].number:
         raise UsageError(
             f"{stream.name} has no segments up to {through} to retire",
             hint="retire what was listed and consumed, no more",
         )
-    consumed = [part for part in run if part.number <= through]
+    consumed = [part for part in waiting if part.number <= through]
     try:
         kept = _recent(store, (*stream.retired, *consumed), keep_since)
         closing = is_closed(store, stream) and through == max(stream.segments)
     except NotFoundError:
-        # Another caller is retiring the same segments: look again.
+        # Another caller is retiring the same segments: list them again.
         again = load_stream(store, stream.name)
         if through > again.retired_through:
             _declare(store, again, through, keep_since)
@@ -85,19 +88,47 @@ def recent_keys(store: BufferStore, signal: str, since_unix_nano: int) -> list[t
 
     Of all streams: a receiver that starts takes over what its predecessor knew.
     """
-    parts = [
-        part
-        for stream in load_streams(store, signal)
-        for part in (*stream.retired, *stream.segments.values())
-    ]
-    found: dict[bytes, int] = {}
-    for entry in _recent(store, parts, since_unix_nano):
-        found[entry.key] = max(entry.received_unix_nano, found.get(entry.key, 0))
-    return sorted((received, key) for key, received in found.items())
+
+    def parts() -> list[Part]:
+        return [
+            part
+            for stream in load_streams(store, signal)
+            for part in (*stream.retired, *stream.segments.values())
+        ]
+
+    latest: dict[bytes, int] = {}
+    for entry in _recent_while_retiring(store, parts, since_unix_nano):
+        latest[entry.key] = max(entry.received_unix_nano, latest.get(entry.key, 0))
+    return sorted((received, key) for key, received in latest.items())
+
+
+def last_keys(store: BufferStore, name: str) -> set[bytes]:
+    """Return the keys in the last segment of a stream that was just ended, and maybe more.
+
+    They also count if a consumer has retired that segment meanwhile.
+    """
+
+    def parts() -> list[Part]:
+        stream = load_stream(store, name)
+        # The last one that has requests, and the closing segment behind it.
+        last = sorted(stream.segments)[-2:]
+        return [*stream.retired, *(stream.segments[number] for number in last)]
+
+    return {entry.key for entry in _recent_while_retiring(store, parts, since_unix_nano=0)}
+
+
+def _recent_while_retiring(
+    store: BufferStore, parts: Callable[[], list[Part]], since_unix_nano: int
+) -> list[Entry]:
+    for _ in range(LISTINGS):
+        with contextlib.suppress(NotFoundError):
+            return _recent(store, parts(), since_unix_nano)
+        # A consumer retired a segment after it was listed: a declaration holds its hashes now.
+    return _recent(store, parts(), since_unix_nano)
 
 
 def _recent(store: BufferStore, parts: Iterable[Part], since_unix_nano: int) -> list[Entry]:
-    # Nothing in a file can be younger than its last change.
+    # No entry of a file can be younger than the file's last change.
     young = [part for part in parts if part.file.modified_unix_nano >= since_unix_nano]
     if not young:
         return []
@@ -108,10 +139,10 @@ def _recent(store: BufferStore, parts: Iterable[Part], since_unix_nano: int) -> 
 
 
 def _recent_of(store: BufferStore, part: Part, since_unix_nano: int) -> list[Entry]:
-    found: list[Entry] = []
+    recent: list[Entry] = []
     try:
         # What was read before the damage counts.
-        found.extend(
+        recent.extend(
             entry
             for entry in read_entries(store, part)
             if entry.received_unix_nano >= since_unix_nano
@@ -119,4 +150,4 @@ def _recent_of(store: BufferStore, part: Part, since_unix_nano: int) -> list[Ent
     except CorruptionError as error:
         # Reading the segment will report it; here it only means that a retry may not be noticed.
         logger.warning("hashes of %s cannot be read: %s", part.file.path, error.message)
-    return found
+    return recent

@@ -1,4 +1,4 @@
-"""The port to where segments lie: a local directory or an object store."""
+"""The interface to where segments are stored: a local directory or an object store."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from neve.errors import NeveError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
+    from neve.buffer.frame import ReadRange
     from neve.buffer.layout import StoredFile
     from neve.buffer.payload import Request
 
@@ -60,14 +62,17 @@ class Log(Protocol):
         """Seal, and end the stream with a closing segment. Raises StorageError."""
 
     def abandon(self) -> None:
-        """Let go of the stream as it is; `BufferStore.close_abandoned` ends it later."""
+        """Release the stream as a crash would; `end_stream` or `close_abandoned` ends it later.
+
+        Idempotent.
+        """
 
 
 class Lease(Protocol):
-    """What keeps workers from doing the same work twice.
+    """Keeps workers from doing the same work twice.
 
-    Advice, never proof: clocks differ, answers get lost, and a worker may sleep longer than its
-    lease lasts. Nothing may be wrong when two hold it.
+    Correctness must not depend on it: clocks differ, answers get lost, and a worker may sleep
+    longer than its lease lasts, so two workers may hold it at once.
     """
 
     def hold(self) -> bool:
@@ -78,7 +83,7 @@ class Lease(Protocol):
         """
 
     def release(self) -> None:
-        """Let go of it, if it is still held. Idempotent; raises StorageError."""
+        """Release it, if it is still held. Idempotent; raises StorageError."""
 
 
 class BufferStore(Protocol):
@@ -93,6 +98,9 @@ class BufferStore(Protocol):
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
         """Return bytes of a file, fewer at its end. Raises NotFoundError, StorageError."""
 
+    def open_file(self, path: str) -> AbstractContextManager[ReadRange]:
+        """Open a file for several reads of ranges. Raises as `read` does."""
+
     def put_new(self, path: str, data: bytes) -> bool:
         """Write a whole file, durable on return, unless it exists already; say whether it was.
 
@@ -100,7 +108,7 @@ class BufferStore(Protocol):
         """
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Remove files, in any order; one that is gone already is no error."""
+        """Remove files, in any order; one that was already removed is no error."""
 
     def remove_stream(self, stream: str) -> None:
         """Remove what is left of a stream that has no parts any more."""
@@ -111,5 +119,11 @@ class BufferStore(Protocol):
     def close_abandoned(self) -> list[str]:
         """End the streams whose receiver is gone, and name them. Safe to run anywhere, anytime."""
 
+    def end_stream(self, stream: str) -> None:
+        """End a stream that this process has abandoned. Idempotent.
+
+        On return no put or write in doubt can add to it. Raises StorageError, to be retried.
+        """
+
     def lease(self, name: str, seconds: float) -> Lease:
-        """Return a lease, not yet held; one that is not kept is anybody's after `seconds`."""
+        """Return a lease, not yet held; others may take it if it is not kept for `seconds`."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from neve.buffer.frame import EMPTY_SEGMENT_BYTES, Entry, is_closing, read_heads
 from neve.buffer.layout import Kind, Part, parse_part
+from neve.signals import Signal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,23 +31,32 @@ class StreamParts:
 
     def waiting(self, after: int = 0) -> list[Part]:
         """Return the sealed segments after a number, up to the first that is missing."""
-        found = []
+        waiting = []
         number = max(after, self.retired_through) + 1
         while number in self.segments:
-            found.append(self.segments[number])
+            waiting.append(self.segments[number])
             number += 1
-        return found
+        return waiting
 
     @property
     def missing(self) -> int | None:
         """The number of a segment that later ones wait for."""
-        run = self.waiting()
-        following = (run[-1].number if run else self.retired_through) + 1
-        return following if any(number > following for number in self.segments) else None
+        waiting = self.waiting()
+        expected = (waiting[-1].number if waiting else self.retired_through) + 1
+        return expected if any(number > expected for number in self.segments) else None
 
 
-def load_streams(store: BufferStore, prefix: str = "") -> list[StreamParts]:
-    """Return the streams under a prefix: nothing, a signal, or a stream's name."""
+def load_all_streams(store: BufferStore) -> list[StreamParts]:
+    """Return the streams of every signal, sorted by name.
+
+    Lists the signals' prefixes only: there may be many dead letters beside them.
+    """
+    names = sorted(signal.value for signal in Signal)
+    return [stream for name in names for stream in load_streams(store, name)]
+
+
+def load_streams(store: BufferStore, prefix: str) -> list[StreamParts]:
+    """Return the streams under a prefix, which is a signal or the name of a stream."""
     parts = [part for part in map(parse_part, store.files(prefix)) if part]
     parts.sort(key=lambda part: part.stream)
     return [_group(name, list(of)) for name, of in groupby(parts, key=lambda part: part.stream)]
@@ -79,5 +88,6 @@ def is_closed(store: BufferStore, stream: StreamParts) -> bool:
 
 def read_entries(store: BufferStore, part: Part) -> Iterator[Entry]:
     """Yield what identifies a part's requests, without reading their payloads."""
-    for head in read_heads(partial(store.read, part.file.path), part.file.size):
-        yield from head.entries
+    with store.open_file(part.file.path) as read:
+        for head in read_heads(read, part.file.size):
+            yield from head.entries

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 class Sink(Protocol):
     """Where requests go: `neve.buffer.buffer.Buffer`."""
 
-    def check_room(self, size: int) -> None:
+    def check_room(self, size: int, signal: str) -> None:
         """Refuse what `append` would refuse, at the cost of a few comparisons.
 
         Raises:
@@ -99,7 +99,7 @@ class RequestHandler:
         """
         sender = self.senders.identify(authorization)
         codec = codec_name(encoding)
-        self.sink.check_room(0)
+        self.sink.check_room(0, signal.value)
         return Export(signal, sender, is_json, codec)
 
     async def take(self, export: Export, body: bytes, share: Share) -> Message:
@@ -116,7 +116,7 @@ class RequestHandler:
         arrived = time.perf_counter()
         self.senders.charge(export.sender, len(body))
         # Before anything is unpacked: under overload, a refusal must cost little.
-        self.sink.check_room(len(body))
+        self.sink.check_room(len(body), export.signal.value)
         storable = await self._check(export, body, share)
         # An empty request is a success (OTLP specification), and there is nothing of it to keep.
         if storable.request.records:

@@ -87,6 +87,68 @@ def test_the_file_and_its_directory_are_synced(store, root, synced):
     assert synced == [directory]
 
 
+def test_a_file_that_is_put_is_synced_before_it_has_its_name_and_its_directory_after(
+    store, root, monkeypatch
+):
+    directory = root / "logs" / "stream"
+    path = directory / "000000000001.retired"
+    directory.mkdir(parents=True)
+    synced = []
+    fsync = os.fsync
+
+    def recorded(fd):
+        target = Path(f"/proc/self/fd/{fd}").readlink()
+        size = None if target.is_dir() else target.stat().st_size
+        synced.append((target.parent if size else target, size, path.exists()))
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", recorded)
+    assert store.put_new("logs/stream/000000000001.retired", b"content")
+    assert synced == [(directory, 7, False), (directory, None, True)]
+
+
+def test_without_fdatasync_as_on_macos_a_commit_is_synced_all_the_same(
+    store, root, synced, monkeypatch
+):
+    monkeypatch.delattr(os, "fdatasync")
+    log = store.begin("logs")
+    log.commit([buffered(b"a")])
+    synced.clear()
+    log.commit([buffered(b"b")])
+    assert synced == [str(root / log.stream / "000000000001.open")]
+    log.close()
+    assert payloads(store) == [b"a", b"b"]
+
+
+def test_nobody_else_may_read_what_is_buffered(store, root):
+    before = os.umask(0)
+    try:
+        log = store.begin("logs")
+        log.commit([buffered(b"a")])
+        log.seal()
+        log.commit([buffered(b"b")])
+        store.put_new("dead-letters/logs/stream/000000000001-000000.json", b"{}")
+        assert store.lease("logs", 60.0).hold()
+    finally:
+        os.umask(before)
+    created = [root, *root.rglob("*")]
+    assert len(created) >= 10
+    assert [path for path in created if path.stat().st_mode & 0o077] == []
+
+
+def test_a_stream_that_is_ended_twice_is_ended_once(store):
+    log = store.begin("logs")
+    log.commit([buffered(b"a")])
+    with pytest.raises(StorageError, match="another process"):
+        store.end_stream(log.stream)
+    log.abandon()
+    log.abandon()
+    store.end_stream(log.stream)
+    store.end_stream(log.stream)
+    store.end_stream("logs/never-begun")
+    assert payloads(store) == [b"a"]
+
+
 def test_what_a_dead_receiver_left_is_synced_before_it_is_served(store, root, synced):
     # It may have died between its write and its sync; a retry is then acknowledged on the
     # strength of what was found.

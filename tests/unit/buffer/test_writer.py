@@ -18,7 +18,7 @@ from neve.buffer.disk import DiskStore
 from neve.buffer.objects import ObjectStore
 from neve.buffer.quota import RESERVE_BYTES
 from neve.buffer.spec import BufferSpec
-from neve.buffer.writer import _Waiting
+from neve.buffer.writer import _QueuedRequest
 from neve.errors import ConfigError, UnavailableError
 from tests.support.buffer_stores import DoubtfulStore, payloads
 from tests.support.requests import buffered
@@ -105,8 +105,8 @@ def test_a_duplicate_waits_for_the_first_to_be_durable(spec, slow):
 def test_the_end_of_a_failed_request_leaves_its_retry_in_flight(spec, slow):
     buffer = Buffer(spec, slow, SIGNALS)
     retry = buffer.append("logs", buffered(b"same"))
-    failed = _Waiting(buffered(b"same"), Future())
-    buffer._writers["logs"]._finish([failed], stored=False)
+    failed = _QueuedRequest(buffered(b"same"), Future())
+    buffer._writers["logs"]._forget_as_refused([failed])
     assert buffer.append("logs", buffered(b"same")).durable is retry.durable
     slow.gate.set()
     assert buffer.close(SECONDS)
@@ -223,6 +223,9 @@ def test_a_read_only_disk_refuses_until_it_is_settled(spec, tmp_path, monkeypatc
         until(lambda: buffer.trouble)
         with pytest.raises(UnavailableError):
             buffer.append("logs", buffered(b"c"))
+        with pytest.raises(UnavailableError, match="cannot store"):
+            buffer.check_room(1, "logs")
+        buffer.check_room(1, "traces")
     _retry(buffer, b"b")
     assert buffer.trouble is None
     assert buffer.close(SECONDS)
@@ -272,11 +275,16 @@ def test_a_buffer_that_is_full_refuses_until_something_is_retired(tmp_path):
     assert buffer.used_bytes > 18_000
     with pytest.raises(UnavailableError, match="at most 20000"):
         _append(buffer, os.urandom(1000))
+    assert "at most 20000" in buffer.trouble.message
+    assert buffer.is_alive
+    with pytest.raises(UnavailableError, match="at most 20000"):
+        buffer.check_room(1000, "logs")
     until(lambda: len(payloads(DiskStore(tmp_path))) == stored)
     reader = open_reader(spec)
     [stream] = reader.streams("logs")
     reader.retire(stream.stream, stream.segments)
     _retry(buffer, os.urandom(1000))
+    until(lambda: buffer.trouble is None)
     assert buffer.close(SECONDS)
 
 
@@ -321,6 +329,9 @@ def test_closing_commits_what_waits_and_takes_nothing_more(spec, slow):
     until(lambda: buffer._writers["logs"]._closing)
     with pytest.raises(UnavailableError, match="shutting down"):
         buffer.append("logs", buffered(b"late"))
+    for signal in (None, "logs"):
+        with pytest.raises(UnavailableError, match="shutting down"):
+            buffer.check_room(1, signal)
     slow.gate.set()
     assert closed.result(SECONDS) is True
     closer.join()
@@ -380,18 +391,6 @@ def test_a_receiver_shut_out_goes_on_in_a_new_stream(spec):
     _append(buffer, b"b")
     assert buffer.close(SECONDS)
     assert sorted(payloads(store)) == [b"a", b"b"]
-
-
-def test_a_defect_in_the_writer_refuses_instead_of_hanging(spec, slow, monkeypatch, caplog):
-    buffer = Buffer(spec, slow, SIGNALS)
-    monkeypatch.setattr(buffer._writers["logs"], "_commit", lambda _: 1 / 0)
-    receipt = buffer.append("logs", buffered(b"a"))
-    with pytest.raises(UnavailableError):
-        receipt.durable.result(SECONDS)
-    until(lambda: buffer.trouble)
-    assert "stopped" in caplog.text
-    slow.gate.set()
-    assert buffer.close(SECONDS) is False
 
 
 def test_a_location_of_an_unknown_kind():
