@@ -112,8 +112,10 @@ def read_buffer(spec: BufferSpec) -> Iterator[pa.RecordBatch]:
 
 
 def decoded(requests: pa.RecordBatch) -> pa.Table:
-    found = decode(Signal.TRACES, requests.column("payload"), requests.column("received_unix_nano"))
-    return found.tables[TRACES]
+    columns = (requests.column(name) for name in ("payload", "received_unix_nano", "sender_name"))
+    return pa.concat_tables(
+        part.tables[TRACES] for part in decode(Signal.TRACES, *columns) if TRACES in part.tables
+    )
 
 
 def consolidate(lake: Lake, data: Data, namespace: str) -> float:

@@ -28,6 +28,7 @@ class Code(str, Enum):
     UNAVAILABLE = "unavailable"
     SENDER_RATE = "sender_rate"
     BUSY = "busy"
+    TOO_SLOW = "too_slow"
     CORRUPT = "corrupt"
 
 

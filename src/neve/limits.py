@@ -45,6 +45,8 @@ MAX_RECORD_PARTS = 65_536
 # Bucket counts and bounds, in one request and in one record; each takes 8 bytes as a column.
 MAX_NUMBERS = DEFAULT_REQUEST_BYTES // 4
 MAX_RECORD_NUMBERS = 1_000_000
+# A JSON request: it is parsed in one go, which keeps everything else waiting, /healthz too.
+MAX_JSON_BYTES = 16 * MIB
 # Values of a JSON request: each takes up to 500 bytes while the request is translated.
 MAX_JSON_VALUES = 500_000
 # Of one gzip body: a client that compresses in blocks writes a member for each.
@@ -64,7 +66,7 @@ MAX_DISCARDED_BYTES = MIB
 # asyncio has a buffer of 256 KiB for each), so that all of them stay within some 350 MiB.
 MAX_CONNECTIONS = 1_000
 # Descriptors that are not for connections: the buffer's streams, segments and directories, files
-# that are read, the metrics page, standard streams. An idle receiver has about 25 open.
+# that are read, the metrics page, standard streams. At rest that is about 20.
 RESERVED_DESCRIPTORS = 64
 # A TLS handshake, and the first bytes of HTTP/2: clients send them at once.
 HANDSHAKE_SECONDS = 10.0
@@ -115,3 +117,11 @@ CLOSE_SECONDS = 5.0
 # Processes of one receiver. Each takes about 100 MB and what `IN_FLIGHT_BYTES` allows; more than
 # there are cores gain nothing.
 MAX_WORKERS = 64
+# What the decoder reads at once: enough to keep Arrow's kernels busy. A longer request is read
+# alone.
+DECODE_GROUP_BYTES = 16 * MIB
+# An empty span takes 2 bytes in a request, and 250 in memory when it is read.
+DECODE_GROUP_RECORDS = 1_000_000
+# Rows that the decoder makes at once, as Arrow has them in memory. What a resource says is repeated
+# on each of its rows, so that a small request may become many gigabytes; those come in such parts.
+DECODED_PART_BYTES = 64 * MIB

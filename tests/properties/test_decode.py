@@ -2,32 +2,34 @@
 
 import random
 
-import pyarrow as pa
 import pytest
 from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from neve import limits
 from neve.signals import Signal
-from neve.telemetry import decode as decoder
 from neve.telemetry.schemas import SCHEMAS
 from tests.support import otlp_oracle
+from tests.support.decoding import decode_whole
 from tests.support.otlp_messages import fill, scrambled
 
 seeds = st.integers(0, 2**32)
 signals = st.sampled_from(Signal)
+# Some requests come with a named token, some do not.
+SENDERS = [None if number % 3 == 0 else f"sender {number}" for number in range(40)]
 slow = settings(derandomize=True, deadline=None, max_examples=60)
 
 
 def decode(signal, requests):
     received = list(range(1, len(requests) + 1))
-    nanos = pa.array([micros * 1000 + 999 for micros in received], pa.int64())
-    return decoder.decode(signal, pa.array(requests, pa.binary()), nanos), received
+    nanos = [micros * 1000 + 999 for micros in received]
+    return decode_whole(signal, requests, nanos, SENDERS[: len(requests)]), received
 
 
 def assert_as_the_oracle(signal, requests):
     decoded, received = decode(signal, requests)
-    wanted = otlp_oracle.decode(signal, requests, received)
+    wanted = otlp_oracle.decode(signal, requests, received, SENDERS[: len(requests)])
     for name, table in wanted.arrow().items():
         assert decoded.tables[name].schema == SCHEMAS[name]
         decoded.tables[name].validate(full=True)
@@ -88,9 +90,13 @@ def test_damage_to_one_request_leaves_the_others_alone(signal, seed):
 
 
 @pytest.mark.parametrize("signal", Signal)
-def test_groups_and_halves_change_nothing(signal, monkeypatch):
+def test_groups_and_parts_change_nothing(signal, monkeypatch):
     rng = random.Random(7)
     requests = [fill(signal.request(), rng).SerializeToString() for _ in range(40)]
     assert_as_the_oracle(signal, requests)
-    monkeypatch.setattr(decoder, "GROUP_BYTES", 2000)
+    monkeypatch.setattr(limits, "DECODE_GROUP_BYTES", 2000)
+    assert_as_the_oracle(signal, requests)
+    monkeypatch.setattr(limits, "DECODED_PART_BYTES", 1000)
+    assert_as_the_oracle(signal, requests)
+    monkeypatch.setattr(limits, "DECODED_PART_BYTES", 1)
     assert_as_the_oracle(signal, requests)

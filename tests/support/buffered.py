@@ -9,7 +9,7 @@ import pyarrow as pa
 from neve.buffer.disk import DiskStore
 from neve.buffer.reader import REQUESTS, BufferReader
 from neve.signals import Signal
-from neve.telemetry.decode import decode
+from tests.support.decoding import decode_whole
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,8 +27,8 @@ def buffered_rows(location: Path, service: str | None = None) -> dict[str, list[
             for batch in reader.read(segment)
         ]
         requests = pa.Table.from_batches(batches, REQUESTS)
-        columns = (requests[name].combine_chunks() for name in ("payload", "received_unix_nano"))
-        decoded = decode(signal, *columns)
+        names = ("payload", "received_unix_nano", "sender_name")
+        decoded = decode_whole(signal, *(requests[name].to_pylist() for name in names))
         assert not decoded.dead_letters
         for name, table in decoded.tables.items():
             rows[name] = [

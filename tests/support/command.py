@@ -56,6 +56,7 @@ def neve_serve(
     configuration: dict[str, Any] | None = None,
     *,
     at: Serving | None = None,
+    descriptors: int | None = None,
     **environment: str,
 ) -> Iterator[Serving]:
     """Run `neve serve` in a directory until the block ends.
@@ -63,6 +64,7 @@ def neve_serve(
     Args:
         configuration: what neve.yaml says, besides free ports and segments sealed at once.
         at: an earlier one, whose addresses it takes over.
+        descriptors: how many the system lets it open, if not as many as us.
     """
     settings = {"receive": {}, "buffer": {"seal_seconds": 0.05}, **(configuration or {})}
     settings["receive"] |= {
@@ -72,7 +74,10 @@ def neve_serve(
     config, log = directory / "neve.yaml", directory / "serve.log"
     config.write_text(yaml.safe_dump(settings))
     log.write_text("")
-    process = Process("neve serve", [NEVE, "-c", config, "serve"], log, environment=environment)
+    command = [NEVE, "-c", config, "serve"]
+    if descriptors is not None:
+        command = ["bash", "-c", 'ulimit -n "$0" && exec "$@"', str(descriptors), *command]
+    process = Process("neve serve", command, log, environment=environment)
     try:
         process.wait_until(lambda: bool(_LISTENING.search(log.read_text())))
         http, grpc, buffer = _LISTENING.search(log.read_text()).groups()

@@ -18,7 +18,7 @@ DOUBLES = [0.0, -0.0, 1.0, 0.1, -2.5, 1e15, 1e16, 1.5e-5, 123456.789e-12, 5e-324
 SPECIAL_DOUBLES = [math.nan, math.inf, -math.inf]
 SERVICE = ["service.name", "service.namespace", "service.instance.id"]
 TEXTS = ["", "a", "b", *SERVICE, "näme", "\U0001f409", '"q"\\\n\x00', "1", "true", "NaN"]
-BYTES = [b"", b"\x00", bytes(range(16)), b"\xff" * 8, b"odd"]
+BYTES = [b"", b"\x00", bytes(8), bytes(16), bytes(range(16)), b"\xff" * 8, b"odd"]
 # One record in about so many has something no table can hold.
 FAULT_RATE = 40
 FAULTS = [9_214_646_400 * 10**9 - 1, 9_214_646_400 * 10**9, 2**63 - 1, 2**63, 2**64 - 1]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 import pyarrow as pa
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from neve.signals import Signal
 from neve.telemetry.schemas import SCHEMAS, TABLES_OF
@@ -44,19 +45,22 @@ class Rows:
         }
 
 
-def decode(signal, requests, received_at):
+def decode(signal, requests, received_at, senders=None):
     rows = Rows({name: [] for name in TABLES_OF[signal]})
-    for position, (request, received) in enumerate(zip(requests, received_at, strict=True)):
+    senders = [None] * len(requests) if senders is None else senders
+    together = zip(requests, received_at, senders, strict=True)
+    for position, (request, received, sender) in enumerate(together):
         message = signal.request.FromString(request)
-        _LOOPS[signal](_Request(rows, position, received), message)
+        _LOOPS[signal](_Request(rows, position, received, sender), message)
     return rows
 
 
 class _Request:
-    def __init__(self, rows, position, received):
+    def __init__(self, rows, position, received, sender):
         self.rows = rows
         self.position = position
         self.received = received
+        self.sender = sender
         self.faults = []
 
     def store(self, table, path, make, message, context):
@@ -144,6 +148,7 @@ class _Request:
         texts = dict(attributes["resource_attributes"])
         return {
             "received_at": self.received,
+            "sender": self.sender,
             "service_name": texts.get("service.name"),
             "service_namespace": texts.get("service.namespace"),
             "service_instance_id": texts.get("service.instance.id"),
@@ -170,6 +175,11 @@ class _Request:
             "scope_dropped_attributes_count": scope.dropped_attributes_count,
             "scope_schema_url": message.schema_url,
         }
+
+
+def hex_id(octets):
+    """An id of zeros is no id, and neither is an empty one."""
+    return octets.hex() if set(octets) - {0} else None
 
 
 def quoted(text):
@@ -219,8 +229,8 @@ def log_row(request, log):
         "body": body,
         "body_kind": body_kind,
         "event_name": log.event_name,
-        "trace_id": log.trace_id.hex() or None,
-        "span_id": log.span_id.hex() or None,
+        "trace_id": hex_id(log.trace_id),
+        "span_id": hex_id(log.span_id),
         "flags": log.flags,
         "dropped_attributes_count": log.dropped_attributes_count,
     }
@@ -232,9 +242,9 @@ def span_row(request, span):
     return {
         "timestamp": micros(start),
         **request.attributes("attributes", span.attributes),
-        "trace_id": span.trace_id.hex() or None,
-        "span_id": span.span_id.hex() or None,
-        "parent_span_id": span.parent_span_id.hex() or None,
+        "trace_id": hex_id(span.trace_id),
+        "span_id": hex_id(span.span_id),
+        "parent_span_id": hex_id(span.parent_span_id),
         "trace_state": span.trace_state,
         "flags": span.flags,
         "name": span.name,
@@ -258,8 +268,8 @@ def span_row(request, span):
         ],
         "links": [
             {
-                "trace_id": link.trace_id.hex() or None,
-                "span_id": link.span_id.hex() or None,
+                "trace_id": hex_id(link.trace_id),
+                "span_id": hex_id(link.span_id),
                 "trace_state": link.trace_state,
                 "flags": link.flags,
                 **request.attributes("attributes", link.attributes),
@@ -282,8 +292,8 @@ def exemplars(request, point):
         {
             "time_unix_nano": request.time("exemplars.time_unix_nano", exemplar.time_unix_nano),
             **number(exemplar),
-            "trace_id": exemplar.trace_id.hex() or None,
-            "span_id": exemplar.span_id.hex() or None,
+            "trace_id": hex_id(exemplar.trace_id),
+            "span_id": hex_id(exemplar.span_id),
             **request.attributes("filtered_attributes", exemplar.filtered_attributes),
         }
         for exemplar in point.exemplars
@@ -375,6 +385,11 @@ def _metric(request, path, metric, context):
     }
     kind = metric.WhichOneof("data")
     if kind is None:
+        # Length-delimited (wire type 2) is what a message of a newer version would be.
+        newer = [f.field_number for f in UnknownFieldSet(metric) if f.wire_type == 2 and f.data]
+        if newer:
+            reason = f"this version does not know the metric's kind (field {newer[0]})"
+            request.rows.dead_letters.append((request.position, path, reason))
         return
     data = getattr(metric, kind)
     if kind in ("sum", "histogram", "exponential_histogram"):

@@ -1,4 +1,4 @@
-"""What one Spark task does: read segments, decode, sort, write data files. Runs without Spark, too.
+"""The work of one Spark task: read segments, decode, sort, write data files. Runs without Spark.
 
 Files that a killed task leaves behind are named by no commit and removed with other orphans; dead
 letters have names made of their place, so that doing a task again writes each once.
@@ -7,8 +7,9 @@ letters have names made of their place, so that doing a task again writes each o
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from operator import attrgetter
 
 import numpy as np
@@ -16,7 +17,7 @@ import pyarrow as pa
 from pyiceberg.io import load_file_io
 from pyiceberg.table.metadata import TableMetadataUtil
 
-from neve import failpoints
+from neve import failpoints, limits
 from neve.buffer.buffer import open_store
 from neve.buffer.dead_letters import dead_request, set_aside, set_segment_aside
 from neve.buffer.reader import BufferReader, Segment
@@ -27,7 +28,7 @@ from neve.errors import CorruptionError, NotFoundError
 from neve.lake.files import write_data_files
 from neve.publish.ranges import Ranges
 from neve.signals import Signal
-from neve.telemetry.decode import decode
+from neve.telemetry.decode import Decoded, decode
 from neve.telemetry.promote import Promotion, promote
 from neve.telemetry.rows import DeadLetter
 
@@ -84,15 +85,15 @@ class Job:
 
 @dataclass
 class _Tally:
-    """What a task has to tell beside its files."""
+    """Counts that a task reports beside its files."""
 
     dead_letters: int = 0
     duplicate_keys: int = 0
     unfit_values: int = 0
 
 
-class _Gathered:
-    """Rows of one table on their way into a file."""
+class _PendingRows:
+    """Rows of one table that wait to be written."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -102,61 +103,86 @@ class _Gathered:
         self.bytes = 0
 
     def add(self, rows: pa.Table) -> None:
-        """Keep rows, and nothing else.
+        """Keep a copy of rows.
 
-        Some columns are parts of what the decoder read, all of which they would keep in memory:
-        as much again as the rows. Copied, they do not.
+        Some of their columns are parts of what the decoder read, and keep all of it in memory: as
+        much again as the rows. A copy does not.
         """
-        if len(rows):
-            self.tables.append(rows.take(pa.array(np.arange(len(rows)))))
-            self.bytes += self.tables[-1].nbytes
+        self.tables.append(rows.take(pa.array(np.arange(len(rows)))))
+        self.bytes += self.tables[-1].nbytes
 
-    def write(self) -> Iterator[dict[str, object]]:
+    def write(self) -> pa.RecordBatch:
+        """Write the rows as data files; returns these, as `RESULT`."""
         if not self.tables:
-            return
+            return _result([])
         rows = pa.concat_tables(self.tables)
         self.tables, self.bytes = [], 0
-        for file in write_data_files(self.metadata, self.io, rows):
-            yield {
-                "table": self.target.table,
-                "rows": file.record_count,
-                "bytes": file.file_size_in_bytes,
-                "data_file": pickle.dumps(file),
-            }
+        return _result(
+            [
+                {
+                    "table": self.target.table,
+                    "rows": file.record_count,
+                    "bytes": file.file_size_in_bytes,
+                    "data_file": pickle.dumps(file),
+                }
+                for file in write_data_files(self.metadata, self.io, rows)
+            ]
+        )
 
 
 def run_task(job: Job, number: int) -> Iterator[pa.RecordBatch]:
-    """Do one task of a job; yields what was written, as `RESULT`."""
+    """Do one task of a job; yields what was written, as `RESULT`.
+
+    Rows are gathered up to `flush_bytes`, and written before there are more: one request may
+    become several files.
+    """
     store = open_store(job.buffer)
-    gathered = [_Gathered(target) for target in job.targets]
+    pending = [_PendingRows(target) for target in job.targets]
     tally = _Tally()
     for requests in _read(store, job, number, tally):
-        for group in _alike(gathered, requests):
+        for group in _tables_by_wanted_requests(pending, requests):
             wanted = requests.filter(group.wanted)
-            if not len(wanted):
-                continue
-            decoded = decode(
-                job.signal, wanted.column("payload"), wanted.column("received_unix_nano")
-            )
-            tally.duplicate_keys += decoded.duplicate_keys
-            tally.dead_letters += _set_aside(store, wanted, decoded.dead_letters)
-            for table in group.tables:
-                promoted = promote(decoded.tables[table.target.table], job.promotions)
-                tally.unfit_values += promoted.unfit_values
-                table.add(promoted.rows)
-        while sum(table.bytes for table in gathered) >= job.flush_bytes:
-            yield _result(max(gathered, key=attrgetter("bytes")).write())
-    for table in gathered:
-        yield _result(table.write())
+            for part in _decode(job, wanted):
+                tally.duplicate_keys += part.duplicate_keys
+                tally.dead_letters += _set_aside(store, wanted, part.dead_letters)
+                for table in group.tables:
+                    if table.target.table not in part.tables:
+                        continue
+                    promoted = promote(part.tables[table.target.table], job.promotions)
+                    tally.unfit_values += promoted.unfit_values
+                    yield from _make_room(pending, promoted.rows.nbytes, job.flush_bytes)
+                    table.add(promoted.rows)
+    for table in pending:
+        yield table.write()
     failpoints.reach("consolidate.written")
-    yield _result(iter([asdict(tally)]))
+    yield _result([asdict(tally)])
+
+
+def _decode(job: Job, requests: pa.RecordBatch) -> Iterator[Decoded]:
+    return decode(
+        job.signal,
+        requests.column("payload"),
+        requests.column("received_unix_nano"),
+        requests.column("sender_name"),
+    )
+
+
+def _make_room(
+    pending: Sequence[_PendingRows], needed_bytes: int, flush_bytes: int
+) -> Iterator[pa.RecordBatch]:
+    """Write the largest tables, until rows of this size fit beside the others."""
+    while any(table.bytes for table in pending):
+        if sum(table.bytes for table in pending) + needed_bytes <= flush_bytes:
+            return
+        yield max(pending, key=attrgetter("bytes")).write()
 
 
 def _read(store: BufferStore, job: Job, number: int, tally: _Tally) -> Iterator[pa.RecordBatch]:
     reader = BufferReader(store, dedup_seconds=job.buffer.dedup_seconds)
     for segment in job.tasks[number]:
         try:
-            yield from reader.read(segment)
+            for requests in reader.read(segment):
+                yield from _cut_by_records(requests)
         except NotFoundError:
             # Another worker was faster: tables with rows in it have them, and will refuse ours.
             if not reader.is_retired(segment):
@@ -167,17 +193,29 @@ def _read(store: BufferStore, job: Job, number: int, tally: _Tally) -> Iterator[
             tally.dead_letters += 1
 
 
+def _cut_by_records(requests: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Cut requests of very many records, which take little space until they are decoded."""
+    ends = np.cumsum(requests.column("records").to_numpy(), dtype=np.int64)
+    starts = np.flatnonzero(np.diff(ends // limits.DECODE_GROUP_RECORDS, prepend=-1))
+    for start, end in pairwise([*starts.tolist(), len(requests)]):
+        yield requests.slice(start, end - start)
+
+
 @dataclass(frozen=True)
 class _Group:
+    """Tables that want the same requests."""
+
     wanted: pa.Array
-    tables: Sequence[_Gathered]
+    tables: Sequence[_PendingRows]
 
 
-def _alike(gathered: Sequence[_Gathered], requests: pa.RecordBatch) -> list[_Group]:
-    """Group the tables that want the same requests: mostly one group, so one decoding."""
-    groups: dict[bytes, list[_Gathered]] = {}
+def _tables_by_wanted_requests(
+    pending: Sequence[_PendingRows], requests: pa.RecordBatch
+) -> list[_Group]:
+    """Group the tables by the requests they want: mostly one group, so that is decoded once."""
+    groups: dict[bytes, list[_PendingRows]] = {}
     wanted: dict[bytes, pa.Array] = {}
-    for table in gathered:
+    for table in pending:
         mask = table.target.wants(requests)
         key = np.packbits(mask.to_numpy(zero_copy_only=False)).tobytes()
         groups.setdefault(key, []).append(table)
@@ -194,5 +232,5 @@ def _set_aside(store: BufferStore, requests: pa.RecordBatch, letters: Sequence[D
     return len(letters)
 
 
-def _result(rows: Iterator[dict[str, object]]) -> pa.RecordBatch:
+def _result(rows: Sequence[Mapping[str, object]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(list(rows), RESULT)

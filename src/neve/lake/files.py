@@ -35,6 +35,9 @@ from neve.errors import UnsupportedError
 from neve.lake.uuids import has_uuids, with_uuids
 
 ROW_GROUP_ROWS = 256 * 1024
+# Arrow bytes of a row group, about: usual rows reach the other bound first. Rows are copied into
+# their order a row group at a time, so this bounds the memory for it.
+ROW_GROUP_BYTES = 256 * 1024 * 1024
 BLOOM_PREFIX = "write.parquet.bloom-filter-enabled.column."
 _DAY_MICROS = 86_400_000_000
 _PARTITION = "(partition)"  # a name that no column of a table has
@@ -173,8 +176,9 @@ def _write_file(metadata: TableMetadata, io: FileIO, piece: _Piece) -> DataFile:
             store_decimal_as_integer=True,
         )
         with writer:
-            for start in range(0, len(piece.places), ROW_GROUP_ROWS):
-                group = piece.rows.take(piece.places.slice(start, ROW_GROUP_ROWS))
+            step = _row_group_rows(piece.rows)
+            for start in range(0, len(piece.places), step):
+                group = _take(piece.rows, piece.places.slice(start, step))
                 writer.write_table(_with_table_columns(group, columns))
     statistics = data_file_statistics_from_parquet_metadata(
         parquet_metadata=writer.writer.metadata,
@@ -194,6 +198,22 @@ def _write_file(metadata: TableMetadata, io: FileIO, piece: _Piece) -> DataFile:
     )
     file.spec_id = metadata.default_spec_id
     return file
+
+
+def _take(rows: pa.Table, places: pa.Array) -> pa.Table:
+    """Return the rows at some places.
+
+    Arrow copies all chunks into one array first: leave out those before and after the places.
+    """
+    first, last = pc.min(places).as_py(), pc.max(places).as_py()
+    within: pa.Array = pc.subtract(places, pa.scalar(first, places.type))
+    return rows.slice(first, last - first + 1).take(within)
+
+
+def _row_group_rows(rows: pa.Table) -> int:
+    """Return how many of these rows make a row group."""
+    average: int = max(1, rows.nbytes // max(1, len(rows)))
+    return max(1, min(ROW_GROUP_ROWS, ROW_GROUP_BYTES // average))
 
 
 def _bloom_filters(properties: dict[str, str], rows: int) -> dict[str, Any] | None:

@@ -210,9 +210,9 @@ static int count_numbers(Scan *scan, int64_t count, const uint8_t *where) {
     return OK;
 }
 
-static int scan_packed(Scan *scan, int kind, const uint8_t *p, const uint8_t *end) {
+static int scan_packed(Scan *scan, int kind, const uint8_t *at, const uint8_t *p,
+                       const uint8_t *end) {
     int64_t count = 0;
-    const uint8_t *start = p;
     if (kind == VARINT) {
         while (p < end) {
             uint64_t value;
@@ -226,7 +226,7 @@ static int scan_packed(Scan *scan, int kind, const uint8_t *p, const uint8_t *en
         if ((end - p) % width) return fail(scan, MALFORMED, p);
         count = (end - p) / width;
     }
-    return count_numbers(scan, count, start);
+    return count_numbers(scan, count, at);
 }
 
 static int count_member(Scan *scan, uint8_t flags, const uint8_t *where) {
@@ -245,9 +245,10 @@ static int count_member(Scan *scan, uint8_t flags, const uint8_t *where) {
 
 static int scan_message(Scan *scan, const uint8_t *p, const uint8_t *end, uint32_t type, int64_t depth);
 
-/* A known field of bytes: text, bytes, packed numbers or a message. */
-static int scan_bytes(Scan *scan, Field field, const uint8_t *p, const uint8_t *end, int64_t depth) {
-    int error = count_member(scan, field.flags, p);
+/* A known field of bytes, whose tag stands at `at`: text, bytes, packed numbers or a message. */
+static int scan_bytes(Scan *scan, Field field, const uint8_t *at, Token token, int64_t depth) {
+    const uint8_t *p = token.content, *end = token.next;
+    int error = count_member(scan, field.flags, at);
     if (error) return error;
     switch (field.kind) {
     case STRING:
@@ -256,7 +257,7 @@ static int scan_bytes(Scan *scan, Field field, const uint8_t *p, const uint8_t *
     case BYTES:
         return OK;
     case MESSAGE:
-        if (depth <= 0) return fail(scan, TOO_DEEP, p);
+        if (depth <= 0) return fail(scan, TOO_DEEP, at);
         if (field.flags & (RECORD | CONTAINER)) {
             int64_t parts = scan->owner_parts, numbers = scan->owner_numbers;
             scan->owner_parts = scan->owner_numbers = 0;
@@ -267,7 +268,7 @@ static int scan_bytes(Scan *scan, Field field, const uint8_t *p, const uint8_t *
         }
         return scan_message(scan, p, end, field.message, depth - 1);
     default:
-        return scan_packed(scan, field.kind, p, end);
+        return scan_packed(scan, field.kind, at, p, end);
     }
 }
 
@@ -300,7 +301,7 @@ static int scan_message(Scan *scan, const uint8_t *p, const uint8_t *end, uint32
         if (!fits(field, token.wire_type)) {
             if (token.value) note_unknown(scan, type, token.number);
         } else if (token.wire_type == WIRE_BYTES) {
-            error = scan_bytes(scan, field, token.content, token.next, depth);
+            error = scan_bytes(scan, field, p, token, depth);
         } else if (field.flags & REPEATED) {
             error = count_numbers(scan, 1, p);
         }

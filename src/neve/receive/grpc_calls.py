@@ -6,8 +6,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
-from neve.errors import Code, MalformedError, TooLargeError, UnavailableError
-from neve.limits import MAX_CALLS, PROGRESS_BYTES, STALL_SECONDS
+from neve.errors import Code, MalformedError, TooLargeError
+from neve.limits import MAX_CALLS
 from neve.receive.grpc_status import CallRefusedError, NotGrpcError
 from neve.signals import Signal
 
@@ -67,23 +67,16 @@ class Call:
         self._export = export
         self.began = now
         self.has_arrived = False
-        self.progress_at = now
-        self._progress_bytes = 0
         self._prefix = b""
         self._message = bytearray()
         self._size: int | None = None
-        self.share = budget.share()
-
-    @property
-    def held_bytes(self) -> int:
-        """How much of the budget it holds."""
-        return self.share.held_bytes
+        self.share = budget.share(lambda: owner.evict(self), now)
 
     def add(self, data: bytes, limit: int, now: float) -> None:
         """Keep bytes that arrived.
 
         Raises:
-            UnavailableError: there is no room for them; nothing was kept, so try again.
+            BusyError: there is no room for them; nothing was kept.
             TooLargeError, MalformedError: the call cannot succeed.
         """
         prefix, size, rest = self._prefix, self._size, data
@@ -95,11 +88,9 @@ class Call:
         if size is not None and len(self._message) + len(rest) > size:
             raise MalformedError("a call has exactly one message")
         received = len(prefix) + len(self._message) + len(rest)
-        self.share.grow_to(received)
+        self.share.receive(received, now)
         self._prefix, self._size = prefix, size
         self._message += rest
-        if received - self._progress_bytes >= PROGRESS_BYTES:
-            self._progress_bytes, self.progress_at = received, now
 
     def _announced_size(self, prefix: bytes, limit: int) -> int:
         if prefix[0] not in (0, 1):
@@ -136,7 +127,6 @@ class Calls:
         self._max_calls = max_calls
         # Those that were reset while their message was being stored, too.
         self._in_progress: set[Call] = set()
-        self._arriving: set[Call] = set()
 
     def __len__(self) -> int:
         return len(self._in_progress)
@@ -151,40 +141,13 @@ class Calls:
     def begin(self, call: Call) -> None:
         """Count a call whose message is about to arrive."""
         self._in_progress.add(call)
-        self._arriving.add(call)
 
     def arrived(self, call: Call) -> None:
         """Its message is complete: it makes room for no other any more."""
         call.has_arrived = True
-        self._arriving.discard(call)
+        call.share.arrived()
 
     def end(self, call: Call) -> None:
         """The call is answered or given up: give back what it held."""
         self._in_progress.discard(call)
-        self._arriving.discard(call)
         call.release()
-
-    def receive(self, call: Call, data: bytes, limit: int, now: float) -> None:
-        """Keep bytes of a message, if need be in place of messages that make no progress.
-
-        Raises:
-            NeveError: the call is to be refused.
-        """
-        while True:
-            try:
-                call.add(data, limit, now)
-            except UnavailableError:
-                stalled = self._most_stalled(call, now)
-                if stalled is None:
-                    raise
-                stalled.owner.evict(stalled)
-            else:
-                return
-
-    def _most_stalled(self, beside: Call, now: float) -> Call | None:
-        stalled = [
-            call
-            for call in self._arriving
-            if call is not beside and call.held_bytes and now - call.progress_at >= STALL_SECONDS
-        ]
-        return min(stalled, key=lambda call: call.progress_at, default=None)

@@ -32,6 +32,7 @@ from neve.limits import (
     GOAWAY_SECONDS,
 )
 from neve.otlp import answer
+from neve.receive.budget import TooSlowError
 from neve.receive.connection_clock import ConnectionClock, Due
 from neve.receive.frame_guard import FrameGuard, NotHttp2Error, RefusedPeerError
 from neve.receive.grpc_calls import Call, requested_signal
@@ -40,7 +41,6 @@ from neve.receive.grpc_status import (
     RESPONSE_HEADERS,
     CallRefusedError,
     NotGrpcError,
-    TooSlowError,
     error_headers,
     http_headers,
 )
@@ -136,7 +136,6 @@ class GrpcConnection(asyncio.Protocol):
             self._process(data, now)
         except NotHttp2Error as error:
             self._refuse_connection(error.reason, str(error))
-            self._h2.clear_outbound_data_buffer()
             if data[:1].isalpha():
                 self._transport.write(HTTP1_ANSWER)
         except RefusedPeerError as error:
@@ -212,7 +211,7 @@ class GrpcConnection(asyncio.Protocol):
         if call is not None:
             limit = self._handler.spec.max_request_bytes
             with self._refusing(event.stream_id):
-                self._all_calls.receive(call, event.data, limit, self._times.received_at)
+                call.add(event.data, limit, self._times.received_at)
 
     def _complete(self, stream_id: int) -> None:
         self._unfinished.discard(stream_id)
@@ -221,7 +220,7 @@ class GrpcConnection(asyncio.Protocol):
             self._all_calls.arrived(call)
             task = self._loop.create_task(self._store(call))
             self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(self._stored)
 
     async def _store(self, call: Call) -> None:
         try:
@@ -231,7 +230,10 @@ class GrpcConnection(asyncio.Protocol):
                 self._answer(call, answer.encode(message, json=False))
         finally:
             self._all_calls.end(call)
-            self._flush_soon()
+
+    def _stored(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._flush_soon()
 
     def _answer(self, call: Call, message: bytes) -> None:
         if self._calls.pop(call.stream_id, None) is None:
@@ -297,7 +299,7 @@ class GrpcConnection(asyncio.Protocol):
 
     def evict(self, call: Call) -> None:
         """End a call whose message makes no progress, since there is no room for others."""
-        self._refuse(call.stream_id, TooSlowError("too_slow", "the message arrives too slowly"))
+        self._refuse(call.stream_id, TooSlowError("the message arrives too slowly"))
         self._flush_soon()
 
     def _count_refusal(self, reason: str) -> None:
@@ -311,7 +313,7 @@ class GrpcConnection(asyncio.Protocol):
 
     def _flush(self) -> None:
         self._flush_is_due = False
-        if self._transport.is_closing():
+        if self._transport.is_closing() or not self._guard.started:
             return
         # Clients that are still sending messages of calls that are answered are told to stop.
         for stream_id in self._unfinished - self._calls.keys():
@@ -352,7 +354,7 @@ class GrpcConnection(asyncio.Protocol):
         message = f"the message took longer than {limit:g} s to arrive"
         for stream_id in self._unfinished & self._calls.keys():
             if now - self._calls[stream_id].began > limit:
-                self._refuse(stream_id, TooSlowError("too_slow", message))
+                self._refuse(stream_id, TooSlowError(message))
         for stream_id, (_, since) in list(self._waiting.items()):
             if now - since > limit:
                 del self._waiting[stream_id]

@@ -12,6 +12,7 @@ from hpack import HeaderTuple, NeverIndexedHeaderTuple
 from neve.compression import UNPACK
 from neve.errors import Code, NeveError
 from neve.otlp import answer
+from neve.receive.budget import TooSlowError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,16 +40,6 @@ class CallRefusedError(NeveError):
         self.reason = reason
 
 
-class TooSlowError(CallRefusedError):
-    """A message that did not arrive in time.
-
-    DEADLINE_EXCEEDED, since OTLP clients send again after it as after UNAVAILABLE, and the person
-    who reads it learns that the network or the sender was slow, not the receiver.
-    """
-
-    default_code = Code.UNAVAILABLE
-
-
 class NotGrpcError(Exception):
     """A request of HTTP/2 that is not gRPC, answered by an HTTP status alone."""
 
@@ -60,7 +51,11 @@ class NotGrpcError(Exception):
 
 def error_headers(error: NeveError, retry_seconds: int) -> Headers:
     """Return an answer without a message, of headers only."""
-    code = DEADLINE_EXCEEDED if isinstance(error, TooSlowError) else answer.grpc_status(error)
+    code = answer.grpc_status(error)
+    if isinstance(error, TooSlowError):
+        # OTLP clients send again after it as after UNAVAILABLE, and the person who reads it learns
+        # that the network or the sender was slow, not the receiver.
+        code = DEADLINE_EXCEEDED
     details = answer.failure(error, answer.retry_after_seconds(error, retry_seconds))
     details.code = code
     message = details.message = details.message[:MAX_MESSAGE_CHARACTERS]

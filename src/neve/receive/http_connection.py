@@ -12,6 +12,7 @@ import asyncio
 import logging
 import math
 import re
+import time
 from collections import deque
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -22,6 +23,7 @@ import httptools
 from neve.errors import MalformedError, NeveError, UnavailableError
 from neve.limits import MAX_DISCARDED_BYTES, MAX_HEAD_BYTES
 from neve.otlp.encoding import check_size
+from neve.receive.budget import TooSlowError
 from neve.receive.http_routes import Head, Response, Routes
 from neve.receive.listener import Listener
 
@@ -179,7 +181,8 @@ class HttpConnection(asyncio.Protocol):
             # Of such a request the parser drops the body: it must not be answered.
             raise httptools.HttpParserUpgrade("an upgrade is not offered here")
         head = Head(parser.get_method(), self._path.partition(b"?")[0], self._headers)
-        request = self._arriving = _Request(head, self._server.handler.budget.share())
+        share = self._server.handler.budget.share(self._evict, self._server.now())
+        request = self._arriving = _Request(head, share)
         request.keep_alive = parser.should_keep_alive() and parser.get_http_version() != "1.0"
         length = self._headers.get(b"content-length", b"")
         request.announced_bytes = int(length) if length.isdigit() else 0
@@ -222,11 +225,19 @@ class HttpConnection(asyncio.Protocol):
         try:
             # What is announced counts for nothing: only what came is held.
             check_size(request.received_bytes, self._server.spec.max_request_bytes)
-            request.share.grow_to(request.received_bytes)
+            request.share.receive(request.received_bytes, self._server.now())
         except NeveError as error:
             request.refuse(self._routes.refusal(error, is_json=request.head.is_json))
             return
         request.parts.append(body)
+
+    def _evict(self) -> None:
+        """Give up the request that is arriving: it has stalled, and others need the room."""
+        request = self._arriving
+        if request is not None:
+            error = TooSlowError("the body arrives too slowly")
+            request.refuse(self._routes.refusal(error, is_json=request.head.is_json))
+            self._answer_at_once(request)
 
     def on_message_complete(self) -> None:
         request, self._arriving = self._arriving, None
@@ -241,6 +252,7 @@ class HttpConnection(asyncio.Protocol):
             )
             request.refuse(self._routes.refusal(error, is_json=request.head.is_json))
         self.deadline = NEVER
+        request.share.arrived()
         self._waiting.append(request)
         if not self._is_answering:
             # One request at a time: the next is read when this one is answered.
@@ -254,8 +266,10 @@ class HttpConnection(asyncio.Protocol):
         try:
             while self._waiting:
                 request = self._waiting.popleft()
-                with request.share:
+                try:
                     response = request.answer or await self._export(request)
+                finally:
+                    request.share.close()
                 self._write(request, response)
         finally:
             self._is_answering = False
@@ -343,7 +357,7 @@ class HttpServer:
         self.spec = handler.spec
         self.routes = Routes(handler)
         self.loop = asyncio.get_running_loop()
-        self.now = self.loop.time
+        self.now = time.monotonic
         self.closing = False
         self._limit = connections
         self._connections: set[HttpConnection] = set()

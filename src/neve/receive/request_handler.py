@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from neve import failpoints
 from neve.buffer.payload import Codec, Request, pack
 from neve.errors import NeveError, UnavailableError
-from neve.limits import INLINE_BYTES, INLINE_JSON_BYTES
+from neve.limits import INLINE_BYTES, INLINE_JSON_BYTES, MAX_JSON_BYTES
 from neve.otlp import answer
 from neve.otlp.encoding import check_size, codec_name, unpack_steps
 from neve.otlp.request import check
@@ -128,8 +128,10 @@ class RequestHandler:
 
     async def _check(self, export: Export, body: bytes, share: Share) -> _Storable:
         """Unpack and check a body: a small one here, a large one on the thread."""
-        inline_bytes = INLINE_JSON_BYTES if export.is_json else INLINE_BYTES
-        unpacking = _Unpacking(export.codec, body, self.spec.max_request_bytes, share)
+        inline_bytes, limit = INLINE_BYTES, self.spec.max_request_bytes
+        if export.is_json:
+            inline_bytes, limit = INLINE_JSON_BYTES, min(limit, MAX_JSON_BYTES)
+        unpacking = _Unpacking(export.codec, body, limit, share)
         if unpacking.unpack(inline_bytes):
             return _check_request(export, body, unpacking, share)
         loop = asyncio.get_running_loop()

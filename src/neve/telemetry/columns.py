@@ -11,35 +11,41 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     from google.protobuf.descriptor import EnumDescriptor
 
-    from neve.telemetry.arrays import Column, Lists, Texts
+    from neve.telemetry.arrays import Column, Integers, Lists, Mask, Texts
 
-_HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
+# The two digits of each byte, to be copied as one number.
+_HEX_DIGITS = np.frombuffer(bytes(range(256)).hex().encode(), np.uint16)
 
 
 def long_column(column: Column) -> Column:
-    """32-bit counts and flags, which Iceberg has no unsigned type for."""
+    """Widen 32-bit counts and flags: Iceberg has no unsigned types."""
     return column.cast(pa.int64())
 
 
 def hex_column(ids: Column) -> Texts:
-    """Ids in lowercase hexadecimal; NULL where empty."""
+    """Write ids in lowercase hexadecimal; NULL where an id is empty or all zeros."""
     offsets = np.frombuffer(ids.buffers()[1], np.int32, len(ids) + 1, ids.offset * 4)
     data = np.frombuffer(ids.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]]
-    text = np.empty((len(data), 2), np.uint8)
-    text[:, 0] = _HEX[data >> 4]
-    text[:, 1] = _HEX[data & 15]
-    text_offsets = (offsets - offsets[0]) * 2
-    is_empty = np.diff(offsets) == 0
+    offsets = offsets - offsets[0]
+    has_id = _has_nonzero_byte(data, offsets)
     return pa.StringArray.from_buffers(
         len(ids),
-        pa.py_buffer(text_offsets.data),
-        pa.py_buffer(text.data),
-        pa.py_buffer(np.packbits(~is_empty, bitorder="little").data),
+        pa.py_buffer((offsets * 2).data),
+        pa.py_buffer(_HEX_DIGITS[data].data),
+        pa.py_buffer(np.packbits(has_id, bitorder="little").data),
     )
 
 
-class Words:
-    """The names of an enumeration: SPAN_KIND_SERVER is `server`."""
+def _has_nonzero_byte(data: Integers, offsets: Integers) -> Mask:
+    result = np.diff(offsets) > 0
+    starts = offsets[:-1][result]
+    if len(starts):
+        result[result] = np.bitwise_or.reduceat(data, starts) != 0
+    return result
+
+
+class EnumWords:
+    """The names of an enumeration as lowercase words: SPAN_KIND_SERVER is `server`."""
 
     def __init__(self, enum: EnumDescriptor, prefix: str) -> None:
         names = {value.number: value.name for value in enum.values}
@@ -48,17 +54,17 @@ class Words:
         )
 
     def column(self, numbers: Column) -> Texts:
-        """The word of each number; a number without one is kept as its digits."""
-        known = numbers.to_numpy()
-        is_known = (known >= 0) & (known < len(self._words))
+        """Return the word of each number; a number without one is kept as its digits."""
+        values = numbers.to_numpy()
+        is_known = (values >= 0) & (values < len(self._words))
         if is_known.all():
             return self._words.take(numbers)
-        words = self._words.take(pa.array(np.where(is_known, known, 0)))
+        words = self._words.take(pa.array(np.where(is_known, values, 0)))
         return pc.if_else(pa.array(is_known), words, numbers.cast(pa.string()))
 
 
 def struct_lists(lists: Lists, columns: dict[str, Column], element: pa.StructType) -> Lists:
-    """Lists of structs, from the columns of all their members."""
+    """Return lists of structs, from the columns of all their members."""
     members = pa.StructArray.from_arrays(
         [columns[field.name] for field in element], fields=list(element)
     )

@@ -1,4 +1,4 @@
-"""Resources and scopes: where each record stands, and what its row takes over from them."""
+"""Requests, resources and scopes: where each record stands, and what its row inherits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from neve.telemetry.attributes import attribute_columns
 from neve.telemetry.columns import long_column
 from neve.telemetry.equal_keys import Tally
-from neve.telemetry.repeat import repeat
+from neve.telemetry.inherited import Inherited
 from neve.telemetry.schemas import ENTITY_REF, TIMESTAMP
 
 if TYPE_CHECKING:
@@ -25,56 +25,63 @@ _SERVICE_COLUMNS = {
 }
 
 
-class Nest:
-    """The lists under one field, and the members of them all in one array."""
+class Level:
+    """The lists under one field, and the members of all of them in one array."""
 
-    def __init__(self, name: str, lists: Lists) -> None:
-        self.name = name
+    def __init__(self, field: str, lists: Lists) -> None:
+        self.field = field
         self.lists = lists
         self.members: Messages = lists.values
 
     @cached_property
     def owners(self) -> Integers:
-        """The list each member is in."""
+        """The number of the list that each member is in."""
         return self.lists.value_parent_indices().to_numpy()
 
-    def within(self, name: str) -> Nest:
-        """The lists one level down."""
-        return Nest(name, self.members.field(name))
+    @cached_property
+    def _offsets(self) -> Integers:
+        return self.lists.offsets.to_numpy()
 
-    def step(self, member: int) -> str:
-        """The place of a member in its list, as a path has it."""
-        first = self.lists.offsets[int(self.owners[member])].as_py()
-        return f"{self.name}[{member - first}]"
+    def below(self, field: str) -> Level:
+        """Return the lists one level down, under a field of the members."""
+        return Level(field, self.members.field(field))
+
+    def path_step(self, member: int) -> str:
+        """Write a member's place in its list as a step of a path, such as `spans[3]`."""
+        first = self._offsets[self.owners[member]]
+        return f"{self.field}[{member - first}]"
 
 
 class Context:
     """Requests of one signal, down to what a scope lists: log records, spans or metrics."""
 
-    def __init__(self, resources: Nest, scopes: str, records: str, received_at: Column) -> None:
+    def __init__(
+        self, resources: Level, scopes: str, records: str, request_columns: dict[str, Column]
+    ) -> None:
         self.resources = resources
-        self.scopes = resources.within(scopes)
-        self.records = self.scopes.within(records)
-        self.received_at = received_at
+        self.scopes = resources.below(scopes)
+        self.records = self.scopes.below(records)
+        self.request_columns = request_columns
         self.tally = Tally()
 
     def place(self, record: int) -> tuple[int, str]:
-        """The position of a record's request, and where the record stands in it."""
+        """Return the position of a record's request, and the record's path in it."""
         scope = int(self.records.owners[record])
         resource = int(self.scopes.owners[scope])
-        steps = self.resources.step(resource), self.scopes.step(scope), self.records.step(record)
-        return int(self.resources.owners[resource]), ".".join(steps)
+        levels = (self.resources, resource), (self.scopes, scope), (self.records, record)
+        path = ".".join(level.path_step(member) for level, member in levels)
+        return int(self.resources.owners[resource]), path
 
-    def columns(self, records: Integers | None = None) -> dict[str, Column]:
-        """What rows take over: one row a record, or a row for each of `records`."""
+    def inherited(self, records: Integers | None = None) -> list[Inherited]:
+        """Return what rows inherit: one row for each record, or one for each of `records`."""
         scopes = self.records.owners if records is None else self.records.owners[records]
         resources = self.scopes.owners[scopes]
-        requests = pa.array(self.resources.owners[resources])
-        return {
-            "received_at": self.received_at.take(requests),
-            **repeat(self._resource_columns, resources),
-            **repeat(self._scope_columns, scopes),
-        }
+        requests = self.resources.owners[resources]
+        return [
+            Inherited(self.request_columns, requests),
+            Inherited(self._resource_columns, resources),
+            Inherited(self._scope_columns, scopes),
+        ]
 
     @cached_property
     def _resource_columns(self) -> dict[str, Column]:
@@ -106,12 +113,14 @@ class Context:
         }
 
 
-def micros(nanos: Column) -> Column:
-    """Nanoseconds since 1970 as timestamps, which have microseconds."""
+def microseconds(nanos: Column) -> Column:
+    """Return nanoseconds since 1970 as timestamps, which have microseconds."""
     return pc.divide(nanos, 1000).cast(TIMESTAMP)
 
 
-def timestamps(*times: Column) -> Column:
-    """The first time that is known: nanoseconds, and at last when the request was received."""
-    *nanos, received_at = times
-    return pc.coalesce(*map(micros, nanos), received_at)
+def timestamps(inherited: list[Inherited], *times: Column) -> Column:
+    """Return the first time of each row that is known; the last is when it was received."""
+    received_at = next(
+        group.column("received_at") for group in inherited if "received_at" in group.columns
+    )
+    return pc.coalesce(*map(microseconds, times), received_at)

@@ -1,4 +1,8 @@
-"""OTLP requests to Arrow tables: every field of every record, or a dead letter saying why."""
+"""OTLP requests to Arrow tables: every field of every record, or a dead letter saying why.
+
+Some requests are read at once, and their rows come in parts of bounded size: the columns that rows
+inherit from their resource are repeated for one part at a time.
+"""
 
 from __future__ import annotations
 
@@ -11,29 +15,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from neve import limits
 from neve.signals import Signal
-from neve.telemetry.context import Context, Nest, micros
+from neve.telemetry.context import Context, Level, microseconds
 from neve.telemetry.logs import log_rows
-from neve.telemetry.metrics import metric_rows
-from neve.telemetry.repeat import TooWideError
+from neve.telemetry.metrics import metric_rows, metrics_without_kind
 from neve.telemetry.rows import DeadLetter
-from neve.telemetry.schemas import SCHEMAS, TABLES_OF
 from neve.telemetry.traces import span_rows
-from neve.telemetry.wire import UnreadableError, read, rewrite
+from neve.telemetry.unknown_kinds import unknown_kinds_in_message, unknown_kinds_on_wire
+from neve.telemetry.wire import UnreadableError, parse, read, rewrite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from neve.telemetry.arrays import Column
+    from neve.telemetry.arrays import Column, Texts
+    from neve.telemetry.rows import TableRows
 
 UNREADABLE = "the request is not of this signal"
-TOO_WIDE = "the request grows beyond memory when it becomes rows"
-
-# Requests are decoded this many bytes at a time: enough to keep the kernels busy, and small enough
-# that no column comes near the 2 GiB an Arrow string array can hold.
-GROUP_BYTES = 16 << 20
-# JSON writes some bytes as six (\u0000): a longer request could pass those 2 GiB.
-MAX_REQUEST_BYTES = 256 << 20
+TOO_LONG = f"the request is longer than {limits.LARGEST_REQUEST_BYTES // limits.MIB} MiB"
 
 _ROWS = MappingProxyType(
     {Signal.LOGS: log_rows, Signal.TRACES: span_rows, Signal.METRICS: metric_rows}
@@ -42,105 +41,136 @@ _ROWS = MappingProxyType(
 
 @dataclass(frozen=True)
 class Decoded:
-    """What became of some requests."""
+    """A part of what some requests hold."""
 
     tables: dict[str, pa.Table]
-    """All tables of the signal, also those without rows."""
+    """Rows by the name of their table; about `limits.DECODED_PART_BYTES` at most."""
     dead_letters: list[DeadLetter]
+    """All of a request come in one part."""
     duplicate_keys: int
     """How many attributes lost to a later one of the same key."""
 
 
-def decode(signal: Signal, requests: Column, received_unix_nano: Column) -> Decoded:
-    """Turn requests (binary), each with the time it was received at (long), into rows.
+@dataclass(frozen=True)
+class _Requests:
+    """Requests that are read together, and the columns that their rows take over."""
+
+    signal: Signal
+    payloads: Column
+    columns: dict[str, Column]
+    first: int
+    """The position of the first of them among those that the caller gave."""
+
+    def __len__(self) -> int:
+        return len(self.payloads)
+
+    def range(self, start: int, end: int) -> _Requests:
+        columns = {name: column[start:end] for name, column in self.columns.items()}
+        return replace(
+            self, payloads=self.payloads[start:end], columns=columns, first=self.first + start
+        )
+
+
+def decode(
+    signal: Signal, payloads: Column, received_unix_nano: Column, sender_names: Texts
+) -> Iterator[Decoded]:
+    """Turn requests (binary), each with its time of arrival and its sender's name, into rows.
 
     Requests are payloads that `neve.otlp.request.parse` let through; any other bytes harm none but
-    themselves. Rows keep the order of their records.
+    themselves. The rows of each table come in the order of their records. One request may give
+    many parts; take one after the other, and memory stays bounded.
     """
-    received_at = micros(received_unix_nano)
-    decoded = [
-        _shifted(_decode_group(signal, requests[start:end], received_at[start:end]), start)
-        for start, end in _groups(requests)
-    ]
-    return _joined(signal, decoded)
+    columns = {"received_at": microseconds(received_unix_nano), "sender": sender_names}
+    requests = _Requests(signal, payloads, columns, 0)
+    for start, end in _groups(payloads):
+        yield from _decode_group(requests.range(start, end))
 
 
-def _groups(requests: Column) -> Iterator[tuple[int, int]]:
-    lengths: Column = pc.binary_length(requests)
-    ends = np.cumsum(lengths.to_numpy(), dtype=np.int64)
-    starts = np.flatnonzero(np.diff(ends // GROUP_BYTES, prepend=-1))
-    return pairwise([*starts.tolist(), len(requests)])
+def _groups(payloads: Column) -> Iterator[tuple[int, int]]:
+    """Cut requests into groups of about `DECODE_GROUP_BYTES`; a longer one is a group alone."""
+    lengths: Column = pc.binary_length(payloads)
+    sizes = lengths.to_numpy().astype(np.int64)
+    is_long = sizes > limits.DECODE_GROUP_BYTES
+    is_first = np.diff(np.cumsum(sizes) // limits.DECODE_GROUP_BYTES, prepend=-1) != 0
+    is_first |= is_long
+    is_first[1:] |= is_long[:-1]
+    return pairwise([*np.flatnonzero(is_first).tolist(), len(payloads)])
 
 
-def _decode_group(signal: Signal, requests: Column, received_at: Column) -> Decoded:
+def _decode_group(requests: _Requests) -> Iterator[Decoded]:
+    if requests.payloads.nbytes > limits.LARGEST_REQUEST_BYTES and len(requests) == 1:
+        yield _set_aside(requests, TOO_LONG)
+        return
     try:
-        return _decode_at_once(signal, requests, received_at)
+        tables, rest = _read_rows(requests)
     except UnreadableError:
-        return _decode_rewritten(signal, requests, received_at)
-    except TooWideError:
-        if len(requests) == 1:
-            return _set_aside(signal, TOO_WIDE)
-        return _decode_halves(signal, requests, received_at)
+        yield from _decode_rewritten(requests)
+    else:
+        yield from _parts(tables, rest)
 
 
-def _decode_rewritten(signal: Signal, requests: Column, received_at: Column) -> Decoded:
+def _parts(tables: list[TableRows], rest: Decoded) -> Iterator[Decoded]:
+    for rows in tables:
+        for part in rows.parts():
+            yield Decoded({rows.name: part}, [], 0)
+    if rest.dead_letters or rest.duplicate_keys:
+        yield rest
+
+
+def _decode_rewritten(requests: _Requests) -> Iterator[Decoded]:
     """Decode requests of which some are unreadable or ambiguous as they are."""
-    rewritten = [rewrite(signal, request) for request in requests.to_pylist()]
-    letters = [
-        DeadLetter(position, "", UNREADABLE)
-        for position, request in enumerate(rewritten)
-        if request is None
-    ]
-    # An empty request stands in for an unreadable one, so that the others keep their positions.
-    readable = pa.array([request or b"" for request in rewritten], pa.binary())
+    letters: list[DeadLetter] = []
+    payloads: list[bytes] = []
+    for position, request in enumerate(requests.payloads.to_pylist(), requests.first):
+        message = parse(requests.signal, request)
+        if message is None:
+            letters.append(DeadLetter(position, "", UNREADABLE))
+            # An empty request in its place lets the others keep their positions.
+            payloads.append(b"")
+            continue
+        if requests.signal is Signal.METRICS:
+            letters += unknown_kinds_in_message(position, message)
+        payloads.append(rewrite(message))
     try:
-        decoded = _decode_at_once(signal, readable, received_at)
-    except (TooWideError, UnreadableError) as error:
-        if len(requests) == 1:
-            reason = TOO_WIDE if isinstance(error, TooWideError) else UNREADABLE
-            return _set_aside(signal, reason)
-        return _decode_halves(signal, requests, received_at)
-    return replace(decoded, dead_letters=letters + decoded.dead_letters)
+        tables, rest = _read_rows(replace(requests, payloads=pa.array(payloads, pa.binary())))
+    except UnreadableError:
+        yield from _decode_halves(requests)
+    else:
+        yield from _parts(tables, replace(rest, dead_letters=letters + rest.dead_letters))
 
 
-def _decode_halves(signal: Signal, requests: Column, received_at: Column) -> Decoded:
+def _decode_halves(requests: _Requests) -> Iterator[Decoded]:
+    """Decode requests of which one cannot be read, to find out which."""
+    if len(requests) == 1:
+        yield _set_aside(requests, UNREADABLE)
+        return
     half = len(requests) // 2
-    first = _decode_group(signal, requests[:half], received_at[:half])
-    second = _decode_group(signal, requests[half:], received_at[half:])
-    return _joined(signal, [first, _shifted(second, half)])
+    yield from _decode_group(requests.range(0, half))
+    yield from _decode_group(requests.range(half, len(requests)))
 
 
-def _decode_at_once(signal: Signal, requests: Column, received_at: Column) -> Decoded:
-    if requests.nbytes > MAX_REQUEST_BYTES:
-        raise TooWideError
-    resources, scopes, records = signal.levels
-    context = Context(Nest(resources, read(signal, requests)), scopes, records, received_at)
-    tables = _ROWS[signal](context)
-    return Decoded(
-        {rows.name: rows.table for rows in tables},
-        [letter for rows in tables for letter in rows.dead_letters],
-        context.tally.duplicate_keys,
-    )
+def _set_aside(requests: _Requests, reason: str) -> Decoded:
+    """Return the dead letter of a request of which nothing can be stored."""
+    return Decoded({}, [DeadLetter(requests.first, "", reason)], 0)
 
 
-def _set_aside(signal: Signal, reason: str) -> Decoded:
-    """A request of which nothing can be stored."""
-    return replace(_joined(signal, []), dead_letters=[DeadLetter(0, "", reason)])
+def _read_rows(requests: _Requests) -> tuple[list[TableRows], Decoded]:
+    """Read requests; return the rows of each table, and what else there is to say.
 
-
-def _shifted(decoded: Decoded, by: int) -> Decoded:
-    letters = [replace(letter, request=letter.request + by) for letter in decoded.dead_letters]
-    return replace(decoded, dead_letters=letters)
-
-
-def _joined(signal: Signal, parts: list[Decoded]) -> Decoded:
-    return Decoded(
-        {
-            name: pa.concat_tables(
-                [part.tables[name] for part in parts] or [SCHEMAS[name].empty_table()]
-            )
-            for name in TABLES_OF[signal]
-        },
-        [letter for part in parts for letter in part.dead_letters],
-        sum(part.duplicate_keys for part in parts),
-    )
+    Raises:
+        UnreadableError: a request cannot be read as it is.
+    """
+    resources, scopes, records = requests.signal.levels
+    resource_lists = read(requests.signal, requests.payloads)
+    context = Context(Level(resources, resource_lists), scopes, records, requests.columns)
+    letters: list[DeadLetter] = []
+    if requests.signal is Signal.METRICS:
+        without_kind = metrics_without_kind(context)
+        letters += unknown_kinds_on_wire(context, requests.payloads, without_kind)
+    tables = _ROWS[requests.signal](context)
+    letters += [letter for rows in tables for letter in rows.dead_letters]
+    letters = [
+        DeadLetter(letter.request + requests.first, letter.path, letter.reason)
+        for letter in letters
+    ]
+    return tables, Decoded({}, letters, context.tally.duplicate_keys)

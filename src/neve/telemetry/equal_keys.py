@@ -17,13 +17,13 @@ _CELLS_PER_ENTRY = 16
 
 @dataclass
 class Tally:
-    """What decoding leaves out, counted."""
+    """A count of what decoding leaves out."""
 
     duplicate_keys: int = 0
 
 
 def offsets_of(kept: Mask, offsets: Integers) -> Integers:
-    """The offsets of lists of which only some entries are kept."""
+    """Return the offsets of lists of which only some entries are kept."""
     before = np.zeros(len(kept) + 1, np.int32)
     np.cumsum(kept, out=before[1:])
     return before[offsets]

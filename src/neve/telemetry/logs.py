@@ -8,7 +8,7 @@ from neve.telemetry.attributes import attribute_columns
 from neve.telemetry.columns import hex_column, long_column
 from neve.telemetry.context import timestamps
 from neve.telemetry.faults import Faults
-from neve.telemetry.rows import Rows
+from neve.telemetry.rows import TableRows
 from neve.telemetry.schemas import LOGS
 from neve.telemetry.values import decode_values
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from neve.telemetry.context import Context
 
 
-def log_rows(context: Context) -> list[Rows]:
-    """One row a log record."""
+def log_rows(context: Context) -> list[TableRows]:
+    """Return one row for each log record."""
     log = context.records.members
     faults = Faults(len(log))
-    columns = context.columns()
+    inherited = context.inherited()
     time = faults.time("time_unix_nano", log.field("time_unix_nano"))
     observed = faults.time("observed_time_unix_nano", log.field("observed_time_unix_nano"))
     body = decode_values(log.field("body"), context.tally)
-    columns |= {
-        "timestamp": timestamps(time, observed, columns["received_at"]),
+    own = {
+        "timestamp": timestamps(inherited, time, observed),
         **attribute_columns("attributes", log.field("attributes"), context.tally),
         "time_unix_nano": time,
         "observed_time_unix_nano": observed,
@@ -39,4 +39,4 @@ def log_rows(context: Context) -> list[Rows]:
         "flags": long_column(log.field("flags")),
         "dropped_attributes_count": long_column(log.field("dropped_attributes_count")),
     }
-    return [Rows.of(LOGS, columns, faults, context.place)]
+    return [TableRows.without_faults(LOGS, own, inherited, faults, context.place)]

@@ -4,36 +4,45 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 
 from neve.telemetry.attributes import attribute_columns
-from neve.telemetry.columns import Words, hex_column, long_column, struct_lists
-from neve.telemetry.context import Nest, timestamps
+from neve.telemetry.columns import EnumWords, hex_column, long_column, struct_lists
+from neve.telemetry.context import Level, timestamps
 from neve.telemetry.faults import Faults
-from neve.telemetry.repeat import repeat
-from neve.telemetry.rows import Rows
+from neve.telemetry.inherited import Inherited
+from neve.telemetry.rows import TableRows
 from neve.telemetry.schemas import DOUBLES, EXEMPLAR, QUANTILE
 from neve.telemetry.wire import only_one_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from neve.telemetry.arrays import Column, Lists, Messages
+    from neve.telemetry.arrays import Column, Integers, Lists, Messages
     from neve.telemetry.context import Context
     from neve.telemetry.equal_keys import Tally
 
 KINDS = ("gauge", "sum", "histogram", "exponential_histogram", "summary")
 
-_TEMPORALITIES = Words(AggregationTemporality.DESCRIPTOR, "AGGREGATION_TEMPORALITY_")
+_TEMPORALITIES = EnumWords(AggregationTemporality.DESCRIPTOR, "AGGREGATION_TEMPORALITY_")
 
 
-def metric_rows(context: Context) -> list[Rows]:
-    """One row a data point, in the table of its metric's kind."""
-    only_one_of(context.records.members, KINDS)
+def metric_rows(context: Context) -> list[TableRows]:
+    """Return one row for each data point, in the table of its metric's kind."""
     metric = _metric_columns(context)
     return [_point_rows(context, kind, metric) for kind in KINDS]
+
+
+def metrics_without_kind(context: Context) -> Integers:
+    """Return the positions of the metrics that have none of the kinds this version knows.
+
+    Raises:
+        UnreadableError: a metric has more than one.
+    """
+    return np.flatnonzero(only_one_of(context.records.members, KINDS) == 0)
 
 
 def _metric_columns(context: Context) -> dict[str, Column]:
@@ -46,37 +55,38 @@ def _metric_columns(context: Context) -> dict[str, Column]:
     }
 
 
-def _point_rows(context: Context, kind: str, metric_columns: dict[str, Column]) -> Rows:
+def _point_rows(context: Context, kind: str, metric_columns: dict[str, Column]) -> TableRows:
     data = context.records.members.field(kind)
-    points = Nest("data_points", data.field("data_points"))
+    points = Level("data_points", data.field("data_points"))
     point = points.members
     faults = Faults(len(point))
-    columns = context.columns(points.owners)
     start = faults.time("start_time_unix_nano", point.field("start_time_unix_nano"))
     time = faults.time("time_unix_nano", point.field("time_unix_nano"))
-    of_metric = {**metric_columns, **_kind_columns(data)}
-    columns |= {
-        "timestamp": timestamps(time, columns["received_at"]),
+    inherited = [
+        *context.inherited(points.owners),
+        Inherited({**metric_columns, **_kind_columns(data)}, points.owners),
+    ]
+    own = {
+        "timestamp": timestamps(inherited, time),
         **attribute_columns("attributes", point.field("attributes"), context.tally),
-        **repeat(of_metric, points.owners),
         "start_time_unix_nano": start,
         "time_unix_nano": time,
         "flags": long_column(point.field("flags")),
         **_POINT_COLUMNS[kind](point, faults),
     }
     if kind != "summary":
-        columns["exemplars"] = _exemplars(point.field("exemplars"), faults, context.tally)
+        own["exemplars"] = _exemplars(point.field("exemplars"), faults, context.tally)
 
     def place(row: int) -> tuple[int, str]:
         request, path = context.place(int(points.owners[row]))
-        return request, f"{path}.{kind}.{points.step(row)}"
+        return request, f"{path}.{kind}.{points.path_step(row)}"
 
-    return Rows.of(f"metrics_{kind}", columns, faults, place)
+    return TableRows.without_faults(f"metrics_{kind}", own, inherited, faults, place)
 
 
 def _kind_columns(data: Messages) -> dict[str, Column]:
-    """What a metric of this kind says beside its points."""
-    columns = {}
+    """Return what a metric of this kind says beside its points."""
+    columns: dict[str, Column] = {}
     if data.type.get_field_index("aggregation_temporality") >= 0:
         numbers = data.field("aggregation_temporality")
         columns["aggregation_temporality"] = _TEMPORALITIES.column(numbers)
@@ -109,7 +119,7 @@ def _histogram_columns(point: Messages, faults: Faults) -> dict[str, Column]:
 
 
 def _exponential_columns(point: Messages, faults: Faults) -> dict[str, Column]:
-    columns = {
+    columns: dict[str, Column] = {
         **_distribution_columns(point, faults),
         "scale": point.field("scale"),
         "zero_count": faults.long("zero_count", point.field("zero_count")),
@@ -132,9 +142,9 @@ def _summary_columns(point: Messages, faults: Faults) -> dict[str, Column]:
     }
 
 
-def _exemplars(lists: Lists, of_points: Faults, tally: Tally) -> Lists:
+def _exemplars(lists: Lists, point_faults: Faults, tally: Tally) -> Lists:
     exemplar = lists.values
-    faults = of_points.of_members(lists)
+    faults = point_faults.of_members(lists)
     columns = {
         "time_unix_nano": faults.time("exemplars.time_unix_nano", exemplar.field("time_unix_nano")),
         **_number_columns(exemplar, faults),

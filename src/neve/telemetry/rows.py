@@ -1,20 +1,24 @@
-"""The rows of one table, and what had to be set aside."""
+"""The rows of one table, made in parts of bounded size, and the records that were set aside."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
+from neve import limits
+from neve.telemetry.inherited import row_bytes
 from neve.telemetry.schemas import SCHEMAS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-    from neve.telemetry.arrays import Column
+    from neve.telemetry.arrays import Column, Mask
     from neve.telemetry.faults import Faults
+    from neve.telemetry.inherited import Inherited
 
 
 @dataclass(frozen=True)
@@ -29,28 +33,55 @@ class DeadLetter:
 
 
 @dataclass(frozen=True)
-class Rows:
-    """What requests give one table."""
+class TableRows:
+    """The rows that requests give one table: their own columns, and those they inherit."""
 
     name: str
-    table: pa.Table
+    own: dict[str, Column]
+    inherited: list[Inherited]
     dead_letters: list[DeadLetter]
 
     @classmethod
-    def of(
+    def without_faults(
         cls,
         name: str,
-        columns: dict[str, Column],
+        own: dict[str, Column],
+        inherited: list[Inherited],
         faults: Faults,
         place: Callable[[int], tuple[int, str]],
-    ) -> Rows:
-        """Take the rows without faults; `place` says the request and the path of the others."""
-        schema = SCHEMAS[name]
-        table = pa.Table.from_arrays([columns[column] for column in schema.names], schema=schema)
+    ) -> TableRows:
+        """Keep the rows without faults; `place` says the request and the path of the others."""
         reasons = faults.reasons()
-        if reasons:
-            is_sound = np.ones(faults.rows, np.bool_)
-            is_sound[list(reasons)] = False
-            table = table.filter(pa.array(is_sound))
+        if not reasons:
+            return cls(name, own, inherited, [])
         letters = [DeadLetter(*place(row), reason) for row, reason in reasons.items()]
-        return cls(name, table, letters)
+        is_sound: Mask = np.ones(faults.rows, np.bool_)
+        is_sound[list(reasons)] = False
+        chosen: Column = pa.array(is_sound)
+        return cls(
+            name,
+            {column: values.filter(chosen) for column, values in own.items()},
+            [columns.only(is_sound) for columns in inherited],
+            letters,
+        )
+
+    def parts(self) -> Iterator[pa.Table]:
+        """Yield the rows in order, as tables of about `DECODED_PART_BYTES`."""
+        schema = SCHEMAS[self.name]
+        for start, end in pairwise(self._starts()):
+            columns = {name: column.slice(start, end - start) for name, column in self.own.items()}
+            for inherited in self.inherited:
+                columns |= inherited.rows(start, end)
+            yield pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+    def _starts(self) -> list[int]:
+        """Return where each part begins, and the number of rows."""
+        rows = len(next(iter(self.own.values())))
+        if not rows:
+            return []
+        sizes = sum((columns.row_bytes() for columns in self.inherited), start=np.int64(0))
+        own_bytes = sum(column.nbytes for column in self.own.values())
+        # Only where it matters: the own columns of usual rows are small, and there are many.
+        sizes += row_bytes(self.own) if own_bytes > limits.DECODED_PART_BYTES else own_bytes // rows
+        part = np.cumsum(sizes) // limits.DECODED_PART_BYTES
+        return [*np.flatnonzero(np.diff(part, prepend=-1)).tolist(), rows]

@@ -1,9 +1,10 @@
 """The seven telemetry tables: names, columns, types. Queries are written against these.
 
 A field that was not sent has protobuf's default (an empty string, zero, an empty list), as the wire
-does not tell the two apart. NULL are: times of zero, empty ids, fields that protobuf knows to be
-unset (`sum`, `min`, `max`, a point's value), the value of an attribute or a body that has none, and
-`…_types` where all values are strings.
+does not tell the two apart. NULL stands for: a time of zero; an id that is empty or all zeros; a
+field that protobuf knows to be unset (`sum`, `min`, `max`, a point's value); the value of an
+attribute or a body that has none; `…_types` where all values are strings; the sender of a request
+that came without a named token.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ DOUBLES = pa.list_(pa.float64())
 
 
 def types_column(attributes: str) -> str:
-    """The column that names the kinds of an attributes column: `attributes` → `attribute_types`."""
+    """Return the column with the kinds of `attributes`: for that one, `attribute_types`."""
     return attributes.removesuffix("s") + "_types"
 
 
@@ -82,6 +83,7 @@ QUANTILE = pa.struct(_fields(pa.float64(), "quantile", "value"))
 _EVERY_TABLE = [
     pa.field("timestamp", TIMESTAMP, nullable=False),
     pa.field("received_at", TIMESTAMP, nullable=False),
+    pa.field("sender", pa.string()),
     *_fields(pa.string(), "service_name", "service_namespace", "service_instance_id"),
     *_attributes("resource_attributes"),
     pa.field("resource_entity_refs", pa.list_(ENTITY_REF)),

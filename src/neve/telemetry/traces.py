@@ -8,10 +8,10 @@ import pyarrow.compute as pc
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from neve.telemetry.attributes import attribute_columns
-from neve.telemetry.columns import Words, hex_column, long_column, struct_lists
+from neve.telemetry.columns import EnumWords, hex_column, long_column, struct_lists
 from neve.telemetry.context import timestamps
 from neve.telemetry.faults import Faults
-from neve.telemetry.rows import Rows
+from neve.telemetry.rows import TableRows
 from neve.telemetry.schemas import EVENT, LINK, TRACES
 
 if TYPE_CHECKING:
@@ -19,22 +19,23 @@ if TYPE_CHECKING:
     from neve.telemetry.context import Context
     from neve.telemetry.equal_keys import Tally
 
-_KINDS = Words(Span.SpanKind.DESCRIPTOR, "SPAN_KIND_")
-_STATUS_CODES = Words(Status.StatusCode.DESCRIPTOR, "STATUS_CODE_")
+_KINDS = EnumWords(Span.SpanKind.DESCRIPTOR, "SPAN_KIND_")
+_STATUS_CODES = EnumWords(Status.StatusCode.DESCRIPTOR, "STATUS_CODE_")
 
 
-def span_rows(context: Context) -> list[Rows]:
-    """One row a span."""
+def span_rows(context: Context) -> list[TableRows]:
+    """Return one row for each span."""
     span = context.records.members
     status = span.field("status")
     faults = Faults(len(span))
-    columns = context.columns()
+    inherited = context.inherited()
     start = faults.time("start_time_unix_nano", span.field("start_time_unix_nano"))
     end = faults.time("end_time_unix_nano", span.field("end_time_unix_nano"))
-    columns |= {
-        "timestamp": timestamps(start, columns["received_at"]),
+    own = {
+        "timestamp": timestamps(inherited, start),
         **attribute_columns("attributes", span.field("attributes"), context.tally),
-        **{name: hex_column(span.field(name)) for name in ("trace_id", "span_id")},
+        "trace_id": hex_column(span.field("trace_id")),
+        "span_id": hex_column(span.field("span_id")),
         "parent_span_id": hex_column(span.field("parent_span_id")),
         "trace_state": span.field("trace_state"),
         "flags": long_column(span.field("flags")),
@@ -51,12 +52,12 @@ def span_rows(context: Context) -> list[Rows]:
         "events": _events(span.field("events"), faults, context.tally),
         "links": _links(span.field("links"), context.tally),
     }
-    return [Rows.of(TRACES, columns, faults, context.place)]
+    return [TableRows.without_faults(TRACES, own, inherited, faults, context.place)]
 
 
-def _events(lists: Lists, of_spans: Faults, tally: Tally) -> Lists:
+def _events(lists: Lists, span_faults: Faults, tally: Tally) -> Lists:
     event = lists.values
-    faults = of_spans.of_members(lists)
+    faults = span_faults.of_members(lists)
     columns = {
         "time_unix_nano": faults.time("events.time_unix_nano", event.field("time_unix_nano")),
         "name": event.field("name"),

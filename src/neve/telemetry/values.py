@@ -1,7 +1,8 @@
 """Attribute values of any kind to text, with the kind beside it.
 
-Arrays and maps hold values in turn. Those of one depth are decoded together, so that the only loop
-is over the depth, which protobuf limits.
+Arrays and maps hold values in turn. All values of one depth are decoded together, whatever holds
+them, so that the only loop is over the depth, which protobuf limits. Nothing of one depth is kept
+but what its text needs: the bytes of what it holds are read into the next depth and released.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
@@ -22,7 +24,7 @@ from neve.telemetry.wire import only_one_of, read_messages
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from neve.telemetry.arrays import Column, Integers, Mask, Messages, Texts
+    from neve.telemetry.arrays import Column, Field, Integers, Mask, Messages, Texts
     from neve.telemetry.equal_keys import Tally
 
 # The members of AnyValue and what the tables call them. An index into the string table of profiles
@@ -68,28 +70,132 @@ class Values:
         return (self.kind > _STRING) & (self.kind != _STRINDEX)
 
     def words(self) -> Texts:
-        """The kinds by name; NULL where there is no value."""
+        """Return the kinds by name; NULL where there is no value."""
         return _WORDS.take(pa.array(self.kind))
 
 
 def decode_values(values: Messages, tally: Tally) -> Values:
-    """Write each AnyValue as text: strings as they are, others as JSON, bytes as base64."""
+    """Write each AnyValue as text: strings as they are, others as JSON, bytes as base64.
+
+    Raises:
+        UnreadableError: a value inside an array or a map cannot be read.
+    """
+    depths: list[_Depth] = []
+    next_values: Messages | None = values
+    del values
+    while next_values is not None:
+        depth, next_values = _read_depth(next_values, tally)
+        depths.append(depth)
+    decoded = depths.pop().values
+    while depths:
+        decoded = depths.pop().with_members(_json(decoded))
+    return decoded
+
+
+@dataclass(frozen=True)
+class _Arrays:
+    """The arrays of one depth."""
+
+    is_array: Column
+    offsets: Column
+
+    def text(self, members: Texts) -> Texts:
+        return _placed(_enclosed("[", self.offsets, members, "]"), self.is_array)
+
+
+@dataclass(frozen=True)
+class _Maps:
+    """The maps of one depth."""
+
+    is_map: Column
+    offsets: Integers
+    keys: Texts
+    is_kept: Mask
+
+    def text(self, members: Texts) -> Texts:
+        pairs: Texts = pc.binary_join_element_wise(_quoted(self.keys), members, ":")
+        offsets = self.offsets
+        if not self.is_kept.all():
+            pairs, offsets = pairs.filter(pa.array(self.is_kept)), offsets_of(self.is_kept, offsets)
+        return _placed(_enclosed("{", pa.array(offsets), pairs, "}"), self.is_map)
+
+
+@dataclass(frozen=True)
+class _Depth:
+    """The values of one depth; the text of arrays and maps is not known yet."""
+
+    values: Values
+    arrays: _Arrays | None
+    maps: _Maps | None
+    array_members: int
+    """The members of arrays are the first of the next depth; those of maps come after."""
+
+    def with_members(self, members: Texts) -> Values:
+        """Return the values with the text of arrays and maps, given that of their members."""
+        texts = [self.values.text]
+        if self.arrays is not None:
+            texts.append(self.arrays.text(members[: self.array_members]))
+        if self.maps is not None:
+            texts.append(self.maps.text(members[self.array_members :]))
+        return Values(pc.coalesce(*texts), self.values.kind)
+
+
+def _read_depth(values: Messages, tally: Tally) -> tuple[_Depth, Messages | None]:
+    """Read the values of one depth, and the values that their arrays and maps hold."""
     kind = only_one_of(values, _MEMBERS)
     texts = [
-        text_of(values.field(member), tally)
-        for member, text_of in _TEXTS.items()
-        if values.field(member).null_count < len(values)
+        text_of(values.field(member))
+        for member, text_of in _PLAIN_TEXTS.items()
+        if _is_used(values.field(member))
     ]
     if not texts:
-        return Values(pa.nulls(len(values), pa.string()), kind)
-    return Values(texts[0] if len(texts) == 1 else pc.coalesce(*texts), kind)
+        text: Texts = pa.nulls(len(values), pa.string())
+    else:
+        text = texts[0] if len(texts) == 1 else pc.coalesce(*texts)
+    next_values: list[Messages] = []
+    arrays, maps, array_members = None, None, 0
+    if _is_used(values.field("array_value")):
+        arrays, members = _read_arrays(values.field("array_value"))
+        array_members = len(members)
+        next_values.append(members)
+    if _is_used(values.field("kvlist_value")):
+        maps, members = _read_maps(values.field("kvlist_value"), tally)
+        next_values.append(members)
+    if not next_values:
+        return _Depth(Values(text, kind), None, None, 0), None
+    depth = _Depth(Values(_copied(text), kind), arrays, maps, array_members)
+    return depth, next_values[0] if len(next_values) == 1 else pa.concat_arrays(next_values)
 
 
-def _plain(column: Column, _: Tally) -> Texts:
+def _is_used(column: Column) -> bool:
+    return column.null_count < len(column)
+
+
+def _read_arrays(arrays: Field) -> tuple[_Arrays, Messages]:
+    is_array = arrays.is_valid()
+    lists = arrays.field("values").filter(is_array)
+    return _Arrays(is_array, lists.offsets), read_messages(_ANY_VALUE, lists.values)
+
+
+def _read_maps(maps: Field, tally: Tally) -> tuple[_Maps, Messages]:
+    is_map = maps.is_valid()
+    lists = maps.field("values").filter(is_map)
+    pairs = read_messages(_KEY_VALUE, lists.values)
+    keys, offsets = pairs.field("key"), lists.offsets.to_numpy()
+    is_kept = last_of_equal_keys(keys, offsets, tally)
+    return _Maps(is_map, offsets, _copied(keys), is_kept), pairs.field("value")
+
+
+def _copied(texts: Texts) -> Texts:
+    """Copy texts out of the messages they were read with, all of which they keep in memory."""
+    return texts.take(pa.array(np.arange(len(texts))))
+
+
+def _plain(column: Column) -> Texts:
     return column.cast(pa.string())
 
 
-def _doubles(column: Column, _: Tally) -> Texts:
+def _doubles(column: Column) -> Texts:
     text = column.cast(pa.string())
     if pc.all(pc.is_finite(column)).as_py():
         return text
@@ -98,31 +204,14 @@ def _doubles(column: Column, _: Tally) -> Texts:
     return text
 
 
-def _bytes(column: Column, _: Tally) -> Texts:
-    few = column.drop_null().to_pylist()
-    return _scattered(pa.array([base64.b64encode(data).decode() for data in few]), column)
-
-
-def _arrays(column: Column, tally: Tally) -> Texts:
-    lists = column.field("values").filter(column.is_valid())
-    members = _json(decode_values(read_messages(_ANY_VALUE, lists.values), tally))
-    return _scattered(_enclosed("[", lists.offsets, members, "]"), column)
-
-
-def _maps(column: Column, tally: Tally) -> Texts:
-    lists = column.field("values").filter(column.is_valid())
-    pairs = read_messages(_KEY_VALUE, lists.values)
-    keys, offsets = pairs.field("key"), lists.offsets.to_numpy()
-    values = _json(decode_values(pairs.field("value"), tally))
-    members: Texts = pc.binary_join_element_wise(_quoted(keys), values, ":")
-    kept = last_of_equal_keys(keys, offsets, tally)
-    if not kept.all():
-        members, offsets = members.filter(pa.array(kept)), offsets_of(kept, offsets)
-    return _scattered(_enclosed("{", pa.array(offsets), members, "}"), column)
+def _bytes(column: Column) -> Texts:
+    values = column.drop_null().to_pylist()
+    texts = pa.array([base64.b64encode(data).decode() for data in values])
+    return _placed(texts, column.is_valid())
 
 
 def _json(values: Values) -> Texts:
-    """The values as they stand inside JSON."""
+    """Return the values as they stand inside JSON."""
     text, kind = values.text, values.kind
     is_quoted = (kind == _STRING) | (kind == _BYTES)
     is_double = kind == _DOUBLE
@@ -131,7 +220,11 @@ def _json(values: Values) -> Texts:
         # Nothing stands beside it here to tell it from an integer.
         is_whole = is_double & _mask(pc.match_substring_regex(text, _WHOLE_NUMBER))
         text = pc.if_else(pa.array(is_whole), pc.binary_join_element_wise(text, "0", "."), text)
-    return pc.if_else(pa.array(is_quoted), _quoted(text), text).fill_null("null")
+    if is_quoted.any():
+        # The text of arrays and maps may be long, and is not to be quoted.
+        strings = pc.if_else(pa.array(is_quoted), text, None)
+        text = pc.coalesce(_quoted(strings), text)
+    return text.fill_null("null")
 
 
 def _quoted(texts: Texts) -> Texts:
@@ -139,8 +232,8 @@ def _quoted(texts: Texts) -> Texts:
     is_escaped = _mask(pc.match_substring_regex(texts, _ESCAPED))
     if not is_escaped.any():
         return quoted
-    few = texts.filter(pa.array(is_escaped)).to_pylist()
-    escaped = pa.array([json.dumps(text, ensure_ascii=False) for text in few])
+    values = texts.filter(pa.array(is_escaped)).to_pylist()
+    escaped = pa.array([json.dumps(text, ensure_ascii=False) for text in values])
     return pc.replace_with_mask(quoted, pa.array(is_escaped), escaped)
 
 
@@ -149,23 +242,23 @@ def _enclosed(opening: str, offsets: Column, members: Texts, closing: str) -> Te
     return pc.binary_join_element_wise(opening, joined, closing, "")
 
 
-def _scattered(texts: Texts, column: Column) -> Texts:
-    """Put the texts of the values that are set where these stand, and NULL elsewhere."""
-    return pc.replace_with_mask(pa.nulls(len(column), pa.string()), column.is_valid(), texts)
+def _placed(texts: Texts, is_set: Column) -> Texts:
+    """Put the texts of the values that are set in their places, and NULL elsewhere."""
+    if len(texts) == len(is_set):
+        return texts
+    return pc.replace_with_mask(pa.nulls(len(is_set), pa.string()), is_set, texts)
 
 
 def _mask(column: Column) -> Mask:
     return column.fill_null(pa.scalar(value=False)).to_numpy(zero_copy_only=False)
 
 
-_TEXTS: Mapping[str, Callable[[Column, Tally], Texts]] = MappingProxyType(
+_PLAIN_TEXTS: Mapping[str, Callable[[Column], Texts]] = MappingProxyType(
     {
         "string_value": _plain,
         "int_value": _plain,
         "double_value": _doubles,
         "bool_value": _plain,
-        "array_value": _arrays,
-        "kvlist_value": _maps,
         "bytes_value": _bytes,
     }
 )

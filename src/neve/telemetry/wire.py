@@ -21,10 +21,12 @@ from neve.signals import Signal
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from neve.telemetry.arrays import Column, Integers, Lists, Messages
+    from google.protobuf.message import Message
 
-# Their `values` are messages that lead back to AnyValue; as bytes they have the same wire type.
-RECURSIVE = ("ArrayValue", "KeyValueList")
+    from neve.telemetry.arrays import Column, Integers, Lists, Messages, Texts
+
+# Messages that lead back to AnyValue; as bytes they have the same wire type.
+RECURSIVE_FIELDS = (("ArrayValue", "values"), ("KeyValueList", "values"))
 
 
 class UnreadableError(Exception):
@@ -32,7 +34,9 @@ class UnreadableError(Exception):
 
 
 def read(signal: Signal, requests: Column) -> Lists:
-    """The resources of each request, nested as the messages are; unset messages hold defaults.
+    """Return the resources of each request, nested as the messages are.
+
+    Messages that are not set hold defaults.
 
     Raises:
         UnreadableError: at least one request is no request of this signal.
@@ -41,13 +45,17 @@ def read(signal: Signal, requests: Column) -> Lists:
 
 
 def read_messages(name: str, wire: Column) -> Messages:
-    """Messages of the type with this full name.
+    """Return messages of the type with this full name.
 
     Raises:
         UnreadableError: at least one is no such message.
     """
+    return _read(_handler(name), wire)
+
+
+def _read(handler: Any, wire: Column) -> Messages:
     try:
-        return _handler(name).array_to_record_batch(wire).to_struct_array()
+        return handler.array_to_record_batch(wire).to_struct_array()
     except BaseException as error:
         # On a length near 2^64 ptars panics, and a panic is a BaseException without a public name.
         if isinstance(error, ValueError) or type(error).__name__ == "PanicException":
@@ -55,18 +63,35 @@ def read_messages(name: str, wire: Column) -> Messages:
         raise
 
 
-def rewrite(signal: Signal, request: bytes) -> bytes | None:
-    """The same request in protobuf's own words, or None when it is no request of this signal."""
+def parse(signal: Signal, request: bytes) -> Message | None:
+    """Read one request with protobuf's own parser; None when it is no request of this signal."""
     try:
-        message = signal.request.FromString(request)
+        return signal.request.FromString(request)
     except DecodeError:
         return None
+
+
+def rewrite(message: Message) -> bytes:
+    """Write a request as protobuf's own writer does, without the fields that it does not know.
+
+    A known field with the wrong wire type is such a field, and ptars cannot read it.
+    """
     message.DiscardUnknownFields()
     return message.SerializeToString()
 
 
+def read_metrics_wire(requests: Column) -> Texts:
+    """Return each metric of some requests as it was sent: bytes, in the order of `read`.
+
+    Raises:
+        UnreadableError: at least one is no request for metrics.
+    """
+    lists: Lists = _read(_metrics_wire_handler(), requests).field(0)
+    return lists.values.field("scope_metrics").values.field("metrics").values
+
+
 def only_one_of(message: Messages, members: Sequence[str]) -> Integers:
-    """Which member of a oneof each message has set: its position in `members` plus 1, else 0.
+    """Return which member of a oneof each message has: its position in `members` plus 1, else 0.
 
     Raises:
         UnreadableError: a message has more than one.
@@ -86,33 +111,41 @@ def only_one_of(message: Messages, members: Sequence[str]) -> Integers:
 
 @cache
 def _handler(name: str) -> Any:
-    pool, handlers = _handlers()
+    pool, handlers = _handlers(RECURSIVE_FIELDS)
     return handlers.get_for_message(pool.FindMessageTypeByName(name))
 
 
 @cache
-def _handlers() -> tuple[descriptor_pool.DescriptorPool, HandlerPool]:
-    """The messages of all signals, without the recursion."""
+def _metrics_wire_handler() -> Any:
+    pool, handlers = _handlers((*RECURSIVE_FIELDS, ("ScopeMetrics", "metrics")))
+    name = Signal.METRICS.request.DESCRIPTOR.full_name
+    return handlers.get_for_message(pool.FindMessageTypeByName(name))
+
+
+def _handlers(
+    kept_as_bytes: Sequence[tuple[str, str]],
+) -> tuple[descriptor_pool.DescriptorPool, HandlerPool]:
+    """Make readers for the messages of all signals, with some fields left as bytes."""
     files: dict[str, descriptor_pb2.FileDescriptorProto] = {}
     services = [signal.request.DESCRIPTOR.file for signal in Signal]
     for service in services:
-        _collect(service, files)
+        _copy_file(service, files)
     for file in files.values():
         for message in file.message_type:
-            if message.name in RECURSIVE:
-                (values,) = message.field
-                values.type = values.TYPE_BYTES
-                values.ClearField("type_name")
+            for field in message.field:
+                if (message.name, field.name) in kept_as_bytes:
+                    field.type = field.TYPE_BYTES
+                    field.ClearField("type_name")
     pool = descriptor_pool.DescriptorPool()
     for file in files.values():
         pool.Add(file)
     return pool, HandlerPool([pool.FindFileByName(service.name) for service in services])
 
 
-def _collect(file: Any, files: dict[str, descriptor_pb2.FileDescriptorProto]) -> None:
-    """Copy a file and what it imports, dependencies first."""
+def _copy_file(file: Any, files: dict[str, descriptor_pb2.FileDescriptorProto]) -> None:
+    """Copy a descriptor file and what it imports, dependencies first."""
     for dependency in file.dependencies:
-        _collect(dependency, files)
+        _copy_file(dependency, files)
     if file.name not in files:
         copy = descriptor_pb2.FileDescriptorProto()
         file.CopyToProto(copy)

@@ -20,7 +20,9 @@ from tests.support.otlp_messages import fill
 from tests.support.requests import buffered
 
 # With these there are rows for every table, and something to set aside of every signal.
-REQUESTS, SEED = 30, 2
+REQUESTS, SEED = 30, 4
+# The names of tokens: a token without one, and one with.
+SENDERS = ["", "shop"]
 FIRST_MICROS = 1_700_000_000_000_000
 
 
@@ -44,10 +46,13 @@ def test_every_field_of_every_record_is_in_its_table_or_told_of(bench, signal):
     received = [FIRST_MICROS + number for number in range(len(requests))]
     with open_buffer(bench.buffer, [signal.value]) as buffer:
         for request, micros in zip(requests, received, strict=True):
-            stored = buffered(request, received_unix_nano=micros * 1000 + 999)
+            stored = buffered(
+                request, received_unix_nano=micros * 1000 + 999, sender_name=SENDERS[micros % 2]
+            )
             buffer.append(signal.value, stored).durable.result(10)
     report = bench.run()
-    wanted = otlp_oracle.decode(signal, requests, received)
+    senders = [SENDERS[micros % 2] or None for micros in received]
+    wanted = otlp_oracle.decode(signal, requests, received, senders)
     counts = {}
     for name, rows in wanted.arrow().items():
         found = bench.lake.catalog().load_table(f"otel.{name}").scan().to_arrow()

@@ -45,7 +45,8 @@ def send(bench, body, status):
     record.body.string_value = body
     record.attributes.add(key="http.status").value.string_value = status
     with open_buffer(bench.buffer, ["logs"]) as buffer:
-        buffer.append("logs", buffered(request.SerializeToString())).durable.result(10)
+        stored = buffered(request.SerializeToString(), sender_name="shop")
+        buffer.append("logs", stored).durable.result(10)
 
 
 def read(bench, *columns):
@@ -99,23 +100,21 @@ def test_a_column_that_changes_its_type_is_refused_and_nothing_is_written(bench)
     assert second.waiting_segments() > 0
 
 
-def test_a_new_version_that_knows_more_columns_adds_them(bench, monkeypatch):
+@pytest.mark.parametrize(("column", "value"), [("event_name", ""), ("sender", "shop")])
+def test_a_new_version_that_knows_more_columns_adds_them(bench, monkeypatch, column, value):
     known = schemas.SCHEMAS["logs"]
-    without = known.remove(known.get_field_index("event_name"))
+    without = known.remove(known.get_field_index(column))
     older = bench()
     with monkeypatch.context() as patch:
         patch.setattr("neve.consolidate.apply.SCHEMAS", {**schemas.SCHEMAS, "logs": without})
         send(older, "a", "200")
         older.run()
     table = older.lake.catalog().load_table("otel.logs")
-    assert "event_name" not in table.schema().column_names
+    assert column not in table.schema().column_names
     newer = bench()
     send(newer, "b", "200")
     newer.run()
-    assert read(newer, "event_name") == [
-        {"body": "a", "event_name": None},
-        {"body": "b", "event_name": ""},
-    ]
+    assert read(newer, column) == [{"body": "a", column: None}, {"body": "b", column: value}]
 
 
 @pytest.mark.parametrize(

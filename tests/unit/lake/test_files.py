@@ -8,6 +8,7 @@ import pytest
 
 import neve
 from neve.errors import CatalogError
+from neve.lake import files as lake_files
 from neve.lake.create import TableSpec, ensure_table
 from neve.lake.files import write_data_files
 from neve.lake.staging import Change, StagingTable
@@ -79,6 +80,26 @@ def test_files_are_partitioned_by_day_sorted_and_carry_a_bloom_filter(lake):
         assert metadata.row_group(0).column(column).to_dict().get("bloom_filter_offset", 1)
     everything = table.refresh().scan().to_arrow().sort_by("trace_id")
     assert everything.select(SCHEMA.names).to_pylist() == rows(100).to_pylist()
+
+
+def test_wide_rows_make_row_groups_of_fewer_rows_in_the_same_order(lake, monkeypatch):
+    monkeypatch.setattr(lake_files, "ROW_GROUP_BYTES", 20_000)
+    table = ensure_table(lake.profile, lake.catalog(), SPEC)
+    wide = rows(100).set_column(
+        3, SCHEMA.field("attributes"), pa.array([[("n", "x" * 1000)]] * 100, SCHEMA.field(3).type)
+    )
+    chunks = pa.concat_tables([wide.slice(start, 10) for start in range(0, 100, 10)])
+    for file in append(lake, table, chunks):
+        path = file.file_path.removeprefix("file://")
+        metadata = pq.read_metadata(path)
+        sizes = [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)]
+        assert len(sizes) >= 2
+        assert max(sizes) <= 20
+        stored = pq.read_table(path).to_pylist()
+        keys = [(row["service_name"], row["timestamp"]) for row in stored]
+        assert keys == sorted(keys)
+    everything = table.refresh().scan().to_arrow()
+    assert sorted(everything["trace_id"].to_pylist()) == wide["trace_id"].to_pylist()
 
 
 def test_a_file_of_several_row_groups_is_sorted_throughout_and_complete(lake, monkeypatch):

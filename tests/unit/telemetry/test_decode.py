@@ -4,17 +4,16 @@ import json
 import math
 from datetime import datetime, timezone
 
-import pyarrow as pa
 import pytest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Exemplar, Metric, NumberDataPoint
 
+from neve import limits
 from neve.otlp.request import check
 from neve.signals import Signal
-from neve.telemetry import decode as decoder
-from neve.telemetry import repeat
-from neve.telemetry.decode import UNREADABLE, decode
+from neve.telemetry.decode import TOO_LONG, UNREADABLE
 from neve.telemetry.schemas import SCHEMAS, TABLES_OF
+from tests.support.decoding import decode_whole
 from tests.support.otlp_messages import varint
 
 NANOS = 1_700_000_000_123_456_789
@@ -24,8 +23,7 @@ YEAR_2262 = int(datetime(2262, 1, 1, tzinfo=timezone.utc).timestamp()) * 10**9
 
 def decoded(signal, *requests):
     payloads = [r if isinstance(r, bytes) else r.SerializeToString() for r in requests]
-    received = pa.array([int(RECEIVED.timestamp()) * 10**9] * len(payloads), pa.int64())
-    return decode(signal, pa.array(payloads, pa.binary()), received)
+    return decode_whole(signal, payloads, [int(RECEIVED.timestamp()) * 10**9] * len(payloads))
 
 
 def a_log(**fields):
@@ -100,6 +98,43 @@ def test_ids_are_lowercase_hex_and_null_when_empty():
     stored = row(Signal.TRACES, a_span(trace_id=b"\xab" * 16, span_id=b"\x01\xff")[0])
     assert (stored["trace_id"], stored["span_id"]) == ("ab" * 16, "01ff")
     assert stored["parent_span_id"] is None
+
+
+ZEROS = {"trace_id": bytes(16), "span_id": bytes(8)}
+NO_IDS = {"trace_id": None, "span_id": None}
+
+
+def ids(stored):
+    return {name: stored[name] for name in NO_IDS}
+
+
+def test_ids_of_zeros_are_null():
+    assert ids(row(Signal.LOGS, a_log(**ZEROS)[0])) == NO_IDS
+    request, span = a_span(**ZEROS, parent_span_id=bytes(8))
+    span.links.add(**ZEROS)
+    stored = row(Signal.TRACES, request)
+    assert ids(stored) == ids(stored["links"][0]) == NO_IDS
+    assert stored["parent_span_id"] is None
+    request, point = a_point("gauge")
+    point.exemplars.add(**ZEROS)
+    assert ids(row(Signal.METRICS, request)["exemplars"][0]) == NO_IDS
+
+
+def test_an_id_of_zeros_changes_none_of_its_neighbours():
+    request, span = a_span()
+    sent = [b"", bytes(8), b"\x01" + bytes(7), bytes(7) + b"\x01", bytes(16), b"", b"\xff", b"\x00"]
+    for span_id in sent:
+        span.links.add(span_id=span_id)
+    stored = [link["span_id"] for link in row(Signal.TRACES, request)["links"]]
+    assert stored == [None, None, "01" + "00" * 7, "00" * 7 + "01", None, None, "ff", None]
+
+
+@pytest.mark.parametrize("signal", Signal)
+def test_every_row_has_the_name_of_its_sender(signal):
+    makers = {Signal.LOGS: a_log, Signal.TRACES: a_span, Signal.METRICS: lambda: a_point("gauge")}
+    payload = makers[signal]()[0].SerializeToString()
+    result = decode_whole(signal, [payload] * 3, [1] * 3, ["shop", None, "till"])
+    assert result.tables[TABLES_OF[signal][0]]["sender"].to_pylist() == ["shop", None, "till"]
 
 
 def test_enumerations_are_words_and_unknown_numbers_digits():
@@ -340,27 +375,16 @@ def test_an_unreadable_request_is_one_dead_letter(damage):
     assert (letter.request, letter.path, letter.reason) == (1, "", UNREADABLE)
 
 
-def test_a_request_that_would_fill_memory_is_set_aside_alone(monkeypatch):
-    monkeypatch.setattr(repeat, "MAX_REPEATED_BYTES", 100_000)
-    bomb = Signal.LOGS.request()
-    part = bomb.resource_logs.add()
-    part.resource.attributes.add(key="wide").value.string_value = "x" * 10_000
-    scope = part.scope_logs.add()
-    for _ in range(20):
-        scope.log_records.add()
-    request, _ = a_log(event_name="kept")
-    result = decoded(Signal.LOGS, request, request, bomb, request)
-    assert result.tables["logs"]["event_name"].to_pylist() == ["kept"] * 3
-    assert [(letter.request, letter.path) for letter in result.dead_letters] == [(2, "")]
-
-
 def test_a_request_too_long_for_arrow_is_set_aside_alone(monkeypatch):
-    monkeypatch.setattr(decoder, "MAX_REQUEST_BYTES", 1000)
+    monkeypatch.setattr(limits, "DECODE_GROUP_BYTES", 500)
+    monkeypatch.setattr(limits, "LARGEST_REQUEST_BYTES", 1000)
     long, _ = a_log(event_name="x" * 2000)
     request, _ = a_log(event_name="kept")
     result = decoded(Signal.LOGS, request, long, request)
     assert result.tables["logs"]["event_name"].to_pylist() == ["kept"] * 2
-    assert [letter.request for letter in result.dead_letters] == [1]
+    assert [(one.request, one.path, one.reason) for one in result.dead_letters] == [
+        (1, "", TOO_LONG)
+    ]
 
 
 def test_json_goes_through_the_same_decoder():

@@ -2,13 +2,12 @@
 
 import math
 
-import pyarrow as pa
 import pytest
 
 from neve.signals import Signal
-from neve.telemetry.decode import decode
 from neve.telemetry.promote import Promotion, promote, with_promoted_fields
 from neve.telemetry.schemas import SCHEMAS
+from tests.support.decoding import decode_whole
 
 
 def decoded(*values):
@@ -24,8 +23,7 @@ def decoded(*values):
             kind = {str: "string", int: "int", float: "double", bool: "bool", bytes: "bytes"}
             held = record.attributes.add(key="k").value
             setattr(held, f"{kind[type(value)]}_value", value)
-    payload = pa.array([request.SerializeToString()], pa.binary())
-    return decode(Signal.LOGS, payload, pa.array([1], pa.int64())).tables["logs"]
+    return decode_whole(Signal.LOGS, [request.SerializeToString()], [1]).tables["logs"]
 
 
 def promoted(rows, kind):

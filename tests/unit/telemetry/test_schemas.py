@@ -10,6 +10,7 @@ MAP = "map<string, string>"
 CONTEXT = [
     "timestamp timestamp[us, tz=UTC]",
     "received_at timestamp[us, tz=UTC]",
+    "sender string",
     "service_name string",
     "service_namespace string",
     "service_instance_id string",

@@ -1,0 +1,96 @@
+"""The bound on connections, and the limit it is derived from."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from neve.limits import MAX_CONNECTIONS, RESERVED_DESCRIPTORS
+from neve.receive.connections import Connections, connection_limit
+from neve.receive.counters import Counters
+from neve.receive.listener import Listener
+
+
+@pytest.mark.parametrize(
+    ("descriptors", "expected"),
+    [
+        (1 << 20, MAX_CONNECTIONS),
+        (1024, 1024 - RESERVED_DESCRIPTORS),
+        (128, 128 - RESERVED_DESCRIPTORS),
+        (64, 32),
+    ],
+)
+def test_connections_leave_descriptors_for_the_rest(descriptors, expected):
+    assert connection_limit(descriptors) == expected
+
+
+class Transport:
+    aborted = False
+
+    def abort(self):
+        self.aborted = True
+
+
+def test_a_connection_too_many_is_closed_and_counted():
+    counters = Counters()
+    connections = Connections(counters, max_open=2)
+    first, second, third = Transport(), Transport(), Transport()
+    assert connections.opened(first)
+    assert connections.opened(second)
+    assert not connections.opened(third)
+    assert third.aborted
+    assert not first.aborted
+    assert counters.refused_requests == {"too_many_connections": 1}
+    connections.closed()
+    assert connections.opened(Transport())
+
+
+def test_the_limit_is_raised_as_far_as_the_system_allows():
+    code = (
+        "import resource; from neve.receive.connections import raise_descriptor_limit as up; up();"
+        "print(*resource.getrlimit(resource.RLIMIT_NOFILE))"
+    )
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = 2000 if hard == resource.RLIM_INFINITY else min(hard, 2000)
+
+    def lower():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (200, allowed))
+
+    shown = subprocess.run(
+        [sys.executable, "-c", code], preexec_fn=lower, check=True, capture_output=True, text=True
+    )
+    assert shown.stdout.split() == [str(allowed)] * 2
+
+
+def test_a_listener_counts_connections_before_their_protocol_is_made():
+    class Silent(asyncio.Protocol):
+        def connection_lost(self, exc):
+            connections.closed()
+
+    counters = Counters()
+    connections = Connections(counters, max_open=2)
+
+    async def scenario():
+        listening = socket.create_server(("127.0.0.1", 0))
+        address = listening.getsockname()
+        listener = Listener(listening, Silent, connections, counters)
+        opened = [await asyncio.open_connection(*address) for _ in range(2)]
+        reader, writer = await asyncio.open_connection(*address)
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+            await reader.readexactly(1)
+        writer.close()
+        assert counters.refused_requests == {"too_many_connections": 1}
+        for _, opened_writer in opened:
+            opened_writer.close()
+        while connections.open:
+            await asyncio.sleep(0.001)
+        listener.close()
+        with pytest.raises(OSError, match="Connect"):
+            await asyncio.open_connection(*address)
+
+    asyncio.run(scenario())

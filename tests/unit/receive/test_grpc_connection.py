@@ -1,0 +1,685 @@
+"""One gRPC connection, spoken to by h2's client: no socket, no buffer, a clock of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import gzip
+import random
+import struct
+
+import pyarrow as pa
+import pytest
+from google.rpc.error_details_pb2 import RetryInfo
+from h2 import events
+from h2.errors import ErrorCodes
+from h2.settings import SettingCodes
+from hyperframe.frame import ContinuationFrame, HeadersFrame, PingFrame, SettingsFrame
+
+from neve import limits
+from neve.buffer.payload import Codec
+from neve.errors import UnavailableError
+from neve.receive.spec import TokenSpec
+from neve.signals import Signal
+from tests.support.grpc_client import LOGS, GrpcClient, Receiving, framed
+from tests.support.otlp_bodies import protobuf
+
+BODY = protobuf(Signal.LOGS, "unit", 3)
+OK, DEADLINE_EXCEEDED, INVALID, EXHAUSTED, UNIMPLEMENTED, UNAVAILABLE, UNAUTHENTICATED = (
+    0,
+    4,
+    3,
+    8,
+    12,
+    14,
+    16,
+)
+
+
+def in_loop(test):
+    @functools.wraps(test)
+    def run(*args, **kwargs):
+        asyncio.run(test(*args, **kwargs))
+
+    return run
+
+
+def retry_seconds(answer):
+    info = RetryInfo()
+    assert answer.details.details[0].Unpack(info)
+    return info.retry_delay.seconds
+
+
+@pytest.mark.parametrize("signal", list(Signal))
+@in_loop
+async def test_an_export_is_stored_and_answered(signal):
+    receiving = Receiving()
+    client = GrpcClient(receiving)
+    body = protobuf(signal, "x", 3)
+    answer = await client.call(framed(body), signal.grpc_method)
+    assert answer.headers == {":status": "200", "content-type": "application/grpc"}
+    assert (answer.body, answer.trailers) == (framed(b""), {"grpc-status": "0"})
+    assert receiving.sink.payloads == [body]
+    assert receiving.handler.budget.used_bytes == 0
+    assert len(receiving.calls) == 0
+
+
+@pytest.mark.parametrize(
+    ("encoding", "packed", "codec"),
+    [
+        ("gzip", gzip.compress(BODY), Codec.GZIP),
+        ("zstd", pa.Codec("zstd").compress(BODY, asbytes=True), Codec.ZSTD),
+    ],
+)
+@in_loop
+async def test_compressed_messages_are_kept_as_they_came(encoding, packed, codec):
+    receiving = Receiving()
+    client = GrpcClient(receiving)
+    answer = await client.call(framed(packed, compressed=True), grpc_encoding=encoding)
+    assert answer.status == OK
+    [(_, request)] = receiving.sink.requests
+    assert (request.payload, request.codec) == (packed, codec)
+    # Each message says by itself whether it is compressed.
+    assert (await client.call(framed(BODY), grpc_encoding=encoding)).status == OK
+
+
+@pytest.mark.parametrize(
+    ("sent", "headers", "status"),
+    [
+        (b"", {}, INVALID),
+        (framed(BODY)[:-1], {}, INVALID),
+        (framed(BODY)[:4], {}, INVALID),
+        (framed(BODY) * 2, {}, INVALID),
+        (framed(b"\xff not protobuf"), {}, INVALID),
+        (b"\x02" + framed(BODY)[1:], {}, INVALID),
+        (framed(gzip.compress(BODY), compressed=True), {}, INVALID),
+        (framed(b"no gzip", compressed=True), {"grpc_encoding": "gzip"}, INVALID),
+        (framed(BODY), {"grpc_encoding": "snappy"}, UNIMPLEMENTED),
+        (framed(BODY), {"path": "/x.Y/Export"}, UNIMPLEMENTED),
+    ],
+)
+@in_loop
+async def test_what_cannot_succeed_says_so(sent, headers, status):
+    receiving = Receiving()
+    client = GrpcClient(receiving)
+    answer = await client.call(sent, **headers)
+    assert (answer.status, answer.details.code) == (status, status)
+    assert answer.message == answer.details.message
+    assert answer.ended
+    if status == UNIMPLEMENTED:
+        assert answer.headers["grpc-accept-encoding"] == "identity,gzip,zstd"
+    assert receiving.sink.requests == []
+    assert sum(receiving.refused.values()) == 1
+    # The connection goes on.
+    assert (await client.call(framed(BODY))).status == OK
+    assert receiving.handler.budget.used_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"content_type": "application/json"}, "415"),
+        ({"content_type": None}, "415"),
+        ({"content_type": "application/grpc+json"}, "415"),
+        ({"method": "GET"}, "405"),
+    ],
+)
+@in_loop
+async def test_what_is_not_grpc_gets_an_http_status(headers, status):
+    receiving = Receiving()
+    client = GrpcClient(receiving)
+    answer = await client.call(framed(BODY), **headers)
+    assert answer.headers == {":status": status}
+    assert sum(receiving.refused.values()) == 1
+    assert (await client.call(framed(BODY), content_type="application/grpc+proto")).status == OK
+
+
+@in_loop
+async def test_messages_in_pieces_of_any_size():
+    receiving = Receiving()
+    client = GrpcClient(receiving)
+    stream_id = client.begin()
+    sent = framed(BODY)
+    for start in range(0, len(sent), 3):
+        client.send(stream_id, sent[start : start + 3])
+        # As it arrives, not as it is announced.
+        assert receiving.handler.budget.used_bytes == min(start + 3, len(sent))
+    client.h2.end_stream(stream_id)
+    assert (await client.answer(stream_id)).status == OK
+    assert receiving.sink.payloads == [BODY]
+    assert receiving.handler.budget.used_bytes == 0
+
+
+@in_loop
+async def test_a_message_announced_too_long_is_refused_before_it_arrives():
+    receiving = Receiving(max_request_bytes=1000)
+    client = GrpcClient(receiving)
+    stream_id = client.begin()
+    client.send(stream_id, struct.pack(">BI", 0, 1001))
+    answer = await client.answer(stream_id)
+    assert (answer.status, receiving.refused) == (EXHAUSTED, {"too_large": 1})
+    assert receiving.handler.budget.used_bytes == 0
+    assert answer.reset == ErrorCodes.NO_ERROR
+
+
+@in_loop
+async def test_a_token_is_checked_before_any_byte_is_kept():
+    receiving = Receiving(tokens=(TokenSpec("right"),))
+    client = GrpcClient(receiving)
+    for headers in ({}, {"authorization": "Bearer wrong"}):
+        stream_id = client.begin(**headers)
+        answer = await client.answer(stream_id)
+        assert answer.status == UNAUTHENTICATED
+    assert receiving.refused == {"refused": 2}
+    assert (await client.call(framed(BODY), authorization="Bearer right")).status == OK
+
+
+@in_loop
+async def test_without_room_a_call_is_refused_at_once_and_its_bytes_are_dropped():
+    receiving = Receiving(max_in_flight_bytes=100_000)
+    holder, client = GrpcClient(receiving), GrpcClient(receiving)
+    held = holder.begin()
+    holder.send(held, framed(bytes(90_000))[:80_000])
+    assert receiving.handler.budget.used_bytes == 80_000
+
+    stream_id = client.begin()
+    client.h2.send_data(stream_id, framed(bytes(40_000))[:16_000])
+    client.h2.send_data(stream_id, bytes(16_000))
+    answer = await client.answer(stream_id)
+    assert (answer.status, retry_seconds(answer)) == (UNAVAILABLE, 2)
+    assert receiving.refused == {"busy": 1}
+    assert receiving.handler.budget.used_bytes == 80_000
+    # What a client sends before it reads the answer is taken off the wire for ever.
+    for _ in range(100):
+        stream_id = client.begin()
+        client.h2.send_data(stream_id, framed(bytes(40_000))[:16_000])
+        client.h2.send_data(stream_id, bytes(16_000))
+        assert (await client.answer(stream_id)).status == UNAVAILABLE
+    assert receiving.handler.budget.used_bytes == 80_000
+
+    holder.h2.reset_stream(held)
+    holder.exchange()
+    assert receiving.handler.budget.used_bytes == 0
+
+
+@in_loop
+async def test_a_stalled_message_makes_room_for_others():
+    receiving = Receiving(max_in_flight_bytes=200_000)
+    slow, fast, client = (GrpcClient(receiving) for _ in range(3))
+    stalled, moving = slow.begin(), fast.begin()
+    slow.send(stalled, framed(bytes(200_000))[:95_000])
+    fast.send(moving, framed(bytes(200_000))[:30_000])
+    receiving.clock.now += limits.STALL_SECONDS
+    fast.send(moving, bytes(65_536))
+    answer = await client.call(framed(BODY * 400))
+    assert answer.status == OK
+    evicted = await slow.answer(stalled)
+    assert (evicted.status, retry_seconds(evicted)) == (DEADLINE_EXCEEDED, 2)
+    assert receiving.refused == {"too_slow": 1}
+    # The one that makes progress goes on.
+    assert not fast.answers.get(moving)
+    assert receiving.handler.budget.used_bytes == 95_536
+
+
+@in_loop
+async def test_a_message_has_a_deadline():
+    receiving = Receiving(request_timeout_seconds=30)
+    client = GrpcClient(receiving)
+    early = client.begin()
+    client.send(early, framed(bytes(5000))[:4000])
+    receiving.tick(20)
+    late = client.begin()
+    client.send(late, framed(BODY)[:10])
+    receiving.tick(11)
+    answer = await client.answer(early)
+    assert (answer.status, retry_seconds(answer)) == (DEADLINE_EXCEEDED, 2)
+    assert receiving.handler.budget.used_bytes == 10
+    assert receiving.refused == {"too_slow": 1}
+    # Bytes that were on their way are dropped; the other call and the connection go on.
+    client.send(late, framed(BODY)[10:], end=True)
+    assert (await client.answer(late)).status == OK
+
+
+@in_loop
+async def test_a_stored_message_has_no_deadline_of_ours():
+    receiving = Receiving(request_timeout_seconds=30)
+    receiving.sink.answers_at_once = False
+    client = GrpcClient(receiving)
+    stream_id = client.begin()
+    client.h2.send_data(stream_id, framed(BODY), end_stream=True)
+    client.exchange()
+    await asyncio.sleep(0)
+    receiving.tick(31)
+    client.read()
+    assert not client.answers.get(stream_id)
+
+
+@pytest.mark.parametrize("where", ["sink", "senders"])
+@in_loop
+async def test_a_defect_of_ours_is_unavailable_and_logged(where, caplog, monkeypatch):
+    receiving = Receiving()
+    client = GrpcClient(receiving)
+    if where == "sink":
+        receiving.sink.error = RuntimeError("a defect")
+    else:
+        monkeypatch.setattr(receiving.handler.senders, "identify", lambda: None)
+    answer = await client.call(framed(BODY))
+    assert (answer.status, answer.message) == (UNAVAILABLE, "internal error")
+    assert retry_seconds(answer) == 2
+    assert "a gRPC call failed" in caplog.text
+    assert receiving.refused == {"unavailable": 1}
+    assert receiving.handler.budget.used_bytes == 0
+
+
+@in_loop
+async def test_an_error_with_any_text_can_be_read():
+    receiving = Receiving()
+    receiving.sink.error = UnavailableError("100 % näher\n", hint="wait")
+    answer = await GrpcClient(receiving).call(framed(BODY))
+    assert answer.headers["grpc-message"] == "100 %25 n%C3%A4her%0A (wait)"
+    assert answer.details.message == answer.message == "100 % näher\n (wait)"
+
+
+@in_loop
+async def test_a_reset_call_gives_its_bytes_back():
+    receiving = Receiving()
+    client = GrpcClient(receiving)
+    stream_id = client.begin()
+    client.send(stream_id, framed(BODY)[:-1])
+    client.h2.reset_stream(stream_id)
+    client.exchange()
+    assert (receiving.handler.budget.used_bytes, len(receiving.calls)) == (0, 0)
+
+
+@in_loop
+async def test_a_lost_connection_gives_its_bytes_back():
+    receiving = Receiving()
+    client = GrpcClient(receiving)
+    client.send(client.begin(), framed(BODY)[:-1])
+    client.transport.abort()
+    assert await client.closed()
+    assert (receiving.handler.budget.used_bytes, len(receiving.calls)) == (0, 0)
+    assert receiving.connections.open == 0
+
+
+@in_loop
+async def test_calls_on_a_connection_are_bounded_and_can_be_sent_again():
+    receiving = Receiving()
+    client = GrpcClient(receiving)
+    assert client.h2.remote_settings.max_concurrent_streams == limits.CALLS_PER_CONNECTION
+    # As a client does that has not read our SETTINGS yet.
+    client.h2.remote_settings._settings[SettingCodes.MAX_CONCURRENT_STREAMS][0] = 10_000
+    streams = [client.begin() for _ in range(limits.CALLS_PER_CONNECTION + 1)]
+    answer = await client.answer(streams[-1])
+    assert answer.reset == ErrorCodes.REFUSED_STREAM
+    assert receiving.refused == {"too_many_calls": 1}
+    client.send(streams[0], framed(BODY), end=True)
+    assert (await client.answer(streams[0])).status == OK
+    assert (await client.call(framed(BODY))).status == OK
+
+
+@in_loop
+async def test_calls_in_all_are_bounded():
+    receiving = Receiving(max_calls=3)
+    clients = [GrpcClient(receiving) for _ in range(4)]
+    streams = [client.begin() for client in clients]
+    for client in clients:
+        client.exchange()
+    answer = await clients[3].answer(streams[3])
+    assert (answer.status, retry_seconds(answer)) == (UNAVAILABLE, 2)
+    assert receiving.refused == {"too_many_calls": 1}
+
+
+@in_loop
+async def test_a_call_that_is_reset_counts_until_it_is_stored():
+    receiving = Receiving(max_calls=1)
+    receiving.sink.answers_at_once = False
+    client = GrpcClient(receiving)
+    stream_id = client.begin()
+    client.h2.send_data(stream_id, framed(BODY), end_stream=True)
+    client.exchange()
+    await asyncio.sleep(0)
+    client.h2.reset_stream(stream_id)
+    client.exchange()
+    assert receiving.handler.budget.used_bytes == len(BODY)
+    assert (await client.call(framed(BODY))).status == UNAVAILABLE
+
+
+@in_loop
+async def test_a_client_without_a_window_gets_its_answer_later_or_never():
+    receiving = Receiving(request_timeout_seconds=30)
+    client = GrpcClient(receiving)
+    client.h2.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 2})
+    client.exchange()
+    first, second = client.begin(), client.begin()
+    for stream_id in (first, second):
+        client.h2.send_data(stream_id, framed(BODY), end_stream=True)
+    client.exchange()
+    await asyncio.sleep(0.01)
+    client.read()
+    assert client.answers[first].body == client.answers[second].body == framed(b"")[:2]
+    client.h2.increment_flow_control_window(10, first)
+    answer = await client.answer(first)
+    assert (answer.body, answer.status) == (framed(b""), OK)
+    receiving.tick(31)
+    assert (await client.answer(second)).reset == ErrorCodes.CANCEL
+
+
+@in_loop
+async def test_a_client_that_does_not_read_is_not_read_from():
+    receiving = Receiving()
+    client = GrpcClient(receiving)
+    client.connection.pause_writing()
+    assert client.transport.is_reading_paused
+    client.connection.resume_writing()
+    assert not client.transport.is_reading_paused
+    client.connection.pause_writing()
+    client.transport.peer_reads = False
+    receiving.tick(limits.PING_TIMEOUT_SECONDS + 1)
+    assert await client.closed()
+
+
+def pings(client):
+    return [event for event in client.events if isinstance(event, events.PingReceived)]
+
+
+@in_loop
+async def test_a_silent_client_is_asked_whether_it_lives():
+    receiving = Receiving()
+    alive, dead = GrpcClient(receiving), GrpcClient(receiving)
+    receiving.tick(limits.PING_SECONDS + 1)
+    alive.read()
+    assert len(pings(alive)) == 1
+    alive.exchange()
+    receiving.tick(limits.PING_TIMEOUT_SECONDS + 1)
+    assert await dead.closed()
+    assert not await alive.closed()
+    assert receiving.refused == {"unresponsive": 1}
+
+
+@in_loop
+async def test_a_client_may_ping():
+    client = GrpcClient(Receiving())
+    for _ in range(limits.FRAME_BURST // 2):
+        client.h2.ping(b"12345678")
+    client.exchange()
+    acks = [event for event in client.events if isinstance(event, events.PingAckReceived)]
+    assert len(acks) == limits.FRAME_BURST // 2
+    assert (await client.call(framed(BODY))).status == OK
+
+
+@in_loop
+async def test_an_idle_connection_is_closed():
+    receiving = Receiving()
+    client = GrpcClient(receiving)
+    for _ in range(6):
+        receiving.tick(limits.IDLE_SECONDS / 6)
+        client.read()
+        client.exchange()
+    assert not client.goaways
+    receiving.tick(1)
+    client.read()
+    assert client.goaways == [(2**31 - 1, ErrorCodes.NO_ERROR)]
+    client.exchange()
+    assert client.goaways[1] == (0, ErrorCodes.NO_ERROR)
+    assert await client.closed()
+
+
+@in_loop
+async def test_an_old_connection_finishes_its_calls_and_closes():
+    receiving = Receiving(request_timeout_seconds=1e9)
+    client = GrpcClient(receiving)
+    first = client.begin()
+    client.send(first, framed(BODY)[:-1])
+    client.connection._times._leave_at = receiving.clock.now + 10
+    receiving.tick(11)
+    # On its way when the client reads that it should go.
+    second = client.begin()
+    client.h2.send_data(second, framed(BODY), end_stream=True)
+    client.exchange()
+    assert client.goaways == [(2**31 - 1, ErrorCodes.NO_ERROR)]
+    assert (await client.answer(second)).status == OK
+    # The PING was answered: the calls up to here, and no others.
+    client.exchange()
+    assert client.goaways[1:] == [(second, ErrorCodes.NO_ERROR)]
+    third = client.begin()
+    assert (await client.answer(third)).reset == ErrorCodes.REFUSED_STREAM
+    assert not await client.closed()
+    client.send(first, framed(BODY)[-1:], end=True)
+    assert (await client.answer(first)).status == OK
+    assert await client.closed()
+
+
+@in_loop
+async def test_an_old_connection_does_not_live_for_ever():
+    receiving = Receiving(request_timeout_seconds=1e9)
+    client = GrpcClient(receiving)
+    client.begin()
+    client.exchange()
+    client.connection.leave(5)
+    receiving.tick(6)
+    assert await client.closed()
+
+
+@in_loop
+async def test_a_client_that_leaves_gets_its_answers():
+    receiving = Receiving()
+    client = GrpcClient(receiving)
+    stream_id = client.begin()
+    client.exchange()
+    # GOAWAY, as grpc-go sends it when its channel is closed.
+    client.connection.data_received(b"\0\0\x08\x07\0\0\0\0\0" + bytes(8))
+    client.send(stream_id, framed(BODY), end=True)
+    assert (await client.answer(stream_id)).status == OK
+
+
+def flood(frames):
+    return b"".join(frame.serialize() for frame in frames)
+
+
+def continuations():
+    yield HeadersFrame(1, data=b"\0" * 10)
+    for _ in range(100):
+        yield ContinuationFrame(1, data=b"\0" * 10_000)
+
+
+def settings():
+    for _ in range(limits.FRAME_BURST + 10):
+        yield SettingsFrame(0, settings={SettingCodes.INITIAL_WINDOW_SIZE: 100})
+
+
+def ping_flood():
+    for _ in range(limits.FRAME_BURST + 10):
+        yield PingFrame(0, opaque_data=b"12345678")
+
+
+@pytest.mark.parametrize(
+    ("frames", "reason"),
+    [(continuations, "headers_too_large"), (settings, "flood"), (ping_flood, "flood")],
+)
+@in_loop
+async def test_floods_end_the_connection(frames, reason):
+    receiving = Receiving()
+    client = GrpcClient(receiving)
+    client.connection.data_received(flood(frames()))
+    client.read()
+    assert [code for _, code in client.goaways] == [ErrorCodes.ENHANCE_YOUR_CALM]
+    assert await client.closed()
+    assert receiving.refused == {reason: 1}
+
+
+@in_loop
+async def test_rapid_resets_end_the_connection():
+    receiving = Receiving()
+    client = GrpcClient(receiving)
+    opened = 0
+    while not client.transport.is_closing():
+        stream_id = client.begin()
+        client.h2.reset_stream(stream_id)
+        client.exchange()
+        opened += 1
+    assert opened <= limits.FRAME_BURST / limits.RESET_FRAMES + 1
+    assert receiving.refused == {"flood": 1}
+    assert (receiving.handler.budget.used_bytes, len(receiving.calls)) == (0, 0)
+
+
+@in_loop
+async def test_fragments_end_the_connection():
+    receiving = Receiving()
+    client = GrpcClient(receiving)
+    stream_id = client.begin()
+    client.send(stream_id, struct.pack(">BI", 0, 1_000_000))
+    for _ in range(limits.FRAME_BURST):
+        client.send(stream_id, b"\0")
+    assert receiving.refused == {"flood": 1}
+    assert await client.closed()
+    assert receiving.handler.budget.used_bytes == 0
+
+
+@in_loop
+async def test_honest_calls_with_many_frames_go_on_for_ever():
+    receiving = Receiving()
+    client = GrpcClient(receiving)
+    for number in range(limits.FRAME_BURST):
+        client.h2.ping(b"bdp-ping")
+        client.h2.increment_flow_control_window(10)
+        assert (await client.call(framed(protobuf(Signal.LOGS, f"{number}")))).status == OK
+
+
+@in_loop
+async def test_a_frame_too_large_is_refused_before_it_is_held():
+    receiving = Receiving()
+    client = GrpcClient(receiving)
+    client.connection.data_received((limits.FRAME_BYTES + 1).to_bytes(3, "big") + b"\0\0\0\0\0\1")
+    client.read()
+    assert [code for _, code in client.goaways] == [ErrorCodes.FRAME_SIZE_ERROR]
+    assert receiving.refused == {"frame_too_large": 1}
+
+
+@in_loop
+async def test_headers_too_large_end_the_connection():
+    receiving = Receiving()
+    client = GrpcClient(receiving)
+    client.begin(x="x" * limits.HEADER_LIST_BYTES)
+    client.exchange()
+    assert [code for _, code in client.goaways] == [ErrorCodes.ENHANCE_YOUR_CALM]
+    assert await client.closed()
+
+
+@in_loop
+async def test_our_table_of_headers_stays_small_whatever_the_client_allows():
+    client = GrpcClient(Receiving())
+    client.h2.update_settings({SettingCodes.HEADER_TABLE_SIZE: 2**32 - 1})
+    client.exchange()
+    assert client.connection._h2.encoder.header_table_size == limits.HEADER_TABLE_BYTES
+    assert (await client.call(framed(BODY))).status == OK
+
+
+@pytest.mark.parametrize("step", [1, 1000])
+@in_loop
+async def test_http1_is_told_about_the_other_port(step):
+    receiving = Receiving()
+    client = GrpcClient(receiving, greet=False)
+    request = b"POST /v1/logs HTTP/1.1\r\nHost: h\r\n\r\n"
+    for start in range(0, len(request), step):
+        client.connection.data_received(request[start : start + step])
+    written = bytes(client.transport.written)
+    assert written.startswith(b"HTTP/1.1 503 ")
+    assert b"receive.http" in written
+    assert await client.closed()
+    assert receiving.refused == {"not_http2": 1}
+
+
+@in_loop
+async def test_a_connection_that_says_nothing_is_closed():
+    receiving = Receiving()
+    client = GrpcClient(receiving, greet=False)
+    receiving.tick(limits.HANDSHAKE_SECONDS - 1)
+    assert not await client.closed()
+    receiving.tick(2)
+    assert await client.closed()
+
+
+@in_loop
+async def test_a_peer_that_does_not_read_cannot_keep_a_connection_open():
+    receiving = Receiving()
+    client = GrpcClient(receiving)
+    client.transport.peer_reads = False
+    client.connection.data_received(b"\xff" * 100)
+    assert client.transport.is_closing()
+    assert not await client.closed()
+    receiving.tick(limits.CLOSE_SECONDS + 1)
+    assert await client.closed()
+
+
+def conversation():
+    """Return the bytes of an honest client: four calls, some in pieces."""
+    client = GrpcClient(Receiving(), greet=False)
+    client.h2.initiate_connection()
+    client.h2.ping(b"12345678")
+    for size in (1, 100, 5000, 20_000):
+        stream_id = client.begin(authorization="Bearer t", grpc_encoding="identity")
+        sent = framed(protobuf(Signal.LOGS, "x" * size))
+        client.h2.send_data(stream_id, sent[:10])
+        for start in range(10, len(sent), 16_000):
+            client.h2.send_data(stream_id, sent[start : start + 16_000])
+        client.h2.end_stream(stream_id)
+    client.h2.increment_flow_control_window(1000)
+    return client.h2.data_to_send()
+
+
+def mutated(honest, chance):
+    data = bytearray(honest)
+    for _ in range(chance.randrange(1, 6)):
+        start = chance.randrange(len(data))
+        end = min(len(data), start + chance.randrange(40))
+        piece = chance.choice(
+            [b"", chance.randbytes(chance.randrange(20)), bytes(data[start:end]) * 2]
+        )
+        data[start:end] = piece
+    return bytes(data)
+
+
+FEW, MANY = 400, 20_000
+
+
+@pytest.mark.parametrize("rounds", [FEW, pytest.param(MANY, marks=pytest.mark.soak)])
+@in_loop
+async def test_any_bytes_leave_nothing_behind(rounds, caplog):
+    chance = random.Random(11)
+    honest = conversation()
+    receiving = Receiving(max_request_bytes=100_000)
+    for number in range(rounds):
+        data = mutated(honest, chance) if number % 4 else chance.randbytes(200)
+        if number % 4 == 1:
+            data = honest[:24] + chance.randbytes(300)
+        client = GrpcClient(receiving, greet=False)
+        step = chance.choice([7, 500, 1 << 20])
+        for start in range(0, len(data), step):
+            client.connection.data_received(data[start : start + step])
+        receiving.tick(0.1)
+        await asyncio.sleep(0)
+        client.transport.abort()
+        # Those already complete are being stored.
+        while len(receiving.calls):
+            await asyncio.sleep(0)
+        assert await client.closed()
+        assert receiving.handler.budget.used_bytes == 0
+        assert receiving.connections.open == 0
+    assert "Traceback" not in caplog.text
+    assert receiving.sink.requests, "some were whole"
+
+
+@in_loop
+async def test_the_conversation_itself_is_honest():
+    receiving = Receiving(max_request_bytes=100_000)
+    client = GrpcClient(receiving, greet=False)
+    client.connection.data_received(conversation())
+    while len(receiving.calls):
+        await asyncio.sleep(0)
+    assert len(receiving.sink.requests) == 4
+    assert receiving.refused == {}
+
+
+def test_the_method_is_otlps():
+    assert LOGS == "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
