@@ -47,8 +47,9 @@ def post(connection, token, body=b""):
 def export(channel, token, body=b""):
     """Return the gRPC status of a request."""
     call = channel.unary_unary(LOGS.grpc_method)
+    metadata = (("authorization", f"Bearer {token}"),) if token else ()
     try:
-        call(body, timeout=10, metadata=(("authorization", f"Bearer {token}"),))
+        call(body, timeout=10, metadata=metadata)
     except grpc.RpcError as error:
         return error.code()
     return grpc.StatusCode.OK
@@ -90,6 +91,27 @@ def test_a_token_is_rotated_on_open_connections(serving, notice):
         assert export(channel, OLD) is grpc.StatusCode.UNAUTHENTICATED
         assert export(channel, NEW) is grpc.StatusCode.OK
     assert serving.process.stop() == 0
+
+
+def test_all_workers_take_the_new_token(tmp_path):
+    receive = {"workers": 2, "tokens": [OLD]}
+    with neve_serve(tmp_path, {"receive": receive}) as serving:
+
+        def statuses(token):
+            """The answers on enough connections that each worker gets some of them."""
+            answers = set()
+            for _ in range(20):
+                with connect(serving) as connection:
+                    answers.add(post(connection, token))
+            return answers
+
+        assert statuses(OLD) == {200}
+        rewrite(serving, {"tokens": [NEW]})
+        hang_up(serving)
+        until(lambda: statuses(OLD) == {401}, seconds=30)
+        assert statuses(NEW) == {200}
+        assert "needs a restart" not in serving.process.log.read_text()
+        assert serving.process.stop(deadline_seconds=30) == 0
 
 
 def test_a_retry_with_the_next_token_is_stored_once(serving):

@@ -63,6 +63,7 @@ def test_environment_wins_and_both_are_named_as_sources(monkeypatch):
     assert loaded.source(("project",)) == "NEVE_PROJECT"
     assert loaded.source(("catalog", "properties", "a")) == "neve.yaml:3"
     assert loaded.source(("storage", "region")) == "default"
+    assert loaded.source(("catalog", "uri")) == "default", "its section is in the file, it is not"
 
 
 def test_variables_expand_with_defaults_and_escapes(monkeypatch):

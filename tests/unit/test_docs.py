@@ -38,8 +38,9 @@ def test_every_command_is_documented(command):
 def test_every_yaml_example_is_a_valid_configuration(monkeypatch, tmp_path):
     from neve.config import load
 
-    secrets = ("PGPASSWORD", "S3_SECRET", "CLIENT_SECRET", "OTLP_TOKEN", "SENTRY_DSN")
-    for name in ("S3_KEY", "CLIENT_ID", *secrets):
+    tokens = ("OTLP_TOKEN", "SHOP_TOKEN", "WAREHOUSE_TOKEN", "OTHER_TOKEN")
+    secrets = ("PGPASSWORD", "S3_SECRET", "CLIENT_SECRET", "SENTRY_DSN")
+    for name in ("S3_KEY", "CLIENT_ID", *secrets, *tokens):
         monkeypatch.setenv(name, f"a-secret-called-{name}")
     examples = [
         block

@@ -35,6 +35,10 @@ class Document:
                 return f"{self.path.name}:{self.lines[key[:length]]}"
         return None
 
+    def sections(self) -> set[KeyPath]:
+        """Return the keys that have other keys, and not the entries of a list, below them."""
+        return {key[:-1] for key in self.lines if not key[-1].isdigit()}
+
 
 def read_document(path: Path, environment: Mapping[str, str]) -> Document:
     """Read a YAML file into plain values, or say which line is wrong."""

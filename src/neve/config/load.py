@@ -47,7 +47,9 @@ def load(path: str | Path | None = None) -> Loaded:
     document = read_document(file, os.environ) if file else Document(Path(DEFAULT_FILE))
     from_environment, variables = read_environment()
     values = _merge(document.values, from_environment)
-    sources = {key: _file_source(document, key) for key in document.lines} | variables
+    # Of a section only its keys: those that the file leaves out are defaults.
+    set_keys = document.lines.keys() - document.sections()
+    sources = {key: _file_source(document, key) for key in set_keys} | variables
     for name, info in Settings.model_fields.items():
         if values.get(name) is None and not isinstance(info.default, str):
             # A section left empty in the file means its defaults; and defaults hold relative

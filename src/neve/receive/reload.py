@@ -12,13 +12,13 @@ import asyncio
 import logging
 import signal
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from neve.config.reference import changed_keys
 from neve.errors import ConfigError, NeveError
-from neve.receive.spec import ReceiveSpec, receive_spec
+from neve.receive.spec import ReceiveSpec, receive_spec, token_specs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
@@ -100,7 +100,11 @@ class Reloader:
         while True:
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self.asked.wait(), LOOK_SECONDS)
-            await self.look()
+            try:
+                await self.look()
+            except Exception:
+                # A defect of ours must not end the looks for the life of the process.
+                logger.exception("looking for a new configuration failed")
 
     async def look(self) -> None:
         """Reload when that was asked for, or the files have changed since they were read."""
@@ -110,15 +114,19 @@ class Reloader:
         self._previous = stamps
         if self.asked.is_set() or (is_settled and stamps != self._read):
             self.asked.clear()
-            self._read = stamps
-            await self.reload()
+            await self._reload(stamps)
 
-    async def reload(self) -> None:
+    async def _reload(self, stamps: Stamps) -> None:
         """Read everything again, and use what can be used; what cannot is logged."""
+        self._read = stamps
         try:
             loaded = await asyncio.to_thread(self._source.load)
+            if await asyncio.to_thread(_stamps, stamps) != stamps:
+                # It was written while it was read: the next looks read it again.
+                self._read = {}
+                return
             self._files = _files(loaded)
-            spec = receive_spec(loaded.settings)
+            spec = self._spec(loaded)
             _check_still_closed(self._receiver.spec, spec)
             self._receiver.use_credentials(spec)
         except NeveError as error:
@@ -131,6 +139,12 @@ class Reloader:
         keys = changed_keys(self._source.started.settings, loaded.settings) - RELOADED_KEYS
         if keys:
             logger.warning("a change of %s needs a restart", ", ".join(sorted(keys)))
+
+    def _spec(self, loaded: Loaded) -> ReceiveSpec:
+        # As many workers as there are, whatever the file says by now: that needs a restart.
+        workers = self._source.started.settings.receive.workers
+        tokens = token_specs(loaded.settings.receive, workers)
+        return replace(receive_spec(loaded.settings), tokens=tokens)
 
 
 def _check_still_closed(before: ReceiveSpec, after: ReceiveSpec) -> None:

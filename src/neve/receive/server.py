@@ -154,6 +154,8 @@ async def _serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    # Must not end the process before `reloading` handles it, which reads the files first of all.
+    loop.add_signal_handler(signal.SIGHUP, lambda: None)
     buffer = await asyncio.to_thread(open_buffer, buffer_spec, [kind.value for kind in Signal])
     receiver = Receiver(spec, buffer)
     await receiver.start()

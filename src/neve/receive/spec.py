@@ -62,14 +62,14 @@ def receive_spec(settings: Settings) -> ReceiveSpec:
     return ReceiveSpec(
         http=receive.http,
         grpc=receive.grpc,
-        tokens=token_specs(receive),
+        tokens=token_specs(receive, receive.workers),
         tls=TlsSpec(tls.cert, tls.key, tls.client_ca) if tls else None,
         max_request_bytes=receive.max_request_bytes,
         cors_origins=receive.cors_origins,
     )
 
 
-def token_specs(receive: ReceiveSettings, workers: int = 1) -> tuple[TokenSpec, ...]:
+def token_specs(receive: ReceiveSettings, workers: int) -> tuple[TokenSpec, ...]:
     """Return the tokens that a configuration lets in.
 
     Args:

@@ -80,6 +80,23 @@ def test_a_file_of_the_same_size_and_time_that_was_put_in_its_place_is_noticed(r
     assert receiver.used[-1] == [TOKEN.format(2)]
 
 
+def test_a_file_that_is_written_while_it_is_read_is_read_again(receiver):
+    contents = [22, 333]
+
+    def load_slowly():
+        loaded = load()
+        if contents:
+            write(contents.pop(0))
+        return loaded
+
+    reloader = Reloader(receiver, ReloadSource(load(), load_slowly))
+    reloader.asked.set()
+    looks(reloader, 3)
+    assert (contents, receiver.used) == ([], [])
+    looks(reloader, 2)
+    assert receiver.used == [[TOKEN.format(333)]]
+
+
 def test_being_asked_reads_at_once(reloader, receiver):
     write(2)
     reloader.asked.set()
@@ -102,7 +119,6 @@ def test_what_cannot_be_used_is_said_once_and_tried_again_when_it_changes(
 
 
 def test_certificates_that_the_new_file_names_are_watched(reloader, receiver):
-    write(1, "")
     Path("neve.yaml").write_text(
         f"receive: {{tokens: [{TOKEN.format(1)}], tls: {{cert: new.pem, key: new.key}}}}\n"
     )
@@ -112,6 +128,14 @@ def test_certificates_that_the_new_file_names_are_watched(reloader, receiver):
     Path("new.pem").write_text("certificate")
     looks(reloader, 2)
     assert receiver.used == [[TOKEN.format(1)]]
+
+
+def test_a_rate_is_shared_by_the_workers_there_are(reloader, receiver, caplog):
+    entry = f"{{token: {TOKEN.format(1)}, max_bytes_per_second: 1000}}"
+    Path("neve.yaml").write_text(f"receive: {{workers: 4, tokens: [{entry}]}}")
+    looks(reloader, 2)
+    assert receiver.spec.tokens[0].max_bytes_per_second == 1000
+    assert "a change of receive.workers needs a restart" in caplog.text
 
 
 def test_changes_that_need_a_restart_are_named_without_their_values(reloader, receiver, caplog):

@@ -31,7 +31,7 @@ from tests.support.wait import until
 
 # A receiver's stand-in: its own /metrics and /readyz, and nothing else.
 STAND_IN = """
-import json, signal, sys
+import json, select, signal, sys
 from neve.observe.http import Pages, serving
 reloads = []
 signal.signal(signal.SIGHUP, lambda *_: reloads.append("reload"))
@@ -41,7 +41,9 @@ reloaded = b"# TYPE reloads gauge\\nreloads %d\\n"
 pages = Pages(lambda: text + reloaded % len(reloads), lambda: None)
 with serving("127.0.0.1:0", pages) as address:
     print(json.dumps({"http": "h", "grpc": "g", "observe": str(address)}), flush=True)
-    sys.stdin.read()
+    # Signals are handled on this thread alone, and if another took one, when it wakes.
+    while not select.select([sys.stdin], [], [], 0.05)[0]:
+        pass
 """
 
 

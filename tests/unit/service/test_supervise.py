@@ -104,8 +104,7 @@ def test_a_child_is_told_to_read_its_configuration_again(tmp_path):
     )
     child = supervisor(handle + READY + FOLLOW)
     child.reload()
-    child.launch()
-    child.wait_until_tried()
+    start(child)
     try:
         child.reload()
         until(told.exists)
