@@ -17,7 +17,7 @@ from prometheus_client import ProcessCollector
 
 from neve.observe.http import Pages, serving
 from neve.observe.metrics import Registry, supervision
-from neve.service.stopping import stopping_on_signals
+from neve.service.stopping import on_hangup, stopping_on_signals
 from neve.service.workers import Ports, Workers
 
 if TYPE_CHECKING:
@@ -122,8 +122,9 @@ class Service:
         stopper = threading.Thread(target=stop_receiver, name="neve-stop-receiver", daemon=True)
         stopper.start()
         try:
-            receiver.start()
-            yield receiver.ports
+            with on_hangup(receiver.reload):
+                receiver.start()
+                yield receiver.ports
         finally:
             stop.set()
             stopper.join()

@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C: the first asks, the second insists."""
+"""SIGTERM and Ctrl-C: the first asks, the second insists. SIGHUP: read secrets again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -36,3 +36,13 @@ def stopping_on_signals() -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def on_hangup(action: Callable[[], None]) -> Iterator[None]:
+    """Do something at each SIGHUP, which would end the process otherwise."""
+    before = signal.signal(signal.SIGHUP, lambda _number, _frame: action())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)

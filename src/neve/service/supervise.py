@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import subprocess
 import threading
 import time
@@ -90,6 +91,12 @@ class Supervisor:
                 f"the {self.name} cannot start with this configuration",
                 hint=f"what the {self.name} says stands above",
             )
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send the child a signal, if it runs."""
+        child = self._child
+        if child is not None:
+            child.send_signal(number)
 
     def stop(self) -> None:
         """Ask the child to end, wait for it, and kill it if it does not. Idempotent."""

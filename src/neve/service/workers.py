@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import sys
 import threading
@@ -110,6 +111,11 @@ class Workers:
             list(pool.map(Supervisor.stop, self._supervisors))
         for held in self._reserved:
             held.close()
+
+    def reload(self) -> None:
+        """Ask all to read tokens and certificates again."""
+        for supervisor in self._supervisors:
+            supervisor.send_signal(signal.SIGHUP)
 
     def metrics(self) -> bytes:
         """Return the sums of what the processes count."""

@@ -29,16 +29,21 @@ from tests.support.lakes import sqlite_settings
 from tests.support.mergers import ListedMerger
 from tests.support.wait import until
 
-# A receiver's stand-in: its own /metrics and /readyz, and nothing else.
+# A receiver's stand-in: its own /metrics, which counts SIGHUPs as well, and /readyz.
 STAND_IN = """
-import json, sys
+import json, select, signal
 from neve.observe.http import Pages, serving
 name = b"neve_receive_accepted_requests_total"
-text = b"# TYPE %b counter\\n%b 7.0\\n" % (name, name)
-pages = Pages(lambda: text, lambda: None)
+hangups = []
+signal.signal(signal.SIGHUP, lambda *_: hangups.append(1))
+text = lambda: b"# TYPE %b counter\\n%b %d\\n" % (name, name, 7 + len(hangups))
+pages = Pages(text, lambda: None)
 with serving("127.0.0.1:0", pages) as address:
     print(json.dumps({"http": "h", "grpc": "g", "observe": str(address)}), flush=True)
-    sys.stdin.read()
+    # Until standard input ends. Woken now and then: a signal that comes just before a call that
+    # waits is handled only when that returns.
+    while not select.select([0], [], [], 0.05)[0]:
+        pass
 """
 
 
@@ -186,6 +191,16 @@ def test_not_ready_while_the_receiver_is_down(running):
         until(lambda: sample(service, "neve_receive_up") == 0)
         until(lambda: service.get("/readyz")[0] == 200)
         assert sample(service, "neve_receive_restarts_total") == 1
+
+    running.run(during)
+
+
+def test_a_hangup_reaches_the_receiver_and_ends_nothing(running):
+    def during(service):
+        assert sample(service, "neve_receive_accepted_requests_total") == 7
+        os.kill(os.getpid(), signal.SIGHUP)
+        until(lambda: sample(service, "neve_receive_accepted_requests_total") == 8)
+        assert sample(service, "neve_receive_restarts_total") == 0
 
     running.run(during)
 
