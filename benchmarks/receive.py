@@ -52,11 +52,11 @@ def by_turns(
 
 def _together(measured: list[Measured]) -> Measured:
     return Measured(
-        requests=sum(one.requests for one in measured),
-        requests_per_second=statistics.median(one.requests_per_second for one in measured),
-        cpu_seconds=sum(one.cpu_seconds for one in measured),
-        p50_ms=statistics.median(one.p50_ms for one in measured),
-        p99_ms=statistics.median(one.p99_ms for one in measured),
+        requests=sum(part.requests for part in measured),
+        requests_per_second=statistics.median(part.requests_per_second for part in measured),
+        cpu_seconds=sum(part.cpu_seconds for part in measured),
+        p50_ms=statistics.median(part.p50_ms for part in measured),
+        p99_ms=statistics.median(part.p99_ms for part in measured),
     )
 
 
