@@ -30,6 +30,7 @@ _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _END_OF_HEADER = b"\r\n\r\n"
 # What the statuses say of a connection that ended without an answer.
 BROKEN = "broken"
+LAST_ANSWERS_SECONDS = 30.0
 
 
 class Connection:
@@ -66,15 +67,17 @@ class Connection:
             self._write()
         try:
             received = self._socket.recv(65536)
+            is_closed = not received
+            self._answer += received
         except BlockingIOError:
-            return None
+            is_closed = False
         except OSError:
-            received = b""
-        self._answer += received
-        if not received:
+            is_closed = True
+        if is_closed:
             return self._break_off()
-        status = self._status()
-        return None if status is None or self._unsent else self._finish(status)
+        # An answer may come before all is sent: the rest belongs to the same request.
+        status = None if self._unsent else self._status()
+        return None if status is None else self._finish(status)
 
     def _write(self) -> None:
         try:
@@ -126,6 +129,7 @@ def run(
     for number, connection in enumerate(opened):
         connection.due = began + number * (connections / rate if rate else 0.0) / connections
     while (now := time.monotonic()) < stop or any(one.is_busy for one in opened):
+        assert now < stop + LAST_ANSWERS_SECONDS, "requests are left without an answer"
         for connection in opened if now < stop else ():
             if not connection.is_busy and connection.due <= now:
                 connection.due += connections / rate if rate else 0.0

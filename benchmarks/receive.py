@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.bodies import RECORDS, different_bodies, repeated_body, save
-from benchmarks.receivers import NULL, Measured, Server, collector, receiver
+from benchmarks.receivers import NULL, Measured, Server, collector, command, receiver
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,11 +52,11 @@ def by_turns(
 
 def _together(measured: list[Measured]) -> Measured:
     return Measured(
-        requests=sum(one.requests for one in measured),
-        requests_per_second=statistics.median(one.requests_per_second for one in measured),
-        cpu_seconds=sum(one.cpu_seconds for one in measured),
-        p50_ms=statistics.median(one.p50_ms for one in measured),
-        p99_ms=statistics.median(one.p99_ms for one in measured),
+        requests=sum(part.requests for part in measured),
+        requests_per_second=statistics.median(part.requests_per_second for part in measured),
+        cpu_seconds=sum(part.cpu_seconds for part in measured),
+        p50_ms=statistics.median(part.p50_ms for part in measured),
+        p99_ms=statistics.median(part.p99_ms for part in measured),
     )
 
 
@@ -118,6 +118,23 @@ def measure_repeated(servers: Mapping[str, Server], bodies: Path, seconds: float
     )
 
 
+def measure_workers(directory: Path, large: Path, small: Path, seconds: float) -> None:
+    """Two workers on the same ports against one, with the sender on the same machine."""
+    with ExitStack() as stack:
+        servers = {}
+        for workers in (1, 2):
+            own = directory / f"workers-{workers}"
+            own.mkdir()
+            servers[str(workers)] = stack.enter_context(command(own, workers))
+        for name, bodies, records in (
+            ("receive.two_workers_rate", large, RECORDS),
+            ("receive.two_workers_small_rate", small, SMALL_RECORDS),
+        ):
+            measured = by_turns(servers, bodies, seconds, SMALL_CONNECTIONS)
+            one, two = (measured[workers].requests_per_second for workers in ("1", "2"))
+            report(name, two * records, "records/s", None, two / one)
+
+
 def measure(seconds: float) -> None:
     # Not on a file system in memory: its fsync would be free.
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as scratch, ExitStack() as stack:
@@ -139,6 +156,8 @@ def measure(seconds: float) -> None:
         measure_small(servers, small, seconds)
         measure_repeated(servers, repeated, seconds)
         report("receive.peak_memory", ours.peak_megabytes(), "MB", "<= 400")
+        stack.close()
+        measure_workers(directory, large, small, seconds)
 
 
 def main() -> None:

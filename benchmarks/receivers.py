@@ -27,6 +27,7 @@ from neve.receive.server import Receiver, serve
 from neve.receive.spec import ReceiveSpec
 from tests.support.install import COLLECTOR, install
 from tests.support.process import Process, accepts_connections, free_port
+from tests.support.scraping import Scraped
 
 if TYPE_CHECKING:
     from neve.buffer.payload import Request
@@ -107,6 +108,27 @@ def receiver(
             yield Server(int(process.stdout.readline()), process.pid, answers)
         finally:
             process.send_signal(signal.SIGTERM)
+
+
+@contextmanager
+def command(directory: Path, workers: int) -> Iterator[Server]:
+    """Run `neve serve` with so many workers."""
+    port, observed = free_port(), Scraped(free_port())
+    environment = {
+        "NEVE_RECEIVE__HTTP": f"127.0.0.1:{port}",
+        "NEVE_RECEIVE__GRPC": "127.0.0.1:0",
+        "NEVE_RECEIVE__WORKERS": str(workers),
+        "NEVE_BUFFER__LOCATION": str(directory / "buffer"),
+        "NEVE_BUFFER__MAX_BYTES": str(NO_LIMIT_BYTES),
+        "NEVE_OBSERVE__HTTP": f"127.0.0.1:{observed.port}",
+    }
+    words = [sys.executable, "-m", "neve", "serve"]
+    process = Process("neve serve", words, directory / "serve.log", environment=environment)
+    process.wait_until(lambda: observed.is_ready)
+    try:
+        yield Server(port, process.pid)
+    finally:
+        process.stop()
 
 
 @contextmanager

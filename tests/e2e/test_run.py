@@ -31,8 +31,9 @@ ARRIVAL_SECONDS = 60
 class Running:
     """A lake and the service on it."""
 
-    def __init__(self, directory):
+    def __init__(self, directory, workers):
         self.directory = directory
+        self.workers = workers
         self.http, self.grpc = free_port(), free_port()
         self.observed = Scraped(free_port())
         self.settings = sqlite_settings(directory)
@@ -42,7 +43,11 @@ class Running:
             "spark": self.settings.spark.model_dump(),
             "buffer": {"location": str(directory / "buffer"), "seal_seconds": 0.2},
             "consolidate": {"trigger_seconds": 0.2},
-            "receive": {"http": f"127.0.0.1:{self.http}", "grpc": f"127.0.0.1:{self.grpc}"},
+            "receive": {
+                "http": f"127.0.0.1:{self.http}",
+                "grpc": f"127.0.0.1:{self.grpc}",
+                "workers": workers,
+            },
             "observe": {"http": f"127.0.0.1:{self.observed.port}"},
         }
         config.write_text(yaml.safe_dump(document))
@@ -99,8 +104,13 @@ def rows_of(*names):
 
 
 @pytest.fixture
-def running(tmp_path):
-    service = Running(tmp_path)
+def workers():
+    return 1
+
+
+@pytest.fixture
+def running(tmp_path, workers):
+    service = Running(tmp_path, workers)
     try:
         service.process.wait_until(lambda: service.observed.is_ready)
         yield service
@@ -108,6 +118,7 @@ def running(tmp_path):
         service.process.kill()
 
 
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.soak)])
 def test_data_arrives_once_through_kills_and_a_stop(running):
     sample = running.observed.sample
     running.send("first")
@@ -116,20 +127,22 @@ def test_data_arrives_once_through_kills_and_a_stop(running):
     assert sample("neve_receive_accepted_records_total", signal="logs", version="e2e") == 2
     assert sample("neve_publish_commit_attempts_total") >= 2
 
-    (receiver,) = running.children("serve --supervised")
+    receivers = running.children("serve --supervised")
+    assert len(receivers) == running.workers
     running.send("before")
-    os.kill(receiver, signal.SIGKILL)
+    os.kill(receivers[0], signal.SIGKILL)
     running.send("after")
     running.wait_for("first", "before", "after")
     assert sample("neve_receive_restarts_total") == 1
     until(lambda: running.observed.is_ready)
 
-    (receiver,) = running.children("serve --supervised")
+    receivers = running.children("serve --supervised")
     running.send("last")
     assert running.process.stop(deadline_seconds=30) == 0, running.process.tail()
     assert running.names() == rows_of("first", "before", "after", "last")
-    with pytest.raises(ProcessLookupError):
-        os.kill(receiver, 0)
+    for receiver in receivers:
+        with pytest.raises(ProcessLookupError):
+            os.kill(receiver, 0)
     assert "Traceback" not in running.process.log.read_text()
 
 

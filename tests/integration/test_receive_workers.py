@@ -95,6 +95,13 @@ def receiver(tmp_path):
         yield running
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """One receiver for all tests that leave it as they found it."""
+    with two_workers(tmp_path_factory.mktemp("shared")) as running:
+        yield running
+
+
 def is_alive(pid):
     try:
         # A zombie is dead: nobody has asked for its status yet.
@@ -103,28 +110,22 @@ def is_alive(pid):
         return False
 
 
-def test_workers_share_both_ports_and_their_metrics_add_up(receiver):
-    assert len(receiver.workers) == WORKERS
-    logs = receiver.send_until_all_have_some("http")
+def test_workers_share_both_ports_and_their_metrics_add_up(shared):
+    assert len(shared.workers) == WORKERS
+    logs = shared.send_until_all_have_some("http")
     traces = 0
-    while len(receiver.streams(Signal.TRACES)) < WORKERS:
-        receiver.export(protobuf(Signal.TRACES, f"grpc-{traces}"), Signal.TRACES)
+    while len(shared.streams(Signal.TRACES)) < WORKERS:
+        shared.export(protobuf(Signal.TRACES, f"grpc-{traces}"), Signal.TRACES)
         traces += 1
-    sample = receiver.observed.sample
+    sample = shared.observed.sample
     assert sample(ACCEPTED, signal="logs") == len(logs)
     assert sample(ACCEPTED, signal="traces") == traces
     assert sample("neve_receive_acknowledgement_seconds_count") == len(logs) + traces
     assert sample("neve_buffer_fsync_seconds_count", signal="logs") >= WORKERS
     assert sample("neve_receive_up") == 1
     # Each worker measures all of the buffer, which is there once.
-    size = sum(file.size for file in DiskStore(receiver.serving.buffer).files(""))
-    assert sample("neve_buffer_bytes") < 1.5 * size
-
-    workers = receiver.workers
-    assert receiver.process.stop() == 0, receiver.process.tail()
-    assert not any(is_alive(pid) for pid in workers)
-    assert sorted(payloads(DiskStore(receiver.serving.buffer), "logs")) == sorted(logs)
-    assert all(receiver.streams().values())
+    size = sum(file.size for file in DiskStore(shared.serving.buffer).files(""))
+    until(lambda: sample("neve_buffer_bytes") == size)
 
 
 def test_a_request_that_reached_two_workers_becomes_rows_once(receiver, tmp_path):
@@ -134,7 +135,10 @@ def test_a_request_that_reached_two_workers_becomes_rows_once(receiver, tmp_path
         # A sender that repeats itself; each worker knows only what came to it.
         assert receiver.post(body) == 200
         accepted = receiver.observed.sample(ACCEPTED, signal="logs")
-    assert receiver.process.stop() == 0
+    workers = receiver.workers
+    assert receiver.process.stop() == 0, receiver.process.tail()
+    assert not any(is_alive(pid) for pid in workers)
+    assert all(receiver.streams().values()), "every stream is closed"
     assert len(payloads(DiskStore(receiver.serving.buffer), "logs")) == WORKERS
     with neve.open(sqlite_settings(tmp_path)) as lake:
         bench = Bench(lake, tmp_path)
@@ -170,20 +174,20 @@ def test_workers_end_with_the_process_that_started_them(receiver):
     workers = receiver.workers
     assert len(workers) == WORKERS
     receiver.process.kill()
-    until(lambda: not any(is_alive(pid) for pid in workers), seconds=START_SECONDS)
+    try:
+        until(lambda: not any(is_alive(pid) for pid in workers), seconds=START_SECONDS)
+    finally:
+        for pid in filter(is_alive, workers):
+            os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("workers", [1, WORKERS])
-def test_a_second_receiver_on_the_same_port_is_refused(receiver, tmp_path, workers):
-    second = tmp_path / "second"
-    second.mkdir()
-    refused = run_refused(
-        second,
-        {"receive": {"workers": workers, "http": receiver.serving.http, "grpc": "127.0.0.1:0"}},
-    )
-    [line] = refused
-    assert line.startswith(f"neve: cannot listen on {receiver.serving.http}")
-    assert receiver.observed.is_ready
+def test_a_second_receiver_on_the_same_port_is_refused(shared, tmp_path, workers):
+    taken = shared.serving.http
+    second = {"receive": {"workers": workers, "http": taken, "grpc": "127.0.0.1:0"}}
+    [line] = run_refused(tmp_path, second)
+    assert line.startswith(f"neve: cannot listen on {taken}")
+    assert shared.observed.is_ready
 
 
 def test_a_configuration_that_workers_refuse_is_said_once(tmp_path):

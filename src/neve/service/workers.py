@@ -82,8 +82,12 @@ class Workers:
 
     @property
     def ports(self) -> Ports:
-        announced = next((one.announced for one in self._supervisors if one.announced), {})
-        return Ports(announced.get("http"), announced.get("grpc"))
+        """Where they listen, as one that runs has said it."""
+        for supervisor in self._supervisors:
+            announced = supervisor.announced
+            if announced is not None:
+                return Ports(announced["http"], announced["grpc"])
+        return Ports(None, None)
 
     def start(self) -> None:
         """Start all, and wait until each is ready or has ended for the first time.

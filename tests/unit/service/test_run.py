@@ -29,7 +29,7 @@ from tests.support.lakes import sqlite_settings
 from tests.support.mergers import ListedMerger
 from tests.support.wait import until
 
-# A receiver's stand-in: its own /metrics and /readyz, and nothing else.
+# A receiver's stand-in: its own /metrics, which counts SIGHUPs as well, and /readyz.
 STAND_IN = """
 import json, select, signal, sys
 from neve.observe.http import Pages, serving
