@@ -6,12 +6,16 @@ in segment 2. Consolidation reads it as any other.
 1. An *intent* names the stream and the dead letters: `replays/<signal>-replay-<id>.json`.
 2. Segment 1 is put: from now on the records are stored.
 3. Segment 2 is put.
-4. The dead letters are removed.
+4. A *record* of the replay is put, `replayed/<signal>-replay-<id>.json`, and the dead letters are
+   removed.
 5. The intent is removed.
 
 A replay that was cut off is finished by the next one. Whether segment 1 was put decides how: with
 it, steps 3 to 5 follow. Without it, a closing segment is put in its place, so that a put in doubt
 cannot arrive later, and the dead letters stay. `may_be_forgotten` keeps the stream until then.
+
+A consolidation worker that hung for long may write a dead letter again that was replayed meanwhile.
+The record tells it apart: such a dead letter is removed and not replayed.
 """
 
 from __future__ import annotations
@@ -58,12 +62,15 @@ if TYPE_CHECKING:
     from neve.signals import Signal
 
 PREFIX = "replays"
+RECORDS_PREFIX = "replayed"
 STREAM_PREFIX = "replay-"
 # Of one stream, as stored: it is built in memory.
 MAX_REPLAY_BYTES = 32 * MIB
 MAX_REPLAY_LETTERS = 1000
 # A retired stream is kept for so long: a put of a process that hung finds it, and adds nothing.
 KEEP_SECONDS = 3600.0
+# No worker hangs for longer than this and still writes dead letters.
+KEEP_RECORDS_SECONDS = 7 * 86_400.0
 
 
 @dataclass(frozen=True)
@@ -90,6 +97,10 @@ class Intent:
     def path(self) -> str:
         return _intent_path(self.stream)
 
+    @property
+    def record_path(self) -> str:
+        return f"{RECORDS_PREFIX}/{_file_name(self.stream)}"
+
     def encode(self) -> bytes:
         return json.dumps({"stream": self.stream, "letters": self.letters}).encode()
 
@@ -104,6 +115,7 @@ def replay(store: BufferStore, files: Iterable[str] | None = None) -> Replayed:
         ConflictError: another process replays the same dead letters.
     """
     finished = finish_interrupted(store)
+    _remove_replayed(store)
     replayable, skipped = _choose(store, None if files is None else set(files))
     requests = records = 0
     streams = []
@@ -157,18 +169,32 @@ def may_be_forgotten(store: BufferStore, stream: StreamParts) -> bool:
 
 
 def _intent_path(stream: str) -> str:
-    return f"{PREFIX}/{stream.replace('/', '-')}.json"
+    return f"{PREFIX}/{_file_name(stream)}"
 
 
-def _intents(store: BufferStore) -> list[Intent]:
+def _file_name(stream: str) -> str:
+    return f"{stream.replace('/', '-')}.json"
+
+
+def _intents(store: BufferStore, prefix: str = PREFIX) -> list[Intent]:
+    """Return the intents that are there; of the other prefix, the records."""
     intents = []
-    for file in store.files(PREFIX):
+    for file in store.files(prefix):
         try:
             document = json.loads(store.read(file.path))
         except NotFoundError:
             continue
         intents.append(Intent(document["stream"], tuple(document["letters"])))
     return intents
+
+
+def _remove_replayed(store: BufferStore) -> None:
+    """Remove dead letters that were written again after their replay, and old records."""
+    for record in _intents(store, RECORDS_PREFIX):
+        remove_dead_letters(store, record.letters)
+    before_unix_nano = time.time_ns() - int(KEEP_RECORDS_SECONDS * NANOS)
+    records = store.files(RECORDS_PREFIX)
+    store.delete([file.path for file in records if file.modified_unix_nano < before_unix_nano])
 
 
 def _finish_or_withdraw(store: BufferStore, intent: Intent) -> bool:
@@ -200,6 +226,7 @@ def _finish(store: BufferStore, intent: Intent) -> None:
     if load_stream(store, intent.stream).retired_through < 2:
         store.put_new(part_path(intent.stream, 2, Kind.SEGMENT), heads_only([], closing=True))
     failpoints.reach("replay.closed")
+    store.put_new(intent.record_path, intent.encode())
     remove_dead_letters(store, intent.letters)
     failpoints.reach("replay.removed")
     store.delete([intent.path])

@@ -11,7 +11,7 @@ from neve import failpoints
 from neve.buffer import replay as replaying
 from neve.buffer.dead_letters import DeadRequest, list_dead_letters, set_aside, set_segment_aside
 from neve.buffer.reader import BufferReader, Segment
-from neve.buffer.replay import PREFIX, replay
+from neve.buffer.replay import PREFIX, RECORDS_PREFIX, replay
 from neve.errors import ConflictError, StorageError
 from neve.signals import Signal
 from tests.support.buffer_stores import DoubtfulStore, disk, memory, payloads
@@ -242,6 +242,34 @@ def test_it_adds_nothing_also_when_its_place_is_retired_already(store, monkeypat
     assert stored(store) == []
     assert replay(store).requests == 1
     assert stored(store) == ["a 1"]
+
+
+@pytest.mark.parametrize("point", [None, *POINTS[1:]])
+def test_a_dead_letter_that_is_written_again_after_its_replay_is_not_replayed(store, point):
+    # By a consolidation worker that hung, while another did its batch.
+    dead = set_one_aside(store, "a")
+    if point is None:
+        replay(store)
+    else:
+        with failpoints.armed(point), pytest.raises(failpoints.PowerCut):
+            replay(store)
+    set_aside(store, dead)
+    assert replay(store).requests == 0
+    set_aside(store, dead)
+    assert replay(store).requests == 0
+    assert stored(store) == ["a 1"]
+    assert_clean(store)
+
+
+def test_records_of_replays_are_not_kept_for_ever(store, monkeypatch):
+    set_one_aside(store, "a")
+    replay(store)
+    assert len(store.files(RECORDS_PREFIX)) == 1
+    replay(store)
+    assert len(store.files(RECORDS_PREFIX)) == 1
+    monkeypatch.setattr(replaying, "KEEP_RECORDS_SECONDS", -10.0)
+    replay(store)
+    assert store.files(RECORDS_PREFIX) == []
 
 
 class Doubtful(DoubtfulStore):
