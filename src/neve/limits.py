@@ -21,6 +21,9 @@ IN_FLIGHT_BYTES = 128 * MIB
 # Requests of one signal that wait for their commit.
 PENDING_BYTES = 64 * MIB
 
+# Dead letters: a sender of unusable records must not fill the disk. Past it the oldest go.
+DEAD_LETTERS_BYTES = 1024 * MIB
+
 # A record that says anything takes a dozen bytes, so no honest request of 64 MiB has this many.
 MAX_RECORDS = 1_000_000
 # Messages inside messages: the limit of protobuf's own parsers.

@@ -21,13 +21,12 @@ def test_generated_parts_say_what_the_program_has(page):
     assert page.read_text() == expected_page(page), "run: make docs"
 
 
-def commands():
-    for command in app.registered_commands:
-        yield command.name
-    for group in app.registered_groups:
-        for command in group.typer_instance.registered_commands:
-            name = command.name or command.callback.__name__.replace("_", "-")
-            yield f"{group.name} {name}"
+def commands(group=app):
+    for command in group.registered_commands:
+        yield command.name or command.callback.__name__.replace("_", "-")
+    for below in group.registered_groups:
+        for name in commands(below.typer_instance):
+            yield f"{below.name} {name}"
 
 
 @pytest.mark.parametrize("command", list(commands()))

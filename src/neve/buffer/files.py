@@ -95,14 +95,14 @@ def put_new_file(path: Path, data: bytes) -> bool:
 
 
 def try_lock(path: Path, flags: int = 0) -> int | None:
-    """Return a descriptor that holds the lock, or None when it is held, or gone."""
+    """Return a descriptor that holds the lock; None if another holds it or the file is missing."""
     try:
         fd = os.open(path, os.O_RDWR | flags, FILE_MODE)
     except FileNotFoundError:
         return None
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # The file may have been removed by the one who held the lock before us.
+        # The previous holder of the lock may have removed the file.
         if os.fstat(fd).st_nlink:
             return fd
     except BlockingIOError:

@@ -54,7 +54,7 @@ DENSE_PARTS = 8
 
 
 class Entry(NamedTuple):
-    """What is known of a request without its payload; a tuple, as there are many to be read."""
+    """What is known of a request without its payload. A tuple, as there are many of them."""
 
     received_unix_nano: int
     sender: bytes
@@ -99,7 +99,7 @@ def preamble(salt: bytes) -> bytes:
 def _salt(start: bytes) -> bytes:
     salt = start[len(MAGIC) : len(MAGIC) + SALT_BYTES]
     if start[:PREAMBLE_BYTES] != preamble(salt):
-        raise CorruptionError("a buffer segment does not begin like one")
+        raise CorruptionError("a buffer segment does not begin with its preamble")
     return salt
 
 
@@ -133,15 +133,15 @@ def heads_only(entries: Sequence[Entry], *, closing: bool) -> bytes:
     return preamble(NO_SALT) + head
 
 
-def _pack(of: Request | Entry, sender_name_index: int, stored_bytes: int) -> bytes:
+def _pack(request: Request | Entry, sender_name_index: int, stored_bytes: int) -> bytes:
     return _ENTRY.pack(
-        of.received_unix_nano,
-        of.sender,
-        of.content_hash,
-        of.codec,
+        request.received_unix_nano,
+        request.sender,
+        request.content_hash,
+        request.codec,
         sender_name_index,
-        of.records,
-        of.raw_bytes,
+        request.records,
+        request.raw_bytes,
         stored_bytes,
     )
 

@@ -54,7 +54,7 @@ def part_path(stream: str, number: int, kind: Kind, sealed_bytes: int | None = N
 
 
 def parse_part(file: StoredFile) -> Part | None:
-    """Return what a name says, or None for a name that is not of a stream's part."""
+    """Return what a name says; None if it is not the name of a stream's part."""
     match = _NAME.fullmatch(file.path)
     if match is None:
         return None
@@ -68,11 +68,11 @@ def parse_part(file: StoredFile) -> Part | None:
 
 
 def new_stream(signal: str) -> str:
-    """Name a stream that never was: readable by its start, told apart by chance."""
+    """Return a new stream's name: the time it starts at, and random digits that make it unique."""
     started = datetime.fromtimestamp(time.time(), tz=timezone.utc)
     return f"{signal}/{started:%Y%m%dT%H%M%SZ}-{secrets.token_hex(6)}"
 
 
 def lease_path(name: str) -> str:
-    """Return where a lease is kept: beside the streams, and never taken for one."""
+    """Return where a lease is kept: beside the streams."""
     return f"{LEASES}/{name}.lease"

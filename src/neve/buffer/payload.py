@@ -1,7 +1,7 @@
 """A buffered request, and the codecs its payload may be kept in.
 
-The sender's own compression is kept where there was one: compressing again would cost more than
-everything else the receiver does.
+A request that came compressed is kept as it came: compressing again would cost more than everything
+else the receiver does.
 """
 
 from __future__ import annotations
@@ -59,17 +59,17 @@ class Request:
 
 
 def pack(raw: bytes) -> tuple[bytes, Codec]:
-    """Compress a payload that came without compression, where it pays."""
+    """Compress a payload that came without compression, unless it is small."""
     if len(raw) < COMPRESS_FROM_BYTES:
         return raw, Codec.IDENTITY
     return pa.Codec("zstd", compression_level=1).compress(raw, asbytes=True), Codec.ZSTD
 
 
 def unpack(stored: bytes | memoryview, codec: int, raw_bytes: int) -> bytes:
-    """Return a payload's protobuf bytes, never unpacking more than one byte too many.
+    """Return a payload's protobuf bytes, unpacking at most one byte more than it should have.
 
-    With the very reader the door uses (`neve.otlp.encoding`), so that what was accepted there,
-    several gzip members for instance, can be read here.
+    Uses the same reader as the receiver (`neve.otlp.encoding`), so that what was accepted there,
+    such as several gzip members, can be read here.
     """
     if codec == Codec.IDENTITY:
         raw = bytes(stored)

@@ -67,7 +67,7 @@ class StreamStatus:
     retired_through: int
     oldest_received_unix_nano: int | None
     closed: bool
-    # A number that later segments wait for: lost, if it does not come.
+    # The number of a segment that later ones wait for. If it never comes, it is lost.
     missing: int | None
 
     @property
@@ -133,7 +133,7 @@ class BufferReader:
             raise CorruptionError(f"{segment.path}: {error.message}") from error
 
     def is_retired(self, segment: Segment) -> bool:
-        """Tell whether a segment was consumed by all: itself, or its whole stream, is gone."""
+        """Tell whether a segment was retired, alone or with its whole stream."""
         stream = load_stream(self._store, segment.stream)
         is_dropped = not stream.segments and not stream.retired
         return is_dropped or segment.number <= stream.retired_through

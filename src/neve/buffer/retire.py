@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from neve import failpoints
 from neve.buffer.frame import Entry, heads_only
 from neve.buffer.layout import Kind, Part, part_path
+from neve.buffer.replay import may_be_forgotten
 from neve.buffer.stream import StreamParts, is_closed, load_stream, load_streams, read_entries
 from neve.errors import CorruptionError, NotFoundError, UsageError
 
@@ -76,7 +77,7 @@ def drop(store: BufferStore, name: str, keep_since_unix_nano: int) -> bool:
     last = max(stream.retired, key=lambda part: part.number, default=None)
     if last is None or stream.waiting() or stream.missing or not is_closed(store, stream):
         return False
-    if _recent(store, [last], keep_since_unix_nano):
+    if _recent(store, [last], keep_since_unix_nano) or not may_be_forgotten(store, stream):
         return False
     store.delete([part.file.path for part in (*stream.segments.values(), *stream.retired)])
     store.remove_stream(name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from neve.limits import MIB, PENDING_BYTES
+from neve.limits import DEAD_LETTERS_BYTES, MIB, PENDING_BYTES
 
 if TYPE_CHECKING:
     from neve.config import Settings
@@ -30,6 +30,9 @@ class BufferSpec:
     seal_bytes: int = 64 * MIB
     seal_seconds: float = 3.0
     max_bytes: int = 10 * 1024 * MIB
+    # Of the dead letters, which do not count in `max_bytes`.
+    dead_letters_max_bytes: int = DEAD_LETTERS_BYTES
+    dead_letters_retain_seconds: float = 30 * 86_400.0
     # Requests waiting for their commit, per signal: what bounds the receiver's memory.
     max_pending_bytes: int = PENDING_BYTES
     dedup_seconds: float = 300.0
@@ -47,6 +50,8 @@ def buffer_spec(settings: Settings) -> BufferSpec:
         seal_bytes=buffer.seal_bytes,
         seal_seconds=buffer.seal_seconds,
         max_bytes=buffer.max_bytes,
+        dead_letters_max_bytes=buffer.dead_letters_max_bytes,
+        dead_letters_retain_seconds=buffer.dead_letters_retain_seconds,
         dedup_seconds=settings.receive.dedup_seconds,
         storage=ObjectStorage(
             endpoint=storage.endpoint,

@@ -59,15 +59,16 @@ def load_streams(store: BufferStore, prefix: str) -> list[StreamParts]:
     """Return the streams under a prefix, which is a signal or the name of a stream."""
     parts = [part for part in map(parse_part, store.files(prefix)) if part]
     parts.sort(key=lambda part: part.stream)
-    return [_group(name, list(of)) for name, of in groupby(parts, key=lambda part: part.stream)]
+    by_stream = groupby(parts, key=lambda part: part.stream)
+    return [_stream(name, list(group)) for name, group in by_stream]
 
 
 def load_stream(store: BufferStore, name: str) -> StreamParts:
-    """Return one stream; without parts when there is none of that name."""
+    """Return a stream; without parts if there is none of that name."""
     return next(iter(load_streams(store, name)), StreamParts(name, {}, (), 0))
 
 
-def _group(name: str, parts: list[Part]) -> StreamParts:
+def _stream(name: str, parts: list[Part]) -> StreamParts:
     return StreamParts(
         name=name,
         segments={part.number: part for part in parts if part.kind is Kind.SEGMENT},

@@ -8,7 +8,7 @@ NANOS = 1_000_000_000
 
 
 class DedupWindow:
-    """Keys of stored requests, forgotten once `seconds` have passed. Not thread-safe."""
+    """Keys of the requests stored within the last `seconds`. Not thread-safe."""
 
     def __init__(self, seconds: float) -> None:
         self._nanos = int(seconds * NANOS)
@@ -23,9 +23,9 @@ class DedupWindow:
         return self._nanos > 0
 
     def add(self, key: bytes, received_unix_nano: int) -> None:
-        """Remember a stored request, and forget those whose time is over.
+        """Remember a stored request, and forget those that are older than the window.
 
-        In the order of `received_unix_nano`, or nearly: expiry looks at the oldest added first.
+        Add in the order of `received_unix_nano`, or nearly: expiry looks at the oldest added first.
         """
         if not self.is_on:
             return
@@ -33,7 +33,7 @@ class DedupWindow:
         self._order.append((received_unix_nano, key))
         while self._order and self._order[0][0] < received_unix_nano - self._nanos:
             received, old = self._order.popleft()
-            # A key stored again after its time has a later entry.
+            # A key that was stored again later has another entry.
             if self._received.get(old) == received:
                 del self._received[old]
 

@@ -14,6 +14,7 @@ from typer.exceptions import TyperException
 
 from neve import __version__, failpoints
 from neve.cli import (
+    buffering,
     catalog,
     configuration,
     consolidation,
@@ -82,7 +83,7 @@ app.command("demo")(demo.demo)
 app.command("init")(configuration.init)
 app.add_typer(configuration.app, name="config")
 app.command("serve")(receive.serve)
-app.add_typer(receive.app, name="buffer")
+app.add_typer(buffering.app, name="buffer")
 app.command("run")(service.run)
 app.command("consolidate")(consolidation.consolidate)
 app.add_typer(consolidation.app, name="staged")

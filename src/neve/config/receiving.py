@@ -5,9 +5,15 @@ from __future__ import annotations
 from pydantic import Field, model_validator
 
 from neve.config.paths import EMBEDDED_DIRECTORY, LocalPath
-from neve.config.section import Section
+from neve.config.section import Duration, Section
 from neve.config.tokens import Tokens
-from neve.limits import DEFAULT_REQUEST_BYTES, LARGEST_REQUEST_BYTES, MAX_WORKERS, MIB
+from neve.limits import (
+    DEAD_LETTERS_BYTES,
+    DEFAULT_REQUEST_BYTES,
+    LARGEST_REQUEST_BYTES,
+    MAX_WORKERS,
+    MIB,
+)
 
 
 class TlsSettings(Section):
@@ -70,6 +76,14 @@ class BufferSettings(Section):
     seal_seconds: float = Field(3.0, gt=0, description="A segment of this age is sealed.")
     max_bytes: int = Field(
         10 * 1024 * MIB, gt=0, description="Past this, senders are asked to come back later."
+    )
+    dead_letters_max_bytes: int = Field(
+        DEAD_LETTERS_BYTES,
+        gt=0,
+        description="Past this, the oldest dead letters are removed with a warning.",
+    )
+    dead_letters_retain_seconds: Duration = Field(
+        30 * 86_400.0, gt=0, description="Dead letters older than this are removed."
     )
 
     @model_validator(mode="after")

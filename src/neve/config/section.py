@@ -26,17 +26,18 @@ def plain_type(annotation: Any) -> Any:
     return typing.get_args(annotation)[0] if is_annotated else annotation
 
 
-def _seconds(value: Any) -> Any:
+def seconds(value: Any) -> Any:
+    """Return a duration in seconds: 30d, 12h, 5m, 30s, 500ms, or a number. Raises ValueError."""
     if not isinstance(value, str):
         return value
-    found = _DURATION.fullmatch(value.strip())
-    if found is None:
+    match = _DURATION.fullmatch(value.strip())
+    if match is None:
         try:
             return float(value)  # environment variables are always text
         except ValueError:
             raise ValueError("write seconds, or a number with ms, s, m, h or d") from None
-    return float(found["number"]) * _SECONDS[found["unit"]]
+    return float(match["number"]) * _SECONDS[match["unit"]]
 
 
 # Seconds; in the file also as 500ms, 30s, 5m, 12h or 7d.
-Duration = Annotated[float, BeforeValidator(_seconds)]
+Duration = Annotated[float, BeforeValidator(seconds)]

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from neve.buffer.buffer import is_object_location, open_store
+from neve.buffer.dead_letter_limit import DeadLetterLimit
 from neve.buffer.reader import BufferReader
 from neve.consolidate.check import check_tables
 from neve.consolidate.report import Report
@@ -53,6 +54,7 @@ class Consolidator:
         self.runner = runner
         self.store = open_store(spec.buffer)
         self.reader = BufferReader(self.store, dedup_seconds=spec.buffer.dedup_seconds)
+        self.dead_letter_limit = DeadLetterLimit(self.store, spec.buffer)
         self.upkeep = Upkeep(lake, spec, self._streams)
         lake.profile.require_catalog("consolidation")
         _require_shared_buffer(lake, spec)
@@ -90,10 +92,13 @@ class Consolidator:
         return report
 
     def look_after_tables(self, report: Report) -> None:
-        """Expire and clean up, when it is time again; also to be called while nothing comes in."""
+        """Expire and clean up, when it is due; also to be called while nothing comes in."""
         done = self.upkeep.run_when_due()
         report.expired_snapshots += done.expired
         report.abandoned += done.abandoned
+        removed = self.dead_letter_limit.enforce_when_due(added=report.dead_letters > 0)
+        report.expired_dead_letters += removed.expired
+        report.dead_letters_over_limit += removed.over_limit
 
     def _take_turn(
         self, signal: Signal, report: Report, stop: threading.Event, *, wait: bool

@@ -35,6 +35,9 @@ class Report:
     audits: list[tuple[str, AuditResult]] = field(default_factory=list)
     set_aside: int = 0
     dead_letters: int = 0
+    # Dead letters that were removed: past their retention, and past the limit on their bytes.
+    expired_dead_letters: int = 0
+    dead_letters_over_limit: int = 0
     duplicate_requests: int = 0
     unfit_values: int = 0
     retired_segments: int = 0

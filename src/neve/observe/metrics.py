@@ -76,6 +76,11 @@ class ConsolidationMetrics:
         self.dead_letters = counter(
             "consolidate_dead_letters", "Records that could not become rows"
         )
+        self.dead_letters_removed = counter(
+            "consolidate_dead_letters_removed",
+            "Dead letters removed, past their retention or the limit",
+            "reason",
+        )
         self.duplicates = counter(
             "consolidate_duplicate_requests", "Requests that two receivers got, stored once"
         )

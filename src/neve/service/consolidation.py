@@ -51,6 +51,8 @@ class Recorder:
             self.metrics.audits.labels(table, audit.name, result_label).inc()
         self.metrics.set_aside.inc(report.set_aside)
         self.metrics.dead_letters.inc(report.dead_letters)
+        self.metrics.dead_letters_removed.labels("retention").inc(report.expired_dead_letters)
+        self.metrics.dead_letters_removed.labels("limit").inc(report.dead_letters_over_limit)
         self.metrics.duplicates.inc(report.duplicate_requests)
         self.metrics.unfit.inc(report.unfit_values)
         self.metrics.expired.inc(report.expired_snapshots)

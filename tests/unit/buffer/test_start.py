@@ -106,5 +106,5 @@ def test_segments_that_are_retired_while_a_receiver_starts(open_store, tmp_path,
         return open_file(self, path)
 
     monkeypatch.setattr(type(store), "open_file", gone_once)
-    since = request.received_unix_nano - 1
+    since = request.received_unix_nano - 10**9
     assert recent_keys(store, "logs", since) == [(request.received_unix_nano, request.key)]

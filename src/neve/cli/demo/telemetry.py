@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from neve.buffer.buffer import open_reader
 from neve.buffer.spec import buffer_spec
+from neve.cli.buffering import status_rows
 from neve.cli.demo.receiver import running_receiver
-from neve.cli.receive import status_rows
 from neve.errors import SetupError
 from neve.signals import Signal
 
