@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
-Integers: TypeAlias = npt.NDArray[Any]
+Integers: TypeAlias = npt.NDArray[np.integer[Any]]
 """Whole numbers of any width: positions, offsets, counts."""
 
 _Self = TypeVar("_Self", bound="Column")

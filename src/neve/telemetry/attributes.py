@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 
 def attribute_columns(name: str, lists: Lists, tally: Tally) -> dict[str, Column]:
-    """The map under `name`, and the map of its kinds under the name that goes with it."""
+    """Return the map under `name`, and the map of its kinds under the name of its types column."""
     keys = lists.values.field("key")
     offsets = lists.offsets.to_numpy()
     values = decode_values(lists.values.field("value"), tally)
     text, is_typed, words = values.text, values.is_typed, values.words()
 
-    kept = last_of_equal_keys(keys, offsets, tally)
-    if not kept.all():
-        chosen = pa.array(kept)
+    is_kept = last_of_equal_keys(keys, offsets, tally)
+    if not is_kept.all():
+        chosen: Column = pa.array(is_kept)
         keys, text, words = keys.filter(chosen), text.filter(chosen), words.filter(chosen)
-        is_typed, offsets = is_typed[kept], offsets_of(kept, offsets)
+        is_typed, offsets = is_typed[is_kept], offsets_of(is_kept, offsets)
     return {
         name: pa.MapArray.from_arrays(pa.array(offsets), keys, text),
         types_column(name): _types(keys, words, is_typed, offsets),

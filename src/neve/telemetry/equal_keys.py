@@ -22,10 +22,10 @@ class Tally:
     duplicate_keys: int = 0
 
 
-def offsets_of(kept: Mask, offsets: Integers) -> Integers:
+def offsets_of(is_kept: Mask, offsets: Integers) -> Integers:
     """Return the offsets of lists of which only some entries are kept."""
-    before = np.zeros(len(kept) + 1, np.int32)
-    np.cumsum(kept, out=before[1:])
+    before = np.zeros(len(is_kept) + 1, np.int32)
+    np.cumsum(is_kept, out=before[1:])
     return before[offsets]
 
 
@@ -43,7 +43,7 @@ def last_of_equal_keys(keys: Texts, offsets: Integers, tally: Tally) -> Mask:
         if np.count_nonzero(table) == count:
             return np.ones(count, np.bool_)
     _, last_reversed = np.unique(cells[::-1], return_index=True)
-    kept = np.zeros(count, np.bool_)
-    kept[count - 1 - last_reversed] = True
+    is_kept = np.zeros(count, np.bool_)
+    is_kept[count - 1 - last_reversed] = True
     tally.duplicate_keys += count - len(last_reversed)
-    return kept
+    return is_kept

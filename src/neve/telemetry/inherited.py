@@ -7,13 +7,13 @@ many gigabytes; that is why rows are made in ranges, and never all at once.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from neve.telemetry.arrays import Column, Integers, Mask
+    from neve.telemetry.arrays import Column, Integers, Lists, Mask, Messages
 
 
 @dataclass(frozen=True)
@@ -57,19 +57,25 @@ def row_bytes(columns: dict[str, Column]) -> Integers:
 
 def _value_bytes(column: Column) -> Integers | int:
     """Return the size of each value, or one number when all have the same."""
-    kind = column.type
-    if pa.types.is_string(kind):
+    if pa.types.is_string(column.type):
         return np.diff(_offsets(column)) + 4
-    if pa.types.is_map(kind) or pa.types.is_list(kind):
-        offsets = _offsets(column)
-        members: Column = column.values  # type: ignore[attr-defined]  # lists and maps have them
+    if _has_members(column):
+        members = column.values
         before = np.zeros(len(members) + 1, np.int64)
         np.cumsum(np.broadcast_to(_value_bytes(members), len(members)), out=before[1:])
-        return np.diff(before[offsets]) + 4
-    if pa.types.is_struct(kind):
-        fields = [column.field(index) for index in range(kind.num_fields)]  # type: ignore[attr-defined]
+        return np.diff(before[_offsets(column)]) + 4
+    if _has_fields(column):
+        fields = [column.field(position) for position in range(column.type.num_fields)]
         return sum((_value_bytes(field) for field in fields), start=np.int64(0))
     return 8
+
+
+def _has_members(column: Column) -> TypeGuard[Lists]:
+    return bool(pa.types.is_map(column.type) or pa.types.is_list(column.type))
+
+
+def _has_fields(column: Column) -> TypeGuard[Messages]:
+    return bool(pa.types.is_struct(column.type))
 
 
 def _offsets(column: Column) -> Integers:

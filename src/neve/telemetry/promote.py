@@ -1,4 +1,4 @@
-"""Attributes to typed columns beside their maps: promoted, and never taken out of the map.
+"""Promote attributes to typed columns; the maps keep them too.
 
 A value fits when its text in the map reads as the type: the integer 200 and the string "200" are
 both the int 200. A string column takes every value, as the map writes it. What does not fit is NULL
@@ -62,33 +62,32 @@ class Promoted:
 def promotions_of(settings: Settings) -> tuple[Promotion, ...]:
     """Return what a configuration promotes."""
     return tuple(
-        Promotion(one.attribute, one.source, one.type, one.column_name)
-        for one in settings.telemetry.promote
+        Promotion(entry.attribute, entry.source, entry.type, entry.column_name)
+        for entry in settings.telemetry.promote
     )
 
 
 def with_promoted_fields(schema: pa.Schema, promotions: Sequence[Promotion]) -> pa.Schema:
     """Return a table's schema with the promoted columns at its end."""
-    for one in promotions:
-        schema = schema.append(pa.field(one.column, TYPES[one.type]))
+    for promotion in promotions:
+        schema = schema.append(pa.field(promotion.column, TYPES[promotion.type]))
     return schema
 
 
 def promote(rows: pa.Table, promotions: Sequence[Promotion]) -> Promoted:
     """Give rows their promoted columns; the maps stay as they are."""
     unfit = 0
-    for one in promotions:
-        text = _look_up(rows[one.attributes], one.attribute)
-        kind = _look_up(rows[types_column(one.attributes)], one.attribute)
-        values = _READ[one.type](text, kind)
+    for promotion in promotions:
+        text = _look_up(rows[promotion.attributes], promotion.attribute)
+        kind = _look_up(rows[types_column(promotion.attributes)], promotion.attribute)
+        values = _READ[promotion.type](text, kind)
         unfit += values.null_count - text.null_count
-        rows = rows.append_column(pa.field(one.column, TYPES[one.type]), values)
+        rows = rows.append_column(pa.field(promotion.column, TYPES[promotion.type]), values)
     return Promoted(rows, unfit)
 
 
 def _look_up(maps: Column, key: str) -> Texts:
-    found: Texts = pc.map_lookup(maps, pa.scalar(key), "last")
-    return found
+    return pc.map_lookup(maps, pa.scalar(key), "last")
 
 
 def _as_strings(text: Texts, kind: Texts) -> Column:
@@ -98,7 +97,7 @@ def _as_strings(text: Texts, kind: Texts) -> Column:
 
 def _as_longs(text: Texts, kind: Texts) -> Column:
     numbers: Column = _reading_as(_WHOLE_NUMBER, text, kind).cast(_DIGITS)
-    least, greatest = (pa.scalar(one).cast(_DIGITS) for one in (_LEAST_LONG, _GREATEST_LONG))
+    least, greatest = (pa.scalar(bound).cast(_DIGITS) for bound in (_LEAST_LONG, _GREATEST_LONG))
     fits = pc.and_(pc.greater_equal(numbers, least), pc.less_equal(numbers, greatest))
     return pc.if_else(fits, numbers, None).cast(pa.int64())
 
@@ -116,10 +115,9 @@ def _as_booleans(text: Texts, kind: Texts) -> Column:
 def _reading_as(pattern: str, text: Texts, kind: Texts) -> Texts:
     """Return the texts that match, and NULL for the others."""
     # Bytes are written as base64, which may look like anything.
-    is_bytes = pc.fill_null(pc.equal(kind, "bytes"), False)  # noqa: FBT003
+    is_bytes = pc.fill_null(pc.equal(kind, "bytes"), pa.scalar(value=False))
     fits = pc.and_not(pc.match_substring_regex(text, pattern), is_bytes)
-    chosen: Texts = pc.if_else(fits, text, None)
-    return chosen
+    return pc.if_else(fits, text, None)
 
 
 _READ = MappingProxyType(
