@@ -93,7 +93,7 @@ class Call:
         """How much of the budget it holds."""
         return self._share.held_bytes
 
-    def add(self, data: bytes, limit: int, now: float) -> None:
+    def add(self, data: memoryview, limit: int, now: float) -> None:
         """Keep bytes that arrived.
 
         Raises:
@@ -103,7 +103,7 @@ class Call:
         prefix, size, rest = self._prefix, self._size, data
         if size is None:
             needed = PREFIX_BYTES - len(prefix)
-            prefix, rest = prefix + data[:needed], data[needed:]
+            prefix, rest = prefix + bytes(data[:needed]), data[needed:]
             if len(prefix) == PREFIX_BYTES:
                 size = self._announced_size(prefix, limit)
         if size is not None and len(self._message) + len(rest) > size:
@@ -177,7 +177,7 @@ class Calls:
         self._arriving.discard(call)
         call.release()
 
-    def receive(self, call: Call, data: bytes, limit: int, now: float) -> None:
+    def receive(self, call: Call, data: memoryview, limit: int, now: float) -> None:
         """Keep bytes of a message, if need be in place of messages that make no progress.
 
         Raises:

@@ -35,17 +35,12 @@ class BoundedProtocol(HttpToolsProtocol):
         # What came of a header that is not complete; None while the parser is inside a request.
         self._header: bytes | None = b""
         self._unparsed_bytes = 0
-        self._is_admitted = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        self._is_admitted = self.open_connections.opened(transport)
-        if self._is_admitted:
-            super().connection_made(transport)
-            self._expect()
+        super().connection_made(transport)
+        self._expect()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if not self._is_admitted:
-            return
         self.open_connections.closed()
         self._arrived()
         super().connection_lost(exc)
@@ -103,7 +98,10 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def bounded(request_timeout_seconds: float, connections: Connections) -> type[BoundedProtocol]:
-    """Return the protocol with its bounds; uvicorn takes a class."""
+    """Return the protocol with its bounds, for connections that were admitted.
+
+    uvicorn takes a class.
+    """
     bounds = {"request_timeout_seconds": request_timeout_seconds, "open_connections": connections}
     return type("Bounded", (BoundedProtocol,), bounds)
 

@@ -14,11 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from neve.receive.connections import Connections
-    from neve.receive.counters import Counters
 
 logger = logging.getLogger(__name__)
 
-TLS_HANDSHAKE = "tls_handshake"
 # So that a burst of connections does not keep the event loop from everything else.
 ACCEPTS_AT_ONCE = 100
 RETRY_SECONDS = 1.0
@@ -36,14 +34,12 @@ class Listener:
         listening: socket.socket,
         protocol_factory: Callable[[], asyncio.Protocol],
         connections: Connections,
-        counters: Counters,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         """The protocol calls `connections.closed` when its connection is lost."""
         self._listening = listening
         self._protocol_factory = protocol_factory
         self._connections = connections
-        self._counters = counters
         self._tls = tls
         self._handshakes: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
@@ -85,8 +81,7 @@ class Listener:
         except OSError as error:
             # ssl.SSLError is one, too.
             logger.debug("TLS handshake failed: %s", error)
-            self._counters.refused_requests[TLS_HANDSHAKE] += 1
-            self._connections.closed()
+            self._connections.handshake_failed()
 
     def close(self) -> None:
         """Accept no more connections, and end TLS handshakes; the others stay."""
@@ -95,3 +90,6 @@ class Listener:
             self._listening.close()
         for task in self._handshakes:
             task.cancel()
+
+    async def wait_closed(self) -> None:
+        """Return at once, as `close` has done all: uvicorn awaits it of its servers."""

@@ -9,17 +9,23 @@ import signal
 import socket
 import ssl
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import uvicorn
 
 from neve.buffer.buffer import open_buffer
 from neve.config.address import Address, parse_address
 from neve.errors import ConfigError
-from neve.receive.connections import Connections, raise_descriptor_limit
+from neve.receive.connections import (
+    Connections,
+    connection_limit,
+    descriptor_limit,
+    raise_descriptor_limit,
+)
 from neve.receive.grpc_server import GrpcServer
 from neve.receive.http import http_app
-from neve.receive.http_protocol import bounded
+from neve.receive.http_protocol import BoundedProtocol, bounded
+from neve.receive.listener import Listener
 from neve.receive.request_handler import RequestHandler, Sink
 from neve.receive.tls import server_context
 from neve.signals import Signal
@@ -38,6 +44,25 @@ DRAIN_SHARE = 0.7
 
 
 class _HttpServer(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, connections: Connections) -> None:
+        super().__init__(config)
+        self._connections = connections
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept as many connections as may be open, which uvicorn would not bound."""
+        await super().startup(sockets=[])
+        self.servers = [
+            cast(
+                "asyncio.Server",
+                Listener(listening, self._protocol, self._connections, self.config.ssl),
+            )
+            for listening in sockets or []
+        ]
+
+    def _protocol(self) -> asyncio.Protocol:
+        protocol = cast("type[BoundedProtocol]", self.config.http_protocol_class)
+        return protocol(self.config, self.server_state, self.lifespan.state)
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leave signals to the receiver, which has more to stop than this."""
@@ -50,7 +75,8 @@ class Receiver:
     def __init__(self, spec: ReceiveSpec, sink: Sink) -> None:
         self._spec = spec
         self.handler = RequestHandler(spec, sink)
-        self.connections = Connections(self.handler.counters)
+        limit = connection_limit(descriptor_limit(), tls=spec.tls is not None)
+        self.connections = Connections(self.handler.counters, limit)
         self.http_address = parse_address(spec.http)
         self.grpc_address = parse_address(spec.grpc)
         self._http: _HttpServer | None = None
@@ -111,7 +137,7 @@ class Receiver:
             raise ConfigError(f"receive.tls cannot be used: {error}") from error
         listening = _listen(self.http_address)
         self.http_address = Address(self.http_address.host, listening.getsockname()[1])
-        self._http = _HttpServer(config)
+        self._http = _HttpServer(config, self.connections)
         self._http_task = asyncio.create_task(self._http.serve(sockets=[listening]))
         while not self._http.started and not self._http_task.done():
             await asyncio.sleep(0.001)

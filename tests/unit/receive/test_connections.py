@@ -10,23 +10,24 @@ import sys
 
 import pytest
 
-from neve.limits import MAX_CONNECTIONS, RESERVED_DESCRIPTORS
+from neve.limits import MAX_CONNECTIONS, MAX_TLS_CONNECTIONS, RESERVED_DESCRIPTORS
 from neve.receive.connections import Connections, connection_limit
 from neve.receive.counters import Counters
 from neve.receive.listener import Listener
 
 
 @pytest.mark.parametrize(
-    ("descriptors", "expected"),
+    ("descriptors", "tls", "expected"),
     [
-        (1 << 20, MAX_CONNECTIONS),
-        (1024, 1024 - RESERVED_DESCRIPTORS),
-        (128, 128 - RESERVED_DESCRIPTORS),
-        (64, 32),
+        (1 << 20, False, MAX_CONNECTIONS),
+        (1 << 20, True, MAX_TLS_CONNECTIONS),
+        (1024, True, 1024 - RESERVED_DESCRIPTORS),
+        (128, False, 128 - RESERVED_DESCRIPTORS),
+        (64, False, 32),
     ],
 )
-def test_connections_leave_descriptors_for_the_rest(descriptors, expected):
-    assert connection_limit(descriptors) == expected
+def test_connections_leave_descriptors_for_the_rest(descriptors, tls, expected):
+    assert connection_limit(descriptors, tls=tls) == expected
 
 
 class Transport:
@@ -78,7 +79,7 @@ def test_a_listener_counts_connections_before_their_protocol_is_made():
     async def scenario():
         listening = socket.create_server(("127.0.0.1", 0))
         address = listening.getsockname()
-        listener = Listener(listening, Silent, connections, counters)
+        listener = Listener(listening, Silent, connections)
         opened = [await asyncio.open_connection(*address) for _ in range(2)]
         reader, writer = await asyncio.open_connection(*address)
         with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
