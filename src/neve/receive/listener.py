@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from typing import TYPE_CHECKING
 
 from neve.limits import HANDSHAKE_SECONDS
 
 if TYPE_CHECKING:
-    import socket
     import ssl
     from collections.abc import Callable
 
@@ -71,6 +71,9 @@ class Listener:
 
     async def _connect(self, connection: socket.socket) -> None:
         connection.settimeout(0)
+        # asyncio does it only for sockets that were made with IPPROTO_TCP. Without it an answer
+        # that follows a WINDOW_UPDATE waits 40 ms for the client's acknowledgement.
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             await self._loop.connect_accepted_socket(
                 self._protocol_factory,

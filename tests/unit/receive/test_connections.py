@@ -70,9 +70,15 @@ def test_the_limit_is_raised_as_far_as_the_system_allows():
 
 def test_a_listener_counts_connections_before_their_protocol_is_made():
     class Silent(asyncio.Protocol):
+        def connection_made(self, transport):
+            connection = transport.get_extra_info("socket")
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            made.append(transport)
+
         def connection_lost(self, exc):
             connections.closed()
 
+    made = []
     counters = Counters()
     connections = Connections(counters, max_open=2)
 
@@ -86,6 +92,7 @@ def test_a_listener_counts_connections_before_their_protocol_is_made():
             await reader.readexactly(1)
         writer.close()
         assert counters.refused_requests == {"too_many_connections": 1}
+        assert len(made) == 2
         for _, opened_writer in opened:
             opened_writer.close()
         while connections.open:
