@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import grpc
+import pytest
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import ResponseReceived, StreamEnded
@@ -169,7 +170,8 @@ def open_sockets(pid):
     return sum(1 for link in links if link.startswith("socket:")) - LISTENING_AND_INTERNAL
 
 
-def test_tls_handshakes_that_never_come_are_bounded_too(tmp_path):
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_tls_handshakes_that_never_come_are_bounded_too(tmp_path, protocol):
     made = make_certificates(tmp_path)
     tls = {"cert": str(made.server_cert), "key": str(made.server_key)}
     ca = grpc.ssl_channel_credentials(made.ca_cert.read_bytes())
@@ -181,7 +183,8 @@ def test_tls_handshakes_that_never_come_are_bounded_too(tmp_path):
         channel = opened.enter_context(grpc.secure_channel(f"localhost:{port}", ca))
         channel.unary_unary(LOGS)(protobuf(Signal.LOGS, "first"), timeout=10)
         for _ in range(150):
-            opened.enter_context(socket.create_connection(("127.0.0.1", int(port)), timeout=10))
+            address = getattr(serving, protocol).split(":")
+            opened.enter_context(socket.create_connection(address, timeout=10))
         until(lambda: open_sockets(serving.process.pid) == 128 - RESERVED_DESCRIPTORS)
         body = protobuf(Signal.LOGS, "second")
         channel.unary_unary(LOGS)(body, timeout=10)

@@ -115,7 +115,7 @@ class Receiving:
         self.sink = ListSink()
         self.handler = RequestHandler(ReceiveSpec(**spec), self.sink)
         self.calls = Calls(max_calls)
-        self.connections = Connections(self.handler.counters)
+        self.connections = Connections(self.handler.counters, max_open=10_000)
         self.open_connections: set[GrpcConnection] = set()
         self.clock = Clock()
 

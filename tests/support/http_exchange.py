@@ -62,7 +62,7 @@ class Connection:
 
     def __init__(self, handler: RequestHandler) -> None:
         self.handler = handler
-        self.server = HttpServer(handler, Connections(handler.counters, max_open=10))
+        self.server = HttpServer(handler, Connections(handler.counters, 10))
         self.transport = MemoryTransport()
         self.protocol = self.server.connection()
         self.protocol.connection_made(self.transport)

@@ -6,12 +6,13 @@ import contextlib
 import resource
 from typing import TYPE_CHECKING, Protocol
 
-from neve.limits import MAX_CONNECTIONS, RESERVED_DESCRIPTORS
+from neve.limits import MAX_CONNECTIONS, MAX_TLS_CONNECTIONS, RESERVED_DESCRIPTORS
 
 if TYPE_CHECKING:
     from neve.receive.counters import Counters
 
 TOO_MANY_CONNECTIONS = "too_many_connections"
+TLS_HANDSHAKE = "tls_handshake"
 # macOS calls its hard limit infinite, and then refuses most numbers.
 _DESCRIPTOR_LIMITS = (1 << 20, 1 << 16, 10_240)
 
@@ -26,9 +27,9 @@ class Abortable(Protocol):
 class Connections:
     """Counts open connections, over HTTP and gRPC together. For the event loop's thread only."""
 
-    def __init__(self, counters: Counters, max_open: int | None = None) -> None:
+    def __init__(self, counters: Counters, max_open: int) -> None:
         self._counters = counters
-        self.max_open = connection_limit(descriptor_limit()) if max_open is None else max_open
+        self.max_open = max_open
         self.open = 0
 
     def admit(self) -> bool:
@@ -50,12 +51,17 @@ class Connections:
         """Count a connection out."""
         self.open -= 1
 
+    def handshake_failed(self) -> None:
+        """Count a connection out that was not let in by TLS."""
+        self._counters.refused_requests[TLS_HANDSHAKE] += 1
+        self.closed()
 
-def connection_limit(descriptors: int) -> int:
-    """Return how many connections leave enough descriptors for everything else."""
+
+def connection_limit(descriptors: int, *, tls: bool) -> int:
+    """Return how many connections leave enough memory and descriptors for everything else."""
     # With very few descriptors, half of them.
     reserved = min(RESERVED_DESCRIPTORS, descriptors // 2)
-    return min(MAX_CONNECTIONS, descriptors - reserved)
+    return min(MAX_TLS_CONNECTIONS if tls else MAX_CONNECTIONS, descriptors - reserved)
 
 
 def descriptor_limit() -> int:

@@ -72,7 +72,7 @@ class Call:
         self._size: int | None = None
         self.share = budget.share(lambda: owner.evict(self), now)
 
-    def add(self, data: bytes, limit: int, now: float) -> None:
+    def add(self, data: memoryview, limit: int, now: float) -> None:
         """Keep bytes that arrived.
 
         Raises:
@@ -82,7 +82,7 @@ class Call:
         prefix, size, rest = self._prefix, self._size, data
         if size is None:
             needed = PREFIX_BYTES - len(prefix)
-            prefix, rest = prefix + data[:needed], data[needed:]
+            prefix, rest = prefix + bytes(data[:needed]), data[needed:]
             if len(prefix) == PREFIX_BYTES:
                 size = self._announced_size(prefix, limit)
         if size is not None and len(self._message) + len(rest) > size:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, cast
 
 from h2.errors import ErrorCodes
 from h2.events import (
-    DataReceived,
     PingAckReceived,
     RemoteSettingsChanged,
     RequestReceived,
@@ -34,7 +33,6 @@ from neve.limits import (
 from neve.otlp import answer
 from neve.receive.budget import TooSlowError
 from neve.receive.connection_clock import ConnectionClock, Due
-from neve.receive.frame_guard import FrameGuard, NotHttp2Error, RefusedPeerError
 from neve.receive.grpc_calls import Call, requested_signal
 from neve.receive.grpc_status import (
     OK_TRAILERS,
@@ -44,7 +42,14 @@ from neve.receive.grpc_status import (
     error_headers,
     http_headers,
 )
-from neve.receive.http2 import HIGHEST_STREAM, SETTINGS, Http2, goaway
+from neve.receive.http2 import HIGHEST_STREAM, HTTP1_ANSWER, SETTINGS, Http2, goaway
+from neve.receive.http2_frames import (
+    Data,
+    FrameReader,
+    NotHttp2Error,
+    ProtocolViolationError,
+    RefusedPeerError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -61,11 +66,6 @@ logger = logging.getLogger(__name__)
 # What our PINGs carry, and their answers with them.
 LAST_CALLS_PING = b"lastcall"
 ALIVE_PING = b"alive?  "
-# To those who send OTLP/HTTP here: 503, on which they keep their data.
-HTTP1_ANSWER = (
-    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain\r\nconnection: close\r\n\r\n"
-    b"This is the port of OTLP/gRPC (receive.grpc); OTLP/HTTP has its own (receive.http).\n"
-)
 
 
 class GrpcConnection(asyncio.Protocol):
@@ -88,7 +88,7 @@ class GrpcConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._h2 = Http2()
         now = clock()
-        self._guard = FrameGuard(now)
+        self._frames = FrameReader(now)
         self._times = ConnectionClock(now)
         # Calls to be answered, by stream.
         self._calls: dict[int, Call] = {}
@@ -98,6 +98,7 @@ class GrpcConnection(asyncio.Protocol):
         self._unfinished: set[int] = set()
         # Bytes of answers that the client's window has no room for, and since when.
         self._waiting: dict[int, tuple[bytes, float]] = {}
+        self._has_greeted = False
         self._takes_calls = True
         self._flush_is_due = False
         # The steps of a connection's end: the client was asked to leave, and must have left; the
@@ -153,23 +154,24 @@ class GrpcConnection(asyncio.Protocol):
             self._transport.close()
 
     def _process(self, data: bytes, now: float) -> None:
-        had_started = self._guard.started
-        data = self._guard.check(data, now)
-        if self._guard.started and not had_started:
-            # Not before the client has spoken: to HTTP/1.1 we say something else.
-            self._transport.write(SETTINGS)
-        for event in self._h2.receive_data(data):
-            self._handle(event)
+        for part in self._frames.read(data, now):
+            if self._frames.started and not self._has_greeted:
+                # Not before the client has spoken: to HTTP/1.1 we say something else.
+                self._has_greeted = True
+                self._transport.write(SETTINGS)
+            if isinstance(part, Data):
+                self._receive(part)
+            else:
+                for event in self._h2.receive_data(part):
+                    self._handle(event)
 
     def _handle(self, event: Event) -> None:
         if isinstance(event, RequestReceived):
             self._begin(event)
-        elif isinstance(event, DataReceived):
-            self._receive(event)
         elif isinstance(event, StreamEnded):
             self._complete(event.stream_id)
         elif isinstance(event, StreamReset):
-            self._unfinished.discard(event.stream_id)
+            self._end_of_sending(event.stream_id)
             self._waiting.pop(event.stream_id, None)
             if call := self._calls.get(event.stream_id):
                 self._forget(call)
@@ -204,23 +206,30 @@ class GrpcConnection(asyncio.Protocol):
             self._calls[stream_id] = call
             self._all_calls.begin(call)
 
-    def _receive(self, event: DataReceived) -> None:
+    def _receive(self, data: Data) -> None:
+        stream_id = data.stream_id
+        if not stream_id % 2 or stream_id > self._h2.highest_inbound_stream_id:
+            raise ProtocolViolationError("DATA of a call that has not begun")
         # Kept and counted, or dropped: in both cases the client may send as much again.
-        self._h2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
-        call = self._calls.get(event.stream_id)
-        if call is not None:
+        self._h2.credit(stream_id, data.wire_bytes, is_open=stream_id in self._unfinished)
+        call = self._calls.get(stream_id)
+        if call is not None and not call.has_arrived:
             limit = self._handler.spec.max_request_bytes
-            with self._refusing(event.stream_id):
-                call.add(event.data, limit, self._times.received_at)
+            with self._refusing(stream_id):
+                call.add(data.payload, limit, self._times.received_at)
 
     def _complete(self, stream_id: int) -> None:
-        self._unfinished.discard(stream_id)
+        self._end_of_sending(stream_id)
         call = self._calls.get(stream_id)
         if call is not None:
             self._all_calls.arrived(call)
             task = self._loop.create_task(self._store(call))
             self._tasks.add(task)
             task.add_done_callback(self._stored)
+
+    def _end_of_sending(self, stream_id: int) -> None:
+        self._unfinished.discard(stream_id)
+        self._h2.forget_credit(stream_id)
 
     async def _store(self, call: Call) -> None:
         try:
@@ -238,7 +247,7 @@ class GrpcConnection(asyncio.Protocol):
     def _answer(self, call: Call, message: bytes) -> None:
         if self._calls.pop(call.stream_id, None) is None:
             return  # the client has reset it
-        self._guard.credit_call()
+        self._frames.credit_call()
         self._send_headers(call.stream_id, RESPONSE_HEADERS, end=False)
         framed = b"\0" + len(message).to_bytes(4, "big") + message
         self._waiting[call.stream_id] = (framed, self._clock())
@@ -280,7 +289,7 @@ class GrpcConnection(asyncio.Protocol):
             self._count_refusal(error.reason)
         else:
             self._handler.refuse(error)
-        self._guard.credit_call()
+        self._frames.credit_call()
         self._send_headers(stream_id, error_headers(error, self._handler.spec.retry_after_seconds))
 
     def _send_headers(self, stream_id: int, headers: Headers, *, end: bool = True) -> None:
@@ -313,11 +322,11 @@ class GrpcConnection(asyncio.Protocol):
 
     def _flush(self) -> None:
         self._flush_is_due = False
-        if self._transport.is_closing() or not self._guard.started:
+        if self._transport.is_closing() or not self._has_greeted:
             return
         # Clients that are still sending messages of calls that are answered are told to stop.
         for stream_id in self._unfinished - self._calls.keys():
-            self._unfinished.discard(stream_id)
+            self._end_of_sending(stream_id)
             self._reset(stream_id, ErrorCodes.NO_ERROR)
         if data := self._h2.data_to_send():
             self._transport.write(data)
@@ -335,7 +344,7 @@ class GrpcConnection(asyncio.Protocol):
                 self._transport.abort()
             return
         self._end_late_calls(now)
-        due = self._times.due(now, started=self._guard.started, busy=self._is_busy)
+        due = self._times.due(now, started=self._frames.started, busy=self._is_busy)
         if due is Due.CLOSE:
             self._refuse_connection("unresponsive", "the client does not answer")
             self._transport.abort()
@@ -364,7 +373,7 @@ class GrpcConnection(asyncio.Protocol):
         """Ask the client to connect anew, and let its calls finish within the time given."""
         now = self._clock()
         self._leave_by = min(self._leave_by or now + grace_seconds, now + grace_seconds)
-        if not self._guard.started:
+        if not self._frames.started:
             self._close()
         elif self._goaway_at is None and self._closing_at is None:
             # In two steps (RFC 9113, section 6.8): calls that are on their way are still taken.

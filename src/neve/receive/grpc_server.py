@@ -37,7 +37,7 @@ class GrpcServer:
         self._connections = connections
         self.calls = Calls()
         self._open: set[GrpcConnection] = set()
-        self._listener = Listener(listening, self._connection, connections, handler.counters, tls)
+        self._listener = Listener(listening, self._connection, connections, tls)
         self._ticking = asyncio.get_running_loop().create_task(self._tick())
 
     def _connection(self) -> GrpcConnection:

@@ -6,7 +6,7 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.errors import ErrorCodes
 from h2.settings import SettingCodes, Settings
-from hyperframe.frame import GoAwayFrame, SettingsFrame
+from hyperframe.frame import GoAwayFrame, SettingsFrame, WindowUpdateFrame
 
 from neve.limits import (
     CALL_WINDOW_BYTES,
@@ -29,6 +29,11 @@ ADVERTISED = {
 SETTINGS = SettingsFrame(
     0, settings={int(name): value for name, value in ADVERTISED.items()}
 ).serialize()
+# To those who send OTLP/HTTP to the port of gRPC: 503, on which they keep their data.
+HTTP1_ANSWER = (
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain\r\nconnection: close\r\n\r\n"
+    b"This is the port of OTLP/gRPC (receive.grpc); OTLP/HTTP has its own (receive.http).\n"
+)
 
 
 class Http2(H2Connection):
@@ -58,6 +63,33 @@ class Http2(H2Connection):
         # Without its own SETTINGS, which have the other number: the first bytes are `SETTINGS`.
         self.clear_outbound_data_buffer()
         self.increment_flow_control_window(CONNECTION_WINDOW_BYTES - DEFAULT_WINDOW)
+        # Bytes of messages, which h2 never sees, that the client has not been credited for: of the
+        # connection, and by stream.
+        self._uncredited = 0
+        self._uncredited_by_stream: dict[int, int] = {}
+        self._window_updates = bytearray()
+
+    def credit(self, stream_id: int, size: int, *, is_open: bool) -> None:
+        """Let the client send as many bytes again, told once half of a window is used."""
+        self._uncredited += size
+        if self._uncredited >= CONNECTION_WINDOW_BYTES // 2:
+            self._window_updates += WindowUpdateFrame(0, self._uncredited).serialize()
+            self._uncredited = 0
+        if is_open:
+            uncredited = self._uncredited_by_stream.get(stream_id, 0) + size
+            if uncredited >= CALL_WINDOW_BYTES // 2:
+                self._window_updates += WindowUpdateFrame(stream_id, uncredited).serialize()
+                uncredited = 0
+            self._uncredited_by_stream[stream_id] = uncredited
+
+    def forget_credit(self, stream_id: int) -> None:
+        """The client sends no more on this stream."""
+        self._uncredited_by_stream.pop(stream_id, None)
+
+    def data_to_send(self, amount: int | None = None) -> bytes:
+        """Return what is to be sent, credits first."""
+        window_updates, self._window_updates = bytes(self._window_updates), bytearray()
+        return window_updates + super().data_to_send(amount)
 
     def bound_header_table(self) -> None:
         """Keep the table of headers we sent small; the client may have allowed 4 GiB."""

@@ -368,9 +368,7 @@ class HttpServer:
 
     def listen(self, listening: socket.socket, tls: ServerContext | None) -> None:
         """Accept connections on a socket until `stop`."""
-        self._listener = Listener(
-            listening, self.connection, self._limit, self.handler.counters, tls
-        )
+        self._listener = Listener(listening, self.connection, self._limit, tls)
 
     def connection(self) -> HttpConnection:
         """Return the protocol of a new connection."""

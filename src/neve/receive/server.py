@@ -15,7 +15,12 @@ import uvloop
 from neve.buffer.buffer import open_buffer
 from neve.config.address import Address, parse_address
 from neve.errors import ConfigError, StorageError
-from neve.receive.connections import Connections, raise_descriptor_limit
+from neve.receive.connections import (
+    Connections,
+    connection_limit,
+    descriptor_limit,
+    raise_descriptor_limit,
+)
 from neve.receive.grpc_server import GrpcServer
 from neve.receive.http_connection import HttpServer
 from neve.receive.ports import listen, warn_if_anyone_can_send
@@ -45,7 +50,8 @@ class Receiver:
     def __init__(self, spec: ReceiveSpec, sink: Sink) -> None:
         self.spec = spec
         self.handler = RequestHandler(spec, sink)
-        self.connections = Connections(self.handler.counters)
+        limit = connection_limit(descriptor_limit(), tls=spec.tls is not None)
+        self.connections = Connections(self.handler.counters, limit)
         self.http_address = parse_address(spec.http)
         self.grpc_address = parse_address(spec.grpc)
         self._http: HttpServer | None = None

@@ -10,23 +10,24 @@ import sys
 
 import pytest
 
-from neve.limits import MAX_CONNECTIONS, RESERVED_DESCRIPTORS
+from neve.limits import MAX_CONNECTIONS, MAX_TLS_CONNECTIONS, RESERVED_DESCRIPTORS
 from neve.receive.connections import Connections, connection_limit
 from neve.receive.counters import Counters
 from neve.receive.listener import Listener
 
 
 @pytest.mark.parametrize(
-    ("descriptors", "expected"),
+    ("descriptors", "tls", "expected"),
     [
-        (1 << 20, MAX_CONNECTIONS),
-        (1024, 1024 - RESERVED_DESCRIPTORS),
-        (128, 128 - RESERVED_DESCRIPTORS),
-        (64, 32),
+        (1 << 20, False, MAX_CONNECTIONS),
+        (1 << 20, True, MAX_TLS_CONNECTIONS),
+        (1024, True, 1024 - RESERVED_DESCRIPTORS),
+        (128, False, 128 - RESERVED_DESCRIPTORS),
+        (64, False, 32),
     ],
 )
-def test_connections_leave_descriptors_for_the_rest(descriptors, expected):
-    assert connection_limit(descriptors) == expected
+def test_connections_leave_descriptors_for_the_rest(descriptors, tls, expected):
+    assert connection_limit(descriptors, tls=tls) == expected
 
 
 class Transport:
@@ -69,22 +70,29 @@ def test_the_limit_is_raised_as_far_as_the_system_allows():
 
 def test_a_listener_counts_connections_before_their_protocol_is_made():
     class Silent(asyncio.Protocol):
+        def connection_made(self, transport):
+            connection = transport.get_extra_info("socket")
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            made.append(transport)
+
         def connection_lost(self, exc):
             connections.closed()
 
+    made = []
     counters = Counters()
     connections = Connections(counters, max_open=2)
 
     async def scenario():
         listening = socket.create_server(("127.0.0.1", 0))
         address = listening.getsockname()
-        listener = Listener(listening, Silent, connections, counters)
+        listener = Listener(listening, Silent, connections)
         opened = [await asyncio.open_connection(*address) for _ in range(2)]
         reader, writer = await asyncio.open_connection(*address)
         with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
             await reader.readexactly(1)
         writer.close()
         assert counters.refused_requests == {"too_many_connections": 1}
+        assert len(made) == 2
         for _, opened_writer in opened:
             opened_writer.close()
         while connections.open:

@@ -150,6 +150,76 @@ async def test_messages_in_pieces_of_any_size():
     assert receiving.handler.budget.used_bytes == 0
 
 
+@pytest.mark.parametrize("step", [1, 3, 10, 1000])
+@in_loop
+async def test_padding_is_not_part_of_a_message(step):
+    receiving = Receiving()
+    client = GrpcClient(receiving)
+    stream_id = client.begin()
+    client.exchange()
+    sent = framed(BODY)
+    client.h2.send_data(stream_id, sent[:7], pad_length=9)
+    client.h2.send_data(stream_id, sent[7:30], pad_length=0)
+    client.h2.send_data(stream_id, b"", pad_length=3)
+    client.h2.send_data(stream_id, sent[30:], pad_length=255, end_stream=True)
+    data = client.h2.data_to_send()
+    for start in range(0, len(data), step):
+        client.connection.data_received(data[start : start + step])
+    assert (await client.answer(stream_id)).status == OK
+    assert receiving.sink.payloads == [BODY]
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"\0\0\2\0\x08\0\0\0\1\5x",  # more padding than there is
+        b"\0\0\1\0\0\0\0\0\3x",  # of a call that has not begun
+        b"\0\0\1\0\0\0\0\0\0x",  # of the connection
+        b"\0\0\1\0\0\0\0\0\2x",  # of a call of ours
+    ],
+)
+@in_loop
+async def test_data_against_the_rules_ends_the_connection(frame):
+    receiving = Receiving()
+    client = GrpcClient(receiving)
+    client.begin()
+    client.exchange()
+    client.connection.data_received(frame)
+    client.read()
+    assert [code for _, code in client.goaways] == [ErrorCodes.PROTOCOL_ERROR]
+    assert await client.closed()
+    assert receiving.refused == {"protocol_error": 1}
+
+
+@in_loop
+async def test_data_after_the_end_of_a_message_is_not_kept():
+    receiving = Receiving()
+    receiving.sink.answers_at_once = False
+    client = GrpcClient(receiving)
+    stream_id = client.begin()
+    client.h2.send_data(stream_id, framed(BODY), end_stream=True)
+    client.exchange()
+    client.connection.data_received(b"\0\0\1\0\0" + stream_id.to_bytes(4, "big") + b"x")
+    assert receiving.handler.budget.used_bytes == len(framed(BODY))
+
+
+@in_loop
+async def test_long_messages_are_credited():
+    receiving = Receiving()
+    client = GrpcClient(receiving)
+    body = protobuf(Signal.LOGS, "x" * 1000, 9_000)
+    assert len(body) > 2 * limits.CONNECTION_WINDOW_BYTES
+    stream_id = client.begin()
+    client.send(stream_id, framed(body), end=True)
+    assert (await client.answer(stream_id)).status == OK
+    assert receiving.sink.payloads == [body]
+    # Of calls that are refused, too.
+    for _ in range(30):
+        stream_id = client.begin("/unknown/Method")
+        client.h2.send_data(stream_id, bytes(200_000))
+        await client.answer(stream_id)
+
+
 @in_loop
 async def test_a_message_announced_too_long_is_refused_before_it_arrives():
     receiving = Receiving(max_request_bytes=1000)
@@ -520,6 +590,7 @@ async def test_rapid_resets_end_the_connection():
         opened += 1
     assert opened <= limits.FRAME_BURST / limits.RESET_FRAMES + 1
     assert receiving.refused == {"flood": 1}
+    assert await client.closed()
     assert (receiving.handler.budget.used_bytes, len(receiving.calls)) == (0, 0)
 
 
