@@ -19,6 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+import uvloop
 import yaml
 
 from neve.buffer.spec import BufferSpec
@@ -160,8 +161,12 @@ class NullSink:
     """A buffer that keeps nothing, and says so at once."""
 
     trouble = None
+    is_alive = True
     used_bytes = 0
     fsyncs: Mapping[str, DurationHistogram] = MappingProxyType({})
+
+    def check_room(self, size: int, signal: str) -> None:
+        """There is always room."""
 
     def append(self, signal: str, request: Request) -> Receipt:  # noqa: ARG002 - a sink's
         durable: Future[None] = Future()
@@ -186,7 +191,7 @@ async def serve_nothing() -> None:
 def main() -> None:
     location, max_bytes = sys.argv[1:]
     if location == NULL:
-        asyncio.run(serve_nothing())
+        uvloop.run(serve_nothing())
     else:
         serve(SPEC, BufferSpec(location, max_bytes=int(max_bytes)), on_ready=announce)
 
