@@ -13,8 +13,10 @@ import pytest
 
 from neve import failpoints
 from neve.buffer.buffer import open_store
+from neve.buffer.dead_letters import list_dead_letters
 from neve.buffer.spec import BufferSpec, ObjectStorage
 from tests.support.buffer_stores import payloads
+from tests.support.dead_letters import set_one_aside, stored
 from tests.support.servers import REGION
 
 WRITING = {
@@ -90,6 +92,28 @@ def test_a_kill_while_recovering(spec):
     rest = [content for content in CONTENTS if content not in acknowledged]
     assert run(spec, rest) == (rest, 0)
     assert sorted(payload.decode() for payload in payloads(open_store(spec))) == CONTENTS
+
+
+REPLAYING = ["replay.intended", "replay.put", "replay.closed", "replay.removed"]
+
+
+@pytest.mark.parametrize("point", REPLAYING)
+def test_a_replay_that_is_killed_is_finished_by_the_next(tmp_path, point):
+    store = open_store(BufferSpec(location=str(tmp_path)))
+    set_one_aside(store, "a")
+    command = [sys.executable, "-m", "neve", "buffer", "dead-letters", "replay", "--all"]
+    environment = {**os.environ, "NEVE_BUFFER__LOCATION": str(tmp_path)}
+    cut = {**environment, failpoints.ENVIRONMENT_VARIABLE: point}
+    killed = subprocess.run(command, env=cut, capture_output=True, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    for _ in range(2):
+        subprocess.run(command, env=environment, capture_output=True, check=True)
+    assert stored(store) == ["a 1"]
+    assert list_dead_letters(store) == []
+
+
+def test_every_failpoint_of_a_replay_is_tried():
+    assert set(REPLAYING) == {name for name in failpoints.POINTS if name.startswith("replay.")}
 
 
 def test_every_failpoint_of_the_buffer_is_tried():

@@ -7,10 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from neve import failpoints
 from neve.buffer.buffer import open_buffer, open_reader, open_store
+from neve.buffer.dead_letters import list_dead_letters
+from neve.buffer.replay import replay
 from neve.buffer.spec import BufferSpec, ObjectStorage
+from neve.buffer.store import LostStreamError
 from neve.errors import StorageError, UnsupportedError
 from tests.support.buffer_stores import payloads
+from tests.support.dead_letters import set_one_aside, stored
 from tests.support.process import Process, accepts_connections, free_port
 from tests.support.requests import buffered
 from tests.support.servers import REGION
@@ -51,6 +56,29 @@ def test_a_lease_is_kept_and_released(spec):
     assert second.hold()
     second.release()
     assert open_store(spec).files("") == []
+
+
+@pytest.mark.parametrize("point", ["replay.intended", "replay.put", "replay.closed"])
+def test_a_replay_that_was_cut_off_is_finished_once(spec, point):
+    store = open_store(spec)
+    set_one_aside(store, "a")
+    with failpoints.armed(point), pytest.raises(failpoints.PowerCut):
+        replay(store)
+    replay(store)
+    assert stored(store) == ["a 1"]
+    assert list_dead_letters(store) == []
+    assert replay(store).requests == 0
+
+
+def test_a_stream_is_ended_so_that_nothing_can_follow(spec):
+    store = open_store(spec)
+    log = store.begin("logs")
+    log.commit([buffered(b"a")])
+    store.end_stream(log.stream)
+    store.end_stream(log.stream)
+    with pytest.raises(LostStreamError):
+        log.commit([buffered(b"b")])
+    assert payloads(store) == [b"a"]
 
 
 def test_a_server_that_ignores_the_condition_is_refused(tmp_path):

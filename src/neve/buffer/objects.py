@@ -57,6 +57,8 @@ PROBE_PREFIX = "probe"
 # Every segment is sealed here, so nothing waits for a stream to be closed. Closing the stream of a
 # receiver that was only idle makes it begin a new one.
 IDLE_SECONDS = 3600.0
+# Of that time: how often streams are listed to find idle ones.
+LOOK_SHARE = 1 / 60
 
 
 def open_bucket(location: str, storage: ObjectStorage) -> Bucket:
@@ -85,6 +87,7 @@ class ObjectStore:
     def __init__(self, bucket: Bucket, *, idle_seconds: float = IDLE_SECONDS) -> None:
         self._bucket = bucket
         self._idle_seconds = idle_seconds
+        self._next_look_for_abandoned = 0.0
 
     def check_conditions(self) -> None:
         """Refuse a store on which two receivers could overwrite each other.
@@ -152,6 +155,11 @@ class ObjectStore:
         return ObjectLease(self, lease_path(name), seconds)
 
     def close_abandoned(self) -> list[str]:
+        # Consolidation calls this at every poll, and a listing costs money.
+        now = time.monotonic()
+        if now < self._next_look_for_abandoned:
+            return []
+        self._next_look_for_abandoned = now + LOOK_SHARE * self._idle_seconds
         files = [file for signal in Signal for file in self.files(signal.value)]
         parts = [part for part in map(parse_part, files) if part]
         closed = []

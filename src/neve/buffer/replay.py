@@ -20,7 +20,6 @@ The record tells it apart: such a dead letter is removed and not replayed.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import secrets
 import time
@@ -28,11 +27,8 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from google.protobuf.message import DecodeError, Message
-
 from neve import failpoints
 from neve.buffer.dead_letters import (
-    DeadRequest,
     list_dead_letters,
     read_dead_letter,
     remove_dead_letters,
@@ -47,8 +43,7 @@ from neve.buffer.frame import (
     preamble,
 )
 from neve.buffer.layout import Kind, part_path
-from neve.buffer.payload import Request, pack
-from neve.buffer.record_paths import select_records
+from neve.buffer.replay_requests import build_request
 from neve.buffer.stream import StreamParts, load_stream
 from neve.buffer.window import NANOS
 from neve.errors import ConflictError, CorruptionError, NotFoundError
@@ -58,8 +53,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from neve.buffer.layout import StoredFile
+    from neve.buffer.payload import Request
     from neve.buffer.store import BufferStore
-    from neve.signals import Signal
 
 PREFIX = "replays"
 RECORDS_PREFIX = "replayed"
@@ -272,7 +267,7 @@ def _present_requests(store: BufferStore, files: Iterable[str]) -> Iterator[Requ
             continue
         dead = stored_request(document)
         if dead is not None:
-            yield _request(dead)
+            yield build_request(dead)
 
 
 def _put_requests(store: BufferStore, stream: str, requests: Sequence[Request]) -> None:
@@ -286,51 +281,6 @@ def _put_requests(store: BufferStore, stream: str, requests: Sequence[Request]) 
             "another replay has withdrawn this one; the dead letters are still there",
             hint="run the command again",
         )
-
-
-def _request(dead: DeadRequest) -> Request:
-    """Build a request of only the records that were set aside. Raises CorruptionError."""
-    paths = [path for path, _ in dead.reasons]
-    if "" in paths:
-        raw, records = dead.payload, _count(dead.signal, dead.payload)
-    else:
-        selected = select_records(parse_payload(dead.signal, dead.payload), paths)
-        raw, records = selected.SerializeToString(), len(set(paths))
-    payload, codec = pack(raw)
-    return Request(
-        payload=payload,
-        codec=codec,
-        raw_bytes=len(raw),
-        records=records,
-        received_unix_nano=dead.received_unix_nano,
-        sender=dead.sender,
-        # Not the request's own hash: its first copy was stored and would make this a duplicate.
-        content_hash=hashlib.sha256(dead.path.encode() + b"\0" + raw).digest(),
-        sender_name=dead.sender_name,
-    )
-
-
-def parse_payload(signal: Signal, payload: bytes) -> Message:
-    """Parse a request. Raises CorruptionError."""
-    request = signal.request()
-    try:
-        request.ParseFromString(payload)
-    except DecodeError as error:
-        raise CorruptionError("this version of Neve cannot read the request") from error
-    return request
-
-
-def _count(signal: Signal, payload: bytes) -> int:
-    try:
-        request = parse_payload(signal, payload)
-    except CorruptionError:
-        return 1
-    resources, scopes, records = signal.levels
-    return sum(
-        len(getattr(scope, records))
-        for resource in getattr(request, resources)
-        for scope in getattr(resource, scopes)
-    )
 
 
 class _RetiredSegments:
@@ -357,7 +307,7 @@ def _obstacle(store: BufferStore, file: str, retired: _RetiredSegments) -> str |
         # A batch that is done again would set the same record aside once more.
         if not retired.has(dead.stream, dead.segment):
             return "its segment is being consolidated; replay it later"
-        _request(dead)
+        build_request(dead)
     except (CorruptionError, NotFoundError) as error:
         return error.message
     return None

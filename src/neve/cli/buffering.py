@@ -119,7 +119,7 @@ def show(context: typer.Context, file: _File) -> None:
 def _with_records(document: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the reasons, each with the record it is about; None for what cannot be read."""
     from neve.buffer.dead_letters import stored_request
-    from neve.buffer.replay import parse_payload
+    from neve.buffer.replay_requests import parse_payload
     from neve.errors import CorruptionError
 
     try:

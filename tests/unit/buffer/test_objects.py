@@ -137,3 +137,13 @@ def test_a_power_cut_after_settling(store):
         log.settle()
     assert log.settle() is False
     assert store.deliver() == [False]
+
+
+def test_looking_for_abandoned_streams_again_and_again_lists_once(store, monkeypatch):
+    # Each listing costs money, and streams are closed after an hour.
+    listed = []
+    files = store.files
+    monkeypatch.setattr(store, "files", lambda prefix: listed.append(prefix) or files(prefix))
+    for _ in range(10):
+        store.close_abandoned()
+    assert sorted(listed) == ["logs", "metrics", "traces"]

@@ -15,6 +15,7 @@ from neve.buffer.replay import PREFIX, RECORDS_PREFIX, replay
 from neve.errors import ConflictError, StorageError
 from neve.signals import Signal
 from tests.support.buffer_stores import DoubtfulStore, disk, memory, payloads
+from tests.support.dead_letters import set_one_aside, stored
 from tests.support.otlp_bodies import message
 from tests.support.requests import buffered
 
@@ -24,34 +25,6 @@ POINTS = ["replay.intended", "replay.put", "replay.closed", "replay.removed"]
 @pytest.fixture(params=["disk", "objects"])
 def store(request, tmp_path):
     return (disk(tmp_path / "buffer") if request.param == "disk" else memory())()
-
-
-def set_one_aside(store, name, signal=Signal.LOGS, position=0, paths=(1,), **changes):
-    """Set the second of three records aside; its segment was retired and dropped long ago."""
-    request = message(signal, name, 3)
-    resources, scopes, records = signal.levels
-    path = f"{resources}[0].{scopes}[0].{records}"
-    dead = DeadRequest(
-        stream=f"{signal.value}/20260101T000000Z-0123456789ab",
-        segment=1,
-        position=position,
-        received_unix_nano=17,
-        reasons=tuple((f"{path}[{n}]", "why") for n in paths) if paths else (("", "why"),),
-        payload=request.SerializeToString(),
-        sender=b"s" * 16,
-        sender_name="shop",
-    )
-    set_aside(store, dead)
-    return dead
-
-
-def stored(store):
-    """Return the bodies of all records that a consumer would get."""
-    names = []
-    for payload in payloads(store):
-        request = Signal.LOGS.request.FromString(payload)
-        names += [r.body.string_value for r in request.resource_logs[0].scope_logs[0].log_records]
-    return sorted(names)
 
 
 def assert_clean(store):
