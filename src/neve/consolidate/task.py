@@ -116,6 +116,7 @@ class _PendingRows:
         if not self.tables:
             return _result([])
         rows = pa.concat_tables(self.tables)
+        row_bytes = self.bytes // len(rows)
         self.tables, self.bytes = [], 0
         return _result(
             [
@@ -125,7 +126,7 @@ class _PendingRows:
                     "bytes": file.file_size_in_bytes,
                     "data_file": pickle.dumps(file),
                 }
-                for file in write_data_files(self.metadata, self.io, rows)
+                for file in write_data_files(self.metadata, self.io, rows, row_bytes=row_bytes)
             ]
         )
 

@@ -65,20 +65,28 @@ class WrittenFile:
         return self.piece.rows.take(self.piece.places)
 
 
-def write_data_files(metadata: TableMetadata, io: FileIO, rows: pa.Table) -> list[DataFile]:
+def write_data_files(
+    metadata: TableMetadata, io: FileIO, rows: pa.Table, *, row_bytes: int = 0
+) -> list[DataFile]:
     """Write one sorted file for each partition that `rows` touch; columns they lack are NULL.
 
     Takes little more memory than `rows` do: they are brought into order a row group at a time.
+    `row_bytes` is the average size of a row in memory; with it, wide rows make row groups of
+    fewer rows. It is not asked of `rows`: where Java made these, some have no offsets, and
+    `Table.nbytes` then ends the process.
 
     Not atomic: a file without a commit is an orphan, and harmless.
     """
-    return [one.data_file for one in write_rows(metadata, io, rows)]
+    return [file.data_file for file in write_rows(metadata, io, rows, row_bytes=row_bytes)]
 
 
-def write_rows(metadata: TableMetadata, io: FileIO, rows: pa.Table) -> list[WrittenFile]:
+def write_rows(
+    metadata: TableMetadata, io: FileIO, rows: pa.Table, *, row_bytes: int = 0
+) -> list[WrittenFile]:
     """Write as `write_data_files` does, and say at which position of which file each row is."""
+    step = max(1, min(ROW_GROUP_ROWS, ROW_GROUP_BYTES // max(1, row_bytes)))
     return [
-        WrittenFile(_write_file(metadata, io, piece), piece)
+        WrittenFile(_write_file(metadata, io, piece, step), piece)
         for piece in _partitions(metadata, rows)
     ]
 
@@ -161,7 +169,9 @@ def _day_column(spec: PartitionSpec, schema: Any, rows: pa.Table) -> str | None:
     return None if times.null_count or (len(times) and pc.min(times).as_py() < 0) else name
 
 
-def _write_file(metadata: TableMetadata, io: FileIO, piece: _Piece) -> DataFile:
+def _write_file(
+    metadata: TableMetadata, io: FileIO, piece: _Piece, row_group_rows: int
+) -> DataFile:
     schema, properties = metadata.schema(), metadata.properties
     columns = schema_to_pyarrow(schema, include_field_ids=True)
     locations = load_location_provider(metadata.location, properties)
@@ -176,9 +186,8 @@ def _write_file(metadata: TableMetadata, io: FileIO, piece: _Piece) -> DataFile:
             store_decimal_as_integer=True,
         )
         with writer:
-            step = _row_group_rows(piece.rows)
-            for start in range(0, len(piece.places), step):
-                group = _take(piece.rows, piece.places.slice(start, step))
+            for start in range(0, len(piece.places), row_group_rows):
+                group = _take(piece.rows, piece.places.slice(start, row_group_rows))
                 writer.write_table(_with_table_columns(group, columns))
     statistics = data_file_statistics_from_parquet_metadata(
         parquet_metadata=writer.writer.metadata,
@@ -208,12 +217,6 @@ def _take(rows: pa.Table, places: pa.Array) -> pa.Table:
     first, last = pc.min(places).as_py(), pc.max(places).as_py()
     within: pa.Array = pc.subtract(places, pa.scalar(first, places.type))
     return rows.slice(first, last - first + 1).take(within)
-
-
-def _row_group_rows(rows: pa.Table) -> int:
-    """Return how many of these rows make a row group."""
-    average: int = max(1, rows.nbytes // max(1, len(rows)))
-    return max(1, min(ROW_GROUP_ROWS, ROW_GROUP_BYTES // average))
 
 
 def _bloom_filters(properties: dict[str, str], rows: int) -> dict[str, Any] | None:
