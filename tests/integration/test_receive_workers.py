@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import os
 import signal
+import socket
 import subprocess
 from collections import Counter
 from contextlib import closing, contextmanager
@@ -123,6 +124,14 @@ def test_workers_share_both_ports_and_their_metrics_add_up(shared):
     assert sample("neve_receive_acknowledgement_seconds_count") == len(logs) + traces
     assert sample("neve_buffer_fsync_seconds_count", signal="logs") >= WORKERS
     assert sample("neve_receive_up") == 1
+    until(lambda: sample("neve_receive_connections", protocol="http") == 0)
+    host, port = shared.serving.http.split(":")
+    with (
+        socket.create_connection((host, int(port))),
+        socket.create_connection((host, int(port))),
+    ):
+        until(lambda: sample("neve_receive_connections", protocol="http") == 2)
+    until(lambda: sample("neve_receive_connections", protocol="http") == 0)
     # Each worker measures all of the buffer, which is there once.
     size = sum(file.size for file in DiskStore(shared.serving.buffer).files(""))
     until(lambda: sample("neve_buffer_bytes") == size)
