@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from neve.errors import UnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 class Budget:
@@ -17,6 +17,8 @@ class Budget:
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self.used_bytes = 0
+        # Called when there is no room: gives some back, or says that it cannot.
+        self.make_room: Callable[[], bool] = _no_room
 
     @contextmanager
     def share(self) -> Iterator[Share]:
@@ -29,8 +31,9 @@ class Budget:
 
     def take(self, size: int) -> None:
         """Count bytes in. Raises UnavailableError when there is no room for them."""
-        if self.used_bytes and self.used_bytes + size > self._max_bytes:
-            raise UnavailableError("too many requests are under way")
+        while self.used_bytes and self.used_bytes + size > self._max_bytes:
+            if not self.make_room():
+                raise UnavailableError("too many requests are under way")
         self.used_bytes += size
 
 
@@ -46,3 +49,7 @@ class Share:
         if size > self.held_bytes:
             self._budget.take(size - self.held_bytes)
             self.held_bytes = size
+
+
+def _no_room() -> bool:
+    return False

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
-from neve.errors import Code, MalformedError, TooLargeError, UnavailableError
+from neve.errors import Code, MalformedError, TooLargeError
 from neve.limits import MAX_CALLS, PROGRESS_BYTES, STALL_SECONDS
 from neve.otlp.encoding import CODECS
 from neve.receive.grpc_status import CallRefusedError, NotGrpcError
 from neve.signals import Signal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from neve.receive.budget import Budget
 
@@ -97,7 +98,7 @@ class Call:
         """Keep bytes that arrived.
 
         Raises:
-            UnavailableError: there is no room for them; nothing was kept, so try again.
+            UnavailableError: there is no room for them.
             TooLargeError, MalformedError: the call cannot succeed.
         """
         prefix, size, rest = self._prefix, self._size, data
@@ -145,11 +146,16 @@ class Call:
 class Calls:
     """All gRPC calls of a receiver. For the event loop's thread only."""
 
-    def __init__(self, max_calls: int = MAX_CALLS) -> None:
+    def __init__(
+        self, max_calls: int = MAX_CALLS, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._max_calls = max_calls
+        self._clock = clock
         # Those that were reset while their message was being stored, too.
         self._in_progress: set[Call] = set()
         self._arriving: set[Call] = set()
+        # The one that needs room at this moment.
+        self._receiving: Call | None = None
 
     def __len__(self) -> int:
         return len(self._in_progress)
@@ -183,21 +189,25 @@ class Calls:
         Raises:
             NeveError: the call is to be refused.
         """
-        while True:
-            try:
-                call.add(data, limit, now)
-            except UnavailableError:
-                stalled = self._most_stalled(call, now)
-                if stalled is None:
-                    raise
-                stalled.owner.evict(stalled)
-            else:
-                return
+        self._receiving = call
+        try:
+            call.add(data, limit, now)
+        finally:
+            self._receiving = None
 
-    def _most_stalled(self, beside: Call, now: float) -> Call | None:
+    def make_room(self) -> bool:
+        """End the call that has made no progress for the longest time; return whether there is one.
+
+        For the budget: whoever holds memory without sending does not starve others.
+        """
+        since = self._clock() - STALL_SECONDS
         stalled = [
             call
             for call in self._arriving
-            if call is not beside and call.held_bytes and now - call.progress_at >= STALL_SECONDS
+            if call is not self._receiving and call.held_bytes and call.progress_at <= since
         ]
-        return min(stalled, key=lambda call: call.progress_at, default=None)
+        if not stalled:
+            return False
+        most_stalled = min(stalled, key=lambda call: call.progress_at)
+        most_stalled.owner.evict(most_stalled)
+        return True

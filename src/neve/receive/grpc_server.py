@@ -36,6 +36,7 @@ class GrpcServer:
         self._handler = handler
         self._connections = connections
         self.calls = Calls()
+        handler.budget.make_room = self.calls.make_room
         self._open: set[GrpcConnection] = set()
         self._listener = Listener(listening, self._connection, connections, tls)
         self._ticking = asyncio.get_running_loop().create_task(self._tick())

@@ -291,6 +291,33 @@ async def test_a_stalled_message_makes_room_for_others():
 
 
 @in_loop
+async def test_a_stalled_message_makes_room_for_requests_over_http():
+    receiving = Receiving(max_in_flight_bytes=200_000)
+    client = GrpcClient(receiving)
+    client.send(client.begin(), framed(bytes(200_000))[:150_000])
+    with receiving.handler.budget.share() as share:
+        with pytest.raises(UnavailableError):
+            share.grow_to(100_000)
+        receiving.clock.now += limits.STALL_SECONDS
+        share.grow_to(100_000)
+    assert receiving.refused == {"too_slow": 1}
+    assert receiving.handler.budget.used_bytes == 0
+
+
+@in_loop
+async def test_a_message_does_not_make_room_for_itself():
+    receiving = Receiving(max_in_flight_bytes=200_000)
+    slow, other = GrpcClient(receiving), GrpcClient(receiving)
+    other.send(other.begin(), framed(bytes(200_000))[:100_000])
+    stream_id = slow.begin()
+    slow.send(stream_id, framed(bytes(200_000))[:60_000])
+    receiving.clock.now += limits.STALL_SECONDS
+    slow.send(stream_id, bytes(60_000))
+    assert receiving.refused == {"too_slow": 1}
+    assert receiving.handler.budget.used_bytes == 120_000
+
+
+@in_loop
 async def test_a_message_has_a_deadline():
     receiving = Receiving(request_timeout_seconds=30)
     client = GrpcClient(receiving)
