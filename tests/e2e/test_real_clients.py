@@ -13,6 +13,7 @@ import pytest
 
 from neve.signals import Signal
 from tests.support.buffered import buffered_rows
+from tests.support.certificates import make_certificates
 from tests.support.collector import running_collector
 from tests.support.command import NEVE, neve_serve
 from tests.support.install import CURL, TELEMETRYGEN
@@ -79,6 +80,27 @@ def test_telemetrygen(served, protocol):
     assert len({row["span_id"] for row in rows["traces"]}) == 360
     assert len({row["trace_id"] for row in rows["traces"]}) == 120
     assert {row["aggregation_temporality"] for row in rows["metrics_sum"]} == {"cumulative"}
+
+
+def test_telemetrygen_over_grpc_with_a_token_and_mutual_tls(tmp_path):
+    made = make_certificates(tmp_path)
+    tls = {
+        "cert": str(made.server_cert),
+        "key": str(made.server_key),
+        "client_ca": str(made.ca_cert),
+    }
+    token = "a-token-of-some-length"
+    with neve_serve(tmp_path, {"receive": {"tls": tls, "tokens": [token]}}) as serving:
+        endpoint = serving.grpc.replace("127.0.0.1", "localhost")
+        where = ("--otlp-endpoint", endpoint, "--ca-cert", made.ca_cert, "--mtls")
+        client = ("--client-cert", made.client_cert, "--client-key", made.client_key)
+        command = [TELEMETRYGEN.directory / "telemetrygen", "logs", *where, *client, "--logs", "20"]
+        options = ("--rate", "0", "--service", "mutual", "--otlp-header")
+        for header in ("wrong", token):
+            authorization = f'authorization="Bearer {header}"'
+            subprocess.run([*command, *options, authorization], check=False, capture_output=True)
+        rows_of(serving, "mutual", {"logs": 20})
+        assert serving.process.stop() == 0
 
 
 def test_curl_with_json(served):

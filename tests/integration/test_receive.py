@@ -380,6 +380,30 @@ def test_a_graceful_stop_finishes_what_was_accepted(tmp_path):
     assert stream.closed
 
 
+def test_a_graceful_stop_finishes_grpc_calls(tmp_path):
+    body, stop_began = protobuf(Signal.LOGS, "in flight"), threading.Event()
+
+    def message():
+        stop_began.wait(20)
+        yield body
+
+    with (
+        receiver(tmp_path) as running,
+        grpc.insecure_channel(f"127.0.0.1:{running.grpc}") as channel,
+    ):
+        # Its headers are sent at once, before the next call's.
+        call = channel.stream_unary(Signal.LOGS.grpc_method).future(message(), timeout=20)
+        channel.unary_unary(Signal.LOGS.grpc_method)(protobuf(Signal.LOGS, "before"), timeout=10)
+        stopping = threading.Thread(target=running.stop)
+        stopping.start()
+        until(lambda: _refuses(running.grpc))
+        stop_began.set()
+        assert call.result() == b""
+        stopping.join()
+        assert running.process.returncode == 0
+    assert body in stored(tmp_path)
+
+
 def _refuses(port):
     try:
         socket.create_connection(("127.0.0.1", port), timeout=1).close()

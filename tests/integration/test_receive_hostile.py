@@ -99,11 +99,12 @@ def test_unfinished_messages_neither_hold_memory_nor_starve_others(tmp_path):
         calls = [Unfinished(running.grpc) for _ in range(8)]
         for call in calls:
             call.send(64 * MIB, 60 * MIB)
-        body = protobuf(Signal.LOGS, "honest", 100)
-        # No longer than unfinished messages may stall, and long before their deadline.
+        # For 20 MB there is no room beside them, until they have stalled for a second: long before
+        # their deadline.
+        body = protobuf(Signal.LOGS, "x" * 1000, 20_000)
         began = time.monotonic()
         until(lambda: is_stored(lambda: export(running.grpc, body)), seconds=5)
-        assert running.post("/v1/logs", protobuf(Signal.LOGS, "http"))[0] in (200, 503)
+        assert running.post("/v1/logs", protobuf(Signal.LOGS, "http"))[0] == 200
         # Six were refused when the budget was full; the others end at their deadline.
         for call in calls:
             while not call.ended:
@@ -113,7 +114,7 @@ def test_unfinished_messages_neither_hold_memory_nor_starve_others(tmp_path):
         # What they held is given back: as much again can be sent.
         large = protobuf(Signal.LOGS, "x" * 1000, 50_000)
         export(running.grpc, large)
-        assert peak_bytes(running.process.pid) - before < 450 * MIB
+        assert peak_bytes(running.process.pid) - before < 300 * MIB
         assert running.stop() == 0
 
 

@@ -114,10 +114,10 @@ class Receiving:
     def __init__(self, *, max_calls: int = 1000, **spec: object) -> None:
         self.sink = ListSink()
         self.handler = RequestHandler(ReceiveSpec(**spec), self.sink)
-        self.calls = Calls(max_calls)
         self.connections = Connections(self.handler.counters, max_open=10_000)
         self.open_connections: set[GrpcConnection] = set()
         self.clock = Clock()
+        self.calls = Calls(max_calls)
 
     @property
     def refused(self) -> dict[str, int]:

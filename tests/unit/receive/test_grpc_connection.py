@@ -236,12 +236,14 @@ async def test_a_message_announced_too_long_is_refused_before_it_arrives():
 async def test_a_token_is_checked_before_any_byte_is_kept():
     receiving = Receiving(tokens=(TokenSpec("right"),))
     client = GrpcClient(receiving)
-    for headers in ({}, {"authorization": "Bearer wrong"}):
+    # White space around a header is no reason to end the connection with all of its calls.
+    headers_without_token = ({}, *({"authorization": f"Bearer{x}"} for x in ("", " ", " wrong ")))
+    for headers in headers_without_token:
         stream_id = client.begin(**headers)
         answer = await client.answer(stream_id)
         assert answer.status == UNAUTHENTICATED
-    assert receiving.refused == {"refused": 2}
-    assert (await client.call(framed(BODY), authorization="Bearer right")).status == OK
+    assert receiving.refused == {"refused": 4}
+    assert (await client.call(framed(BODY), authorization="Bearer right ")).status == OK
 
 
 @in_loop
@@ -289,6 +291,34 @@ async def test_a_stalled_message_makes_room_for_others():
     # The one that makes progress goes on.
     assert not fast.answers.get(moving)
     assert receiving.handler.budget.used_bytes == 95_536
+
+
+@in_loop
+async def test_a_stalled_message_makes_room_for_requests_over_http():
+    receiving = Receiving(max_in_flight_bytes=200_000)
+    client = GrpcClient(receiving)
+    client.send(client.begin(), framed(bytes(200_000))[:150_000])
+    share = receiving.handler.budget.share(lambda: None, receiving.clock.now)
+    with pytest.raises(UnavailableError):
+        share.receive(100_000, receiving.clock.now)
+    receiving.clock.now += limits.STALL_SECONDS
+    share.receive(100_000, receiving.clock.now)
+    share.close()
+    assert receiving.refused == {"too_slow": 1}
+    assert receiving.handler.budget.used_bytes == 0
+
+
+@in_loop
+async def test_a_message_does_not_make_room_for_itself():
+    receiving = Receiving(max_in_flight_bytes=200_000)
+    slow, other = GrpcClient(receiving), GrpcClient(receiving)
+    other.send(other.begin(), framed(bytes(200_000))[:100_000])
+    stream_id = slow.begin()
+    slow.send(stream_id, framed(bytes(200_000))[:60_000])
+    receiving.clock.now += limits.STALL_SECONDS
+    slow.send(stream_id, bytes(60_000))
+    assert receiving.refused == {"too_slow": 1}
+    assert receiving.handler.budget.used_bytes == 120_000
 
 
 @in_loop
