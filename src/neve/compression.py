@@ -57,6 +57,19 @@ def gunzip(body: bytes | memoryview) -> Iterator[bytes]:
     raise CompressionError(f"the gzip data has more than {MAX_GZIP_MEMBERS} members")
 
 
+def gunzip_small(body: bytes, most_bytes: int) -> bytes | None:
+    """Return what a small gzip body holds, in one step.
+
+    None when it holds more than `most_bytes`, has several members or is damaged: `gunzip` says.
+    """
+    member = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
+    try:
+        unpacked = member.decompress(body, most_bytes)
+    except GZIP_ERROR:
+        return None
+    return unpacked if member.eof and not member.unused_data else None
+
+
 def unzstd(body: bytes | memoryview) -> Iterator[bytes]:
     """Yield what a zstd body holds, over all its frames. Raises CompressionError."""
     try:

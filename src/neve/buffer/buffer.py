@@ -81,7 +81,9 @@ class Buffer:
                 spec,
                 window,
                 self._quota,
-                commit_interval_seconds=spec.put_interval_seconds if objects else 0.0,
+                commit_interval_seconds=spec.put_interval_seconds
+                if objects
+                else spec.sync_interval_seconds,
             )
             for signal, window in zip(signals, windows, strict=True)
         }

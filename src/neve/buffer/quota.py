@@ -58,11 +58,7 @@ class Quota:
     @property
     def used_bytes(self) -> int:
         """About how much is buffered."""
-        return self._measured_bytes + self._added_bytes
-
-    @property
-    def _added_bytes(self) -> int:
-        return self._pending_bytes + self._committed_bytes
+        return self._measured_bytes + self._pending_bytes + self._committed_bytes
 
     @property
     def full(self) -> NeveError | None:
@@ -72,8 +68,10 @@ class Quota:
 
     def check(self, size: int) -> None:
         """Raise UnavailableError if there is no room for this many bytes."""
-        with self._lock:
-            self._check(size)
+        # Without the lock, as it is asked for every request: numbers that are a moment old will do.
+        if self._shortage(size) is not None:
+            with self._lock:
+                self._check(size)
 
     def claim(self, size: int) -> None:
         """Count bytes that are about to be appended. Raises UnavailableError without room.
@@ -105,13 +103,15 @@ class Quota:
         raise shortage
 
     def _shortage(self, size: int) -> UnavailableError | None:
-        if self.used_bytes + size > self._max_bytes:
+        added = self._pending_bytes + self._committed_bytes
+        used = self._measured_bytes + added
+        if used + size > self._max_bytes:
             return UnavailableError(
-                f"the buffer holds {self.used_bytes} of at most {self._max_bytes} bytes",
+                f"the buffer holds {used} of at most {self._max_bytes} bytes",
                 hint="consolidate what is buffered, or raise buffer.max_bytes",
             )
         free = self._free_bytes
-        if free is not None and self._added_bytes + size > free - RESERVE_BYTES:
+        if free is not None and added + size > free - RESERVE_BYTES:
             return UnavailableError(
                 f"the buffer's disk has only {free} bytes left",
                 hint="consolidate what is buffered, or free space",

@@ -38,6 +38,9 @@ class BufferSpec:
     dedup_seconds: float = 300.0
     # An object store is charged by the put: commits of a stream start at least this far apart.
     put_interval_seconds: float = 0.2
+    # The same for a disk, where each fdatasync costs processor time: requests that come in between
+    # share one, and a request that comes alone does not wait.
+    sync_interval_seconds: float = 0.005
     storage: ObjectStorage = field(default_factory=ObjectStorage)
 
 

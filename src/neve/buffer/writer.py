@@ -126,19 +126,23 @@ class StreamWriter:
                 self._in_flight[key] = queued.durable
             self._queue.append(queued)
             self._queued_bytes += queued.size
-            self._changed.notify()
+            if len(self._queue) == 1:
+                # The thread takes all that is queued; to wake it for each would cost more.
+                self._changed.notify()
             return Receipt(queued.durable, duplicate=False)
 
     def refusal(self, size: int) -> UnavailableError | None:
-        """Return why a request of this size would be refused now; None if it would not."""
-        with self._changed:
-            if self._closing:
-                return UnavailableError("the receiver is shutting down")
-            if self._trouble is not None or not self.is_alive:
-                return UnavailableError(REFUSAL)
-            if self._queue and self._queued_bytes + size > self._spec.max_pending_bytes:
-                return UnavailableError("too many requests wait for the buffer's disk or store")
-            return None
+        """Return why a request of this size would be refused now; None if it would not.
+
+        May be called without the lock: what it reads may then be a moment old.
+        """
+        if self._closing:
+            return UnavailableError("the receiver is shutting down")
+        if self._trouble is not None or not self.is_alive:
+            return UnavailableError(REFUSAL)
+        if self._queue and self._queued_bytes + size > self._spec.max_pending_bytes:
+            return UnavailableError("too many requests wait for the buffer's disk or store")
+        return None
 
     @property
     def trouble(self) -> NeveError | None:

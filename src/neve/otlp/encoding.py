@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
-from neve.compression import UNPACK, CompressionError
+from neve.compression import UNPACK, CompressionError, gunzip_small
 from neve.errors import MalformedError, TooLargeError, UnsupportedError
 
 # What a client may say in Content-Encoding or grpc-encoding for no compression.
 IDENTITY = ("", "identity", "none")
 
 
+@lru_cache(maxsize=64)
 def codec_name(encoding: str) -> str | None:
     """Return `gzip` or `zstd`, or None for no compression.
 
@@ -35,6 +37,13 @@ def check_size(size: int, limit: int) -> None:
             f"the request is larger than {limit} bytes",
             hint="Send smaller batches, or raise receive.max_request_bytes.",
         )
+
+
+def unpack_small(body: bytes, codec: str, most_bytes: int) -> bytes | None:
+    """Unpack a body in one step if that is certain to be cheap; None when it is not."""
+    if codec == "gzip" and len(body) <= most_bytes:
+        return gunzip_small(body, most_bytes)
+    return None
 
 
 def unpack_steps(body: bytes, codec: str, limit: int) -> Iterator[bytes]:

@@ -8,15 +8,14 @@ and with its reason, where an operator can look at it again, and the hot path pa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from neve.otlp.json_mapping import from_json
 from neve.otlp.wire_scan import check_json_size, repair_texts, scan
 from neve.signals import Signal
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedRequest:
+class CheckedRequest(NamedTuple):
     """A request that decodes, as it is to be stored."""
 
     payload: bytes

@@ -13,7 +13,7 @@ from enum import IntEnum
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from google.protobuf.descriptor import FieldDescriptor
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
@@ -142,8 +142,7 @@ _TOO_MANY = MappingProxyType(
 _PATH_PAIRS = limits.MAX_DEPTH + 1
 
 
-@dataclass(frozen=True, slots=True)
-class ScannedRequest:
+class ScannedRequest(NamedTuple):
     """What a request holds."""
 
     records: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import dataclass, field
+from functools import lru_cache
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -55,8 +56,7 @@ class Head:
 
     @property
     def media_type(self) -> str:
-        value = self.text(b"content-type") or ""
-        return value.partition(";")[0].strip().lower()
+        return _media_type(self.headers.get(b"content-type", b""))
 
     @property
     def is_json(self) -> bool:
@@ -209,6 +209,11 @@ class Routes:
             body = json.dumps({"status": "unavailable", "reason": reason}).encode()
             return Response(HTTPStatus.SERVICE_UNAVAILABLE, body, answer.JSON)
         return Response(HTTPStatus.OK, b'{"status":"ok"}', answer.JSON)
+
+
+@lru_cache(maxsize=64)
+def _media_type(content_type: bytes) -> str:
+    return content_type.partition(b";")[0].strip().lower().decode("latin-1")
 
 
 def _failure(

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from neve import failpoints
 from neve.buffer.payload import Codec, Request, pack
 from neve.errors import NeveError, UnavailableError
 from neve.limits import INLINE_BYTES, INLINE_JSON_BYTES, MAX_JSON_BYTES
 from neve.otlp import answer
-from neve.otlp.encoding import check_size, codec_name, unpack_steps
+from neve.otlp.encoding import check_size, codec_name, unpack_small, unpack_steps
 from neve.otlp.request import check
 from neve.receive.budget import Budget
 from neve.receive.counters import Counters
 from neve.receive.senders import Senders
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from google.protobuf.message import Message
 
     from neve.buffer.writer import Receipt
@@ -30,6 +34,9 @@ if TYPE_CHECKING:
     from neve.receive.senders import Sender
     from neve.receive.spec import ReceiveSpec
     from neve.signals import Signal
+
+
+CODECS = MappingProxyType({"gzip": Codec.GZIP, "zstd": Codec.ZSTD})
 
 
 class Sink(Protocol):
@@ -131,25 +138,23 @@ class RequestHandler:
         inline_bytes, limit = INLINE_BYTES, self.spec.max_request_bytes
         if export.is_json:
             inline_bytes, limit = INLINE_JSON_BYTES, min(limit, MAX_JSON_BYTES)
-        unpacking = _Unpacking(export.codec, body, limit, share)
-        if unpacking.unpack(inline_bytes):
-            return _check_request(export, body, unpacking, share)
+        if export.codec is None:
+            check_size(len(body), limit)
+            raw = body if len(body) <= inline_bytes else None
+        else:
+            raw = unpack_small(body, export.codec, min(inline_bytes, limit))
+        if raw is not None:
+            share.grow_to(len(body) + len(raw))
+            return _check_request(export, body, raw, share)
         loop = asyncio.get_running_loop()
-
-        def check_large() -> _Storable:
-            unpacking.unpack()
-            return _check_request(export, body, unpacking, share)
-
-        return await loop.run_in_executor(self._large, check_large)
+        return await loop.run_in_executor(
+            self._large, _check_large_request, export, body, limit, share
+        )
 
     async def _store(self, export: Export, request: Request) -> None:
         failpoints.reach("receive.checked")
         receipt = self.sink.append(export.signal.value, request)
-        durable = asyncio.wrap_future(receipt.durable)
-        try:
-            await asyncio.wait_for(durable, self.spec.ack_timeout_seconds)
-        except asyncio.TimeoutError as error:
-            raise UnavailableError("the buffer did not answer in time") from error
+        await _until_done(receipt.durable, self.spec.ack_timeout_seconds)
         failpoints.reach("receive.durable")
         signal, sender = export.signal.value, export.sender.name
         if receipt.duplicate:
@@ -182,46 +187,37 @@ class RequestHandler:
         self._large.shutdown(wait=False)
 
 
-class _Unpacking:
-    """A body on its way out of its compression. Its bytes are charged to the request's share."""
+async def _until_done(durable: Future[None], timeout_seconds: float) -> None:
+    """Wait for a receipt. As `asyncio.wait_for` and `wrap_future`, at a third of their cost."""
+    loop = asyncio.get_running_loop()
+    waiter: asyncio.Future[None] = loop.create_future()
 
-    def __init__(self, codec: str | None, body: bytes, limit: int, share: Share) -> None:
-        self._steps: Iterator[bytes] = iter(())
-        self._share = share
-        self._packed_bytes = 0
-        self._unpacked = [body]
-        self._size = len(body)
-        if codec is None:
-            check_size(len(body), limit)
+    def settle() -> None:
+        if waiter.done():
+            return
+        if error := durable.exception():
+            waiter.set_exception(error)
         else:
-            self._steps = unpack_steps(body, codec, limit)
-            self._packed_bytes = len(body)
-            self._unpacked = []
-            self._size = 0
+            waiter.set_result(None)
 
-    def unpack(self, most_bytes: int | None = None) -> bool:
-        """Unpack all, or little more than `most_bytes`; False when there are more than those.
+    def wake(_: object) -> None:
+        # On the writer's thread. A loop that is closed has nobody waiting.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(settle)
 
-        Raises:
-            TooLargeError, MalformedError, BusyError: the request must be refused.
-        """
-        while most_bytes is None or self._size <= most_bytes:
-            step = next(self._steps, None)
-            if step is None:
-                return True
-            self._unpacked.append(step)
-            self._size += len(step)
-            self._share.grow_to(self._packed_bytes + self._size)
-        return False
+    def time_out() -> None:
+        if not waiter.done():
+            waiter.set_exception(UnavailableError("the buffer did not answer in time"))
 
-    def body(self) -> bytes:
-        """Return the whole, once."""
-        parts, self._unpacked = self._unpacked, []
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+    durable.add_done_callback(wake)
+    timer = loop.call_later(timeout_seconds, time_out)
+    try:
+        await waiter
+    finally:
+        timer.cancel()
 
 
-@dataclass(frozen=True, slots=True)
-class _Storable:
+class _Storable(NamedTuple):
     """A request to be stored, and what is to be told of it."""
 
     request: Request
@@ -230,15 +226,29 @@ class _Storable:
     warning: str
 
 
-def _check_request(export: Export, body: bytes, unpacking: _Unpacking, share: Share) -> _Storable:
+def _check_large_request(export: Export, body: bytes, limit: int, share: Share) -> _Storable:
+    """Unpack and check a body of any size; what is unpacked is charged to the share."""
+    if export.codec is None:
+        return _check_request(export, body, body, share)
+    steps: list[bytes] = []
+    size = len(body)
+    for step in unpack_steps(body, export.codec, limit):
+        size += len(step)
+        share.grow_to(size)
+        steps.append(step)
+    raw = b"".join(steps)
+    steps.clear()
+    return _check_request(export, body, raw, share)
+
+
+def _check_request(export: Export, body: bytes, raw: bytes, share: Share) -> _Storable:
     """Check a body as far as it takes to know that it can be kept. Raises NeveError."""
-    raw = unpacking.body()
     checked = check(export.signal, raw, json=export.is_json)
     if export.codec is None or checked.payload is not raw:
         payload, codec = pack(checked.payload)
     else:
         # The sender's own compression: doing it again would cost more than all the rest.
-        payload, codec = body, Codec[export.codec.upper()]
+        payload, codec = body, CODECS[export.codec]
     request = Request(
         payload=payload,
         codec=codec,
