@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING
 import uvloop
 import yaml
 
+from neve.buffer.outcome import Outcome
 from neve.buffer.spec import BufferSpec
 from neve.buffer.writer import Receipt
 from neve.receive.server import Receiver, serve
@@ -169,8 +169,8 @@ class NullSink:
         """There is always room."""
 
     def append(self, signal: str, request: Request) -> Receipt:  # noqa: ARG002 - a sink's
-        durable: Future[None] = Future()
-        durable.set_result(None)
+        durable = Outcome()
+        durable.set_result()
         return Receipt(durable, duplicate=False)
 
     def close(self, timeout_seconds: float) -> bool:  # noqa: ARG002 - a sink's

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
+from neve.buffer.outcome import Outcome
 from neve.buffer.payload import Request, unpack
 from neve.buffer.writer import Receipt
 from neve.errors import UnavailableError
@@ -35,10 +35,9 @@ class ListSink:
         if self.error is not None:
             raise self.error
         self.requests.append((signal, request))
-        durable: Future[None] = Future()
-        durable.set_running_or_notify_cancel()
+        durable = Outcome()
         if self.answers_at_once:
-            durable.set_result(None)
+            durable.set_result()
         return Receipt(durable, duplicate=self.duplicate)
 
     @property

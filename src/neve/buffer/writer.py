@@ -6,10 +6,10 @@ import logging
 import threading
 import time
 from collections import deque
-from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from neve.buffer.outcome import Outcome
 from neve.buffer.restarts import RestartLimit
 from neve.buffer.retire import last_keys
 from neve.buffer.store import BufferStore, Log, LostStreamError
@@ -36,14 +36,14 @@ LAST_RETRY_SECONDS = 2.0
 class Receipt:
     """A promise: `durable` is done once the request is safe, or fails with the reason."""
 
-    durable: Future[None]
+    durable: Outcome
     duplicate: bool
 
 
 @dataclass(frozen=True, slots=True)
 class _QueuedRequest:
     request: Request
-    durable: Future[None]
+    durable: Outcome
 
     @property
     def size(self) -> int:
@@ -89,7 +89,7 @@ class StreamWriter:
         # Under the condition's lock:
         self._queue: deque[_QueuedRequest] = deque()
         self._queued_bytes = 0
-        self._in_flight: dict[bytes, Future[None]] = {}
+        self._in_flight: dict[bytes, Outcome] = {}
         self._trouble: NeveError | None = None
         self._closing = False
         # Of the thread alone:
@@ -116,12 +116,10 @@ class StreamWriter:
                     return Receipt(first, duplicate=True)
                 if self._window.has(key, request.received_unix_nano):
                     return Receipt(_done(), duplicate=True)
-            queued = _QueuedRequest(request, Future())
+            queued = _QueuedRequest(request, Outcome())
             if refusal := self.refusal(queued.size):
                 raise refusal
             self._quota.claim(queued.size)
-            # A caller that stops waiting must not cancel it for the others.
-            queued.durable.set_running_or_notify_cancel()
             if self._window.is_on:
                 self._in_flight[key] = queued.durable
             self._queue.append(queued)
@@ -255,7 +253,7 @@ class StreamWriter:
         self._remember_as_stored(group)
         for queued in group:
             if not queued.durable.done():
-                queued.durable.set_result(None)
+                queued.durable.set_result()
         self._group = []
 
     def _remember_as_stored(self, group: Sequence[_QueuedRequest]) -> None:
@@ -383,7 +381,7 @@ class StreamWriter:
         self._abandon()
 
 
-def _done() -> Future[None]:
-    durable: Future[None] = Future()
-    durable.set_result(None)
+def _done() -> Outcome:
+    durable = Outcome()
+    durable.set_result()
     return durable

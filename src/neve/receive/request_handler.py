@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import time
 from collections.abc import Mapping
@@ -14,18 +13,17 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from neve import failpoints
 from neve.buffer.payload import Codec, Request, pack
-from neve.errors import NeveError, UnavailableError
+from neve.errors import NeveError
 from neve.limits import INLINE_BYTES, INLINE_JSON_BYTES, MAX_JSON_BYTES
 from neve.otlp import answer
 from neve.otlp.encoding import check_size, codec_name, unpack_small, unpack_steps
 from neve.otlp.request import check
+from neve.receive.acknowledgements import Acknowledgements
 from neve.receive.budget import Budget
 from neve.receive.counters import Counters
 from neve.receive.senders import Senders
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from google.protobuf.message import Message
 
     from neve.buffer.writer import Receipt
@@ -93,6 +91,7 @@ class RequestHandler:
         self.budget = Budget(spec.max_in_flight_bytes)
         self.counters = Counters()
         self.closing = False
+        self._acknowledgements = Acknowledgements(spec.ack_timeout_seconds)
         # One thread: no more than one large request is unpacked at any moment.
         self._large = ThreadPoolExecutor(1, "receive-large")
 
@@ -154,7 +153,7 @@ class RequestHandler:
     async def _store(self, export: Export, request: Request) -> None:
         failpoints.reach("receive.checked")
         receipt = self.sink.append(export.signal.value, request)
-        await _until_done(receipt.durable, self.spec.ack_timeout_seconds)
+        await self._acknowledgements.wait_for(receipt.durable)
         failpoints.reach("receive.durable")
         signal, sender = export.signal.value, export.sender.name
         if receipt.duplicate:
@@ -185,36 +184,6 @@ class RequestHandler:
     def close(self) -> None:
         """Let go of the thread for large bodies."""
         self._large.shutdown(wait=False)
-
-
-async def _until_done(durable: Future[None], timeout_seconds: float) -> None:
-    """Wait for a receipt. As `asyncio.wait_for` and `wrap_future`, at a third of their cost."""
-    loop = asyncio.get_running_loop()
-    waiter: asyncio.Future[None] = loop.create_future()
-
-    def settle() -> None:
-        if waiter.done():
-            return
-        if error := durable.exception():
-            waiter.set_exception(error)
-        else:
-            waiter.set_result(None)
-
-    def wake(_: object) -> None:
-        # On the writer's thread. A loop that is closed has nobody waiting.
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(settle)
-
-    def time_out() -> None:
-        if not waiter.done():
-            waiter.set_exception(UnavailableError("the buffer did not answer in time"))
-
-    durable.add_done_callback(wake)
-    timer = loop.call_later(timeout_seconds, time_out)
-    try:
-        await waiter
-    finally:
-        timer.cancel()
 
 
 class _Storable(NamedTuple):

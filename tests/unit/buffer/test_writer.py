@@ -113,16 +113,6 @@ def test_the_end_of_a_failed_request_leaves_its_retry_in_flight(spec, slow):
     assert payloads(slow) == [b"same"]
 
 
-def test_one_who_stops_waiting_takes_nothing_from_the_others(spec, slow):
-    buffer = Buffer(spec, slow, SIGNALS)
-    first, second = (buffer.append("logs", buffered(b"same")) for _ in range(2))
-    first.durable.cancel()
-    slow.gate.set()
-    second.durable.result(SECONDS)
-    assert buffer.close(SECONDS)
-    assert payloads(slow) == [b"same"]
-
-
 def test_what_differs_in_sender_or_signal_or_time_is_not_a_duplicate(spec, tmp_path):
     with open_buffer(spec, SIGNALS) as buffer:
         requests = [
