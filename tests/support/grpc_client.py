@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import functools
 import struct
 import time
 from dataclasses import dataclass, field
@@ -247,3 +248,22 @@ class GrpcClient:
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         return self.connection not in self.receiving.open_connections
+
+
+OK, DEADLINE_EXCEEDED, INVALID, EXHAUSTED, UNIMPLEMENTED, UNAVAILABLE, UNAUTHENTICATED = (
+    0,
+    4,
+    3,
+    8,
+    12,
+    14,
+    16,
+)
+
+
+def in_loop(test):
+    @functools.wraps(test)
+    def run(*args, **kwargs):
+        asyncio.run(test(*args, **kwargs))
+
+    return run

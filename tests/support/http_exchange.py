@@ -12,7 +12,7 @@ from google.protobuf import json_format
 from google.rpc.status_pb2 import Status
 
 from neve.receive.connections import Connections
-from neve.receive.http_connection import HttpServer
+from neve.receive.http_server import HttpServer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

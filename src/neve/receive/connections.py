@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import resource
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from neve.limits import MAX_CONNECTIONS, MAX_TLS_CONNECTIONS, RESERVED_DESCRIPTORS
 
@@ -15,13 +15,6 @@ TOO_MANY_CONNECTIONS = "too_many_connections"
 TLS_HANDSHAKE = "tls_handshake"
 # macOS calls its hard limit infinite, and then refuses most numbers.
 _DESCRIPTOR_LIMITS = (1 << 20, 1 << 16, 10_240)
-
-
-class Abortable(Protocol):
-    """An asyncio transport, as far as it is needed here."""
-
-    def abort(self) -> None:
-        """Close at once, without sending what waits."""
 
 
 class Connections:
@@ -39,13 +32,6 @@ class Connections:
             return False
         self.open += 1
         return True
-
-    def opened(self, transport: Abortable) -> bool:
-        """Count a connection in, or close it at once; then `closed` must not be called for it."""
-        if self.admit():
-            return True
-        transport.abort()
-        return False
 
     def closed(self) -> None:
         """Count a connection out."""

@@ -12,11 +12,10 @@ import asyncio
 import logging
 import math
 import re
-import time
 from collections import deque
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import httptools
 
@@ -24,21 +23,15 @@ from neve.errors import MalformedError, NeveError, UnavailableError
 from neve.limits import MAX_DISCARDED_BYTES, MAX_HEAD_BYTES
 from neve.otlp.encoding import check_size
 from neve.receive.budget import TooSlowError
-from neve.receive.http_routes import Head, Response, Routes
-from neve.receive.listener import Listener
+from neve.receive.http_routes import Head, Response
 
 if TYPE_CHECKING:
-    import socket
-    from collections.abc import Coroutine
-
     from neve.receive.budget import Share
-    from neve.receive.connections import Connections
-    from neve.receive.request_handler import Export, RequestHandler
-    from neve.receive.tls import ServerContext
+    from neve.receive.http_server import HttpServer
+    from neve.receive.request_handler import Export
 
 logger = logging.getLogger(__name__)
 
-PROTOCOL = "http"
 NEVER = math.inf
 END_OF_HEAD = b"\r\n\r\n"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -347,74 +340,6 @@ class HttpConnection(asyncio.Protocol):
         """Cut the connection."""
         if self._transport is not None:
             self._transport.abort()
-
-
-class HttpServer:
-    """The connections of one port."""
-
-    def __init__(self, handler: RequestHandler, connections: Connections) -> None:
-        self.handler = handler
-        self.spec = handler.spec
-        self.routes = Routes(handler)
-        self.loop = asyncio.get_running_loop()
-        self.now = time.monotonic
-        self.closing = False
-        self._limit = connections
-        self._connections: set[HttpConnection] = set()
-        # The event loop holds tasks weakly.
-        self._answers: set[asyncio.Task[None]] = set()
-        self._listener: Listener | None = None
-        self._watching = self.loop.create_task(self._watch())
-
-    def listen(self, listening: socket.socket, tls: ServerContext | None) -> None:
-        """Accept connections on a socket until `stop`."""
-        self._listener = Listener(listening, self.connection, self._limit, tls)
-
-    def connection(self) -> HttpConnection:
-        """Return the protocol of a new connection."""
-        return HttpConnection(self)
-
-    def start(self, answering: Coroutine[Any, Any, None]) -> None:
-        """Let a connection answer beside the others."""
-        task = self.loop.create_task(answering)
-        self._answers.add(task)
-        task.add_done_callback(self._answers.discard)
-
-    def opened(self, connection: HttpConnection) -> None:
-        self._connections.add(connection)
-        self.handler.counters.connect(PROTOCOL)
-
-    def lost(self, connection: HttpConnection) -> None:
-        self._connections.discard(connection)
-        self.handler.counters.disconnect(PROTOCOL)
-        self._limit.closed()
-
-    @property
-    def answers_in_progress(self) -> int:
-        """How many connections are being answered."""
-        return len(self._answers)
-
-    async def _watch(self) -> None:
-        """Cut connections whose request does not arrive; one look a second for all of them."""
-        while True:
-            await asyncio.sleep(1.0)
-            now = self.now()
-            for connection in [late for late in self._connections if late.deadline < now]:
-                connection.abort()
-
-    async def stop(self, drain_seconds: float) -> None:
-        """Answer the requests that have arrived, close the rest, and cut what is left."""
-        self.closing = True
-        if self._listener is not None:
-            self._listener.close()
-        deadline = self.now() + drain_seconds
-        for connection in list(self._connections):
-            connection.close_when_idle()
-        while self._connections and self.now() < deadline:
-            await asyncio.sleep(0.01)
-        self._watching.cancel()
-        for connection in list(self._connections):
-            connection.abort()
 
 
 def encode(response: Response, *, keep_alive: bool, without_body: bool = False) -> bytes:

@@ -93,6 +93,3 @@ class Listener:
             self._listening.close()
         for task in self._handshakes:
             task.cancel()
-
-    async def wait_closed(self) -> None:
-        """Return at once, as `close` has done all: uvicorn awaits it of its servers."""

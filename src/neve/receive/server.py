@@ -22,7 +22,7 @@ from neve.receive.connections import (
     raise_descriptor_limit,
 )
 from neve.receive.grpc_server import GrpcServer
-from neve.receive.http_connection import HttpServer
+from neve.receive.http_server import HttpServer
 from neve.receive.ports import listen, warn_if_anyone_can_send
 from neve.receive.reload import ReloadSource, reloading
 from neve.receive.request_handler import RequestHandler, Sink

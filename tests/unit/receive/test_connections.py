@@ -30,25 +30,13 @@ def test_connections_leave_descriptors_for_the_rest(descriptors, tls, expected):
     assert connection_limit(descriptors, tls=tls) == expected
 
 
-class Transport:
-    aborted = False
-
-    def abort(self):
-        self.aborted = True
-
-
-def test_a_connection_too_many_is_closed_and_counted():
+def test_a_connection_too_many_is_refused_and_counted():
     counters = Counters()
     connections = Connections(counters, max_open=2)
-    first, second, third = Transport(), Transport(), Transport()
-    assert connections.opened(first)
-    assert connections.opened(second)
-    assert not connections.opened(third)
-    assert third.aborted
-    assert not first.aborted
+    assert [connections.admit() for _ in range(3)] == [True, True, False]
     assert counters.refused_requests == {"too_many_connections": 1}
     connections.closed()
-    assert connections.opened(Transport())
+    assert connections.admit()
 
 
 def test_the_limit_is_raised_as_far_as_the_system_allows():
