@@ -6,17 +6,22 @@ what only the other has.
 
 import os
 import sys
-from importlib.abc import MetaPathFinder
+from importlib.machinery import PathFinder
 
 HIDDEN = frozenset(os.environ.get("HIDDEN_MODULES", "").split(","))
 
 
-class Hiding(MetaPathFinder):
-    """Says that hidden modules do not exist, before anybody finds them."""
+class Hiding:
+    """Finds modules on the path, except hidden ones: to ask for those is no error, as elsewhere."""
 
-    def find_spec(self, fullname, path=None, target=None):
+    @staticmethod
+    def find_spec(fullname, path=None, target=None):
         if fullname.partition(".")[0] in HIDDEN:
-            raise ModuleNotFoundError(f"No module named '{fullname}'", name=fullname)
+            return None
+        return PathFinder.find_spec(fullname, path, target)
+
+    invalidate_caches = PathFinder.invalidate_caches
+    find_distributions = PathFinder.find_distributions
 
 
-sys.meta_path.insert(0, Hiding())
+sys.meta_path[sys.meta_path.index(PathFinder)] = Hiding
