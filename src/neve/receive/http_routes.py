@@ -96,13 +96,7 @@ class Routes:
         if head.method != b"POST":
             if head.method == b"OPTIONS" and self._origins:
                 return self._preflight(head)
-            return _failure(
-                HTTPStatus.METHOD_NOT_ALLOWED,
-                RPC_UNIMPLEMENTED,
-                "use POST",
-                is_json=head.is_json,
-                headers=((b"allow", b"POST"),),
-            )
+            return self._not_allowed(head, "POST")
         media_type = head.media_type
         # The sender first: whoever may not send learns nothing else.
         export = self.handler.admit(
@@ -121,20 +115,21 @@ class Routes:
     def _route_others(self, head: Head) -> Response:
         if head.path in (HEALTH_PATH, READY_PATH):
             if head.method not in (b"GET", b"HEAD"):
-                return _failure(
-                    HTTPStatus.METHOD_NOT_ALLOWED,
-                    RPC_UNIMPLEMENTED,
-                    "use GET, HEAD",
-                    is_json=head.is_json,
-                    headers=((b"allow", b"GET, HEAD"),),
-                )
+                return self._not_allowed(head, "GET, HEAD")
             return self._health(ready=head.path == READY_PATH)
+        self.handler.counters.refuse("unknown_path")
         path = head.path[:200].decode("latin-1")
+        message = f"nothing is served at {path}"
+        return _failure(HTTPStatus.NOT_FOUND, RPC_NOT_FOUND, message, is_json=head.is_json)
+
+    def _not_allowed(self, head: Head, methods: str) -> Response:
+        self.handler.counters.refuse("http_method")
         return _failure(
-            HTTPStatus.NOT_FOUND,
-            RPC_NOT_FOUND,
-            f"nothing is served at {path}",
+            HTTPStatus.METHOD_NOT_ALLOWED,
+            RPC_UNIMPLEMENTED,
+            f"use {methods}",
             is_json=head.is_json,
+            headers=((b"allow", methods.encode()),),
         )
 
     async def export(self, export: Export, body: bytes, share: Share) -> Response:
