@@ -34,8 +34,8 @@ class CheckedRequest(NamedTuple):
         if not self.unknown_fields:
             return ""
         return (
-            f"{self.unknown_fields} fields are unknown to this version of Neve and are not in its "
-            f"tables, {self.first_unknown} among them"
+            f"fields that are unknown to this version of Neve are in none of its tables: "
+            f"{self.unknown_fields}, the first is {self.first_unknown}"
         )
 
 
