@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neve.errors import MalformedError
+from neve.otlp.json_mapping import to_json
 from neve.otlp.request import check
 from neve.signals import Signal
 from tests.support.otlp_messages import fill
@@ -44,6 +45,7 @@ def test_json_and_protobuf_are_the_same_request(signal, seed):
     body = message.SerializeToString()
     of_protobuf = check(signal, body, json=False)
     of_json = check(signal, json.dumps(otlp_json(message)).encode(), json=True)
+    assert to_json(message) == otlp_json(message)
     assert of_json.records == of_protobuf.records
     assert signal.request.FromString(of_json.payload).SerializeToString(
         deterministic=True

@@ -133,15 +133,14 @@ def _with_records(document: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _record(request: Message | None, path: str) -> dict[str, Any] | None:
-    from google.protobuf.json_format import MessageToDict
-
     from neve.buffer.record_paths import record_at
     from neve.errors import CorruptionError
+    from neve.otlp.json_mapping import to_json
 
     if request is None:
         return None
     try:
-        record: dict[str, Any] = MessageToDict(record_at(request, path) if path else request)
+        record: dict[str, Any] = to_json(record_at(request, path) if path else request)
     except CorruptionError:
         return None
     return record

@@ -19,6 +19,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.json_format import MessageToDict
 
 from neve.errors import MalformedError
 from neve.limits import MAX_DEPTH
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 # The fields OTLP writes in hex where protobuf's JSON has base64.
 HEX_FIELDS = frozenset({"trace_id", "span_id", "parent_span_id"})
+_HEX_KEYS = frozenset({"traceId", "spanId", "parentSpanId"})
 # Known by name, and meaningful in profiles only: no table has a column for them.
 NOT_STORED = frozenset({"key_strindex", "string_value_strindex"})
 
@@ -78,6 +80,22 @@ def from_json(body: bytes, message_type: type[Message]) -> Translation:
     except (ArithmeticError, RecursionError, ValueError) as error:
         raise MalformedError(f"the body is not OTLP/JSON: {error}") from error
     return translation
+
+
+def to_json(message: Message) -> Any:
+    """Return a message as OTLP/JSON has it: ids in hex, enumerations as numbers."""
+    return _with_hex_ids(MessageToDict(message, use_integers_for_enums=True))
+
+
+def _with_hex_ids(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_with_hex_ids(member) for member in node]
+    if not isinstance(node, dict):
+        return node
+    return {
+        key: base64.b64decode(value).hex() if key in _HEX_KEYS else _with_hex_ids(value)
+        for key, value in node.items()
+    }
 
 
 class _Object(dict[str, Any]):
