@@ -21,7 +21,8 @@ enum {
     TOO_MANY_PARTS,
     TOO_MANY_RECORD_PARTS,
     TOO_MANY_NUMBERS,
-    TOO_MANY_RECORD_NUMBERS
+    TOO_MANY_RECORD_NUMBERS,
+    TOO_MUCH_REPEATED
 };
 enum { MAX_GROUP_DEPTH = 100 };
 
@@ -43,11 +44,12 @@ typedef struct {
 
 typedef struct {
     int64_t records, containers, parts, record_parts, numbers, record_numbers;
-    int64_t depth;
+    int64_t repeated_bytes, depth;
 } Limits;
 
 typedef struct {
     int64_t records, containers, parts, numbers;
+    int64_t repeated_bytes; /* what containers say, once for each of their records */
     int64_t invalid_texts;
     int64_t unknown_fields;
     int64_t unknown_message, unknown_number; /* the first unknown field: its message and number */
@@ -60,6 +62,7 @@ typedef struct {
     Counts *counts;
     const uint8_t *start;
     int64_t owner_parts, owner_numbers; /* of the record, metric, scope or resource being read */
+    int64_t member_bytes;               /* its records and containers, read so far */
 } Scan;
 
 /* Return the length of a varint, or 0 when it is cut off or longer than ten bytes. As protobuf's own
@@ -245,6 +248,25 @@ static int count_member(Scan *scan, uint8_t flags, const uint8_t *where) {
 
 static int scan_message(Scan *scan, const uint8_t *p, const uint8_t *end, uint32_t type, int64_t depth);
 
+/* A record, or a resource, scope or metric that holds records. Rows repeat what the latter say. */
+static int scan_member(Scan *scan, Field field, const uint8_t *at, Token token, int64_t depth) {
+    Counts *counts = scan->counts;
+    int64_t parts = scan->owner_parts, numbers = scan->owner_numbers, members = scan->member_bytes;
+    int64_t records = counts->records;
+    scan->owner_parts = scan->owner_numbers = scan->member_bytes = 0;
+    int error = scan_message(scan, token.content, token.next, field.message, depth - 1);
+    if (!error && field.flags & CONTAINER) {
+        int64_t own_bytes = token.next - token.content - scan->member_bytes;
+        counts->repeated_bytes += own_bytes * (counts->records - records);
+        if (counts->repeated_bytes > scan->limits->repeated_bytes)
+            error = fail(scan, TOO_MUCH_REPEATED, at);
+    }
+    scan->owner_parts = parts;
+    scan->owner_numbers = numbers;
+    scan->member_bytes = members + (token.next - at);
+    return error;
+}
+
 /* A known field of bytes, whose tag stands at `at`: text, bytes, packed numbers or a message. */
 static int scan_bytes(Scan *scan, Field field, const uint8_t *at, Token token, int64_t depth) {
     const uint8_t *p = token.content, *end = token.next;
@@ -258,14 +280,7 @@ static int scan_bytes(Scan *scan, Field field, const uint8_t *at, Token token, i
         return OK;
     case MESSAGE:
         if (depth <= 0) return fail(scan, TOO_DEEP, at);
-        if (field.flags & (RECORD | CONTAINER)) {
-            int64_t parts = scan->owner_parts, numbers = scan->owner_numbers;
-            scan->owner_parts = scan->owner_numbers = 0;
-            error = scan_message(scan, p, end, field.message, depth - 1);
-            scan->owner_parts = parts;
-            scan->owner_numbers = numbers;
-            return error;
-        }
+        if (field.flags & (RECORD | CONTAINER)) return scan_member(scan, field, at, token, depth);
         return scan_message(scan, p, end, field.message, depth - 1);
     default:
         return scan_packed(scan, field.kind, at, p, end);
@@ -313,7 +328,7 @@ static int scan_message(Scan *scan, const uint8_t *p, const uint8_t *end, uint32
 /* Check and count a request; returns counts->error. */
 int neve_scan(const Schema *schema, uint32_t root, const uint8_t *data, size_t size,
               const Limits *limits, Counts *counts) {
-    Scan scan = {schema, limits, counts, data, 0, 0};
+    Scan scan = {schema, limits, counts, data, 0, 0, 0};
     memset(counts, 0, sizeof *counts);
     return scan_message(&scan, data, data + size, root, limits->depth);
 }

@@ -60,6 +60,7 @@ class _Error(IntEnum):
     TOO_MANY_RECORD_PARTS = 6
     TOO_MANY_NUMBERS = 7
     TOO_MANY_RECORD_NUMBERS = 8
+    TOO_MUCH_REPEATED = 9
 
 
 class _Field(ctypes.Structure):
@@ -88,6 +89,7 @@ class _Limits(ctypes.Structure):
             "record_parts",
             "numbers",
             "record_numbers",
+            "repeated_bytes",
             "depth",
         )
     )
@@ -101,6 +103,7 @@ class _Counts(ctypes.Structure):
             "containers",
             "parts",
             "numbers",
+            "repeated_bytes",
             "invalid_texts",
             "unknown_fields",
             "unknown_message",
@@ -118,6 +121,7 @@ _LIMITS = _Limits(
     record_parts=limits.MAX_RECORD_PARTS,
     numbers=limits.MAX_NUMBERS,
     record_numbers=limits.MAX_RECORD_NUMBERS,
+    repeated_bytes=limits.MAX_REPEATED_BYTES,
     depth=limits.MAX_DEPTH,
 )
 _TOO_MANY = MappingProxyType(
@@ -136,6 +140,10 @@ _TOO_MANY = MappingProxyType(
         _Error.TOO_MANY_NUMBERS: f"more than {limits.MAX_NUMBERS:,} numbers in lists",
         _Error.TOO_MANY_RECORD_NUMBERS: (
             f"a record with more than {limits.MAX_RECORD_NUMBERS:,} numbers in lists"
+        ),
+        _Error.TOO_MUCH_REPEATED: (
+            f"more than {limits.MAX_REPEATED_BYTES >> 30} GiB as rows, each of which repeats what "
+            "its resource, scope and metric say"
         ),
     }
 )

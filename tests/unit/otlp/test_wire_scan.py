@@ -205,6 +205,28 @@ def test_empty_records_and_scopes_are_counted():
         scan(Signal.METRICS, field(1, field(2, b"\x12\x00" * 1_000_001)))
 
 
+def test_what_rows_repeat_is_bounded():
+    # A resource of 60 kB on each of 200,000 empty records: 12 GB of rows.
+    resource = field(1, field(1, field(1, b"k") + field(2, field(1, b"x" * 60_000))))
+
+    def body(records):
+        return field(1, resource + field(2, b"\x12\x00" * records))
+
+    assert scan(Signal.LOGS, body(100_000)).records == 100_000
+    with pytest.raises(TooLargeError, match="8 GiB as rows") as failure:
+        scan(Signal.LOGS, body(200_000))
+    assert failure.value.field == "resource_logs[0]"
+    # The same of a scope, and of a metric over its points.
+    scope = field(1, field(2, field(3, b"x" * 60_000) + b"\x12\x00" * 200_000))
+    with pytest.raises(TooLargeError, match="8 GiB as rows"):
+        scan(Signal.LOGS, scope)
+    points = field(1, field(2, field(2, field(1, b"x" * 60_000) + field(5, b"\x0a\x00" * 200_000))))
+    with pytest.raises(TooLargeError, match="8 GiB as rows"):
+        scan(Signal.METRICS, points)
+    # Records' own bytes are not repeated.
+    assert scan(Signal.LOGS, logs(*[field(3, b"x" * 60_000)] * 500)).records == 500
+
+
 def test_a_scan_allocates_nothing():
     body = field(1, field(2, b"\x12\x00" * 30_000_000))
     scan(Signal.TRACES, b"")
