@@ -76,6 +76,7 @@ def test_demo_tells_its_story_and_ends_in_results(demo):
     spans = [line for line in lines if "426334966724" in line]
     assert [line[0] for line in spans] == ["Spark", "PyIceberg", "DuckDB"]
     assert {tuple(line) for line in lines} >= SENT_AND_KEPT | ANSWERED
+    assert "answered 413:\n   the request has more than 1,000,000 records" in told.stdout
     warnings = [line for line in told.stderr.splitlines() if "WARN" in line]
     assert [line.partition(": ")[2] for line in warnings] == [HELD]
     assert "Exception" not in told.stderr

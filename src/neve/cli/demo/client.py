@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import random
 import time
 from types import MappingProxyType
 from typing import Any
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+from google.rpc.status_pb2 import Status
 from opentelemetry._logs import LogRecord, SeverityNumber
 from opentelemetry.exporter.otlp.proto.http import Compression
 from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
@@ -30,6 +33,7 @@ from neve.telemetry import schemas
 
 CHECKOUTS = 1_000
 NAMELESS = 20
+_BOMB_BYTES = 60_000_000
 SEED = 7
 _CITIES = ("Chamonix", "Zermatt", "Grindelwald", "Courmayeur")
 _SCOPE = "neve.demo"
@@ -79,6 +83,27 @@ def post(address: str, signal: Signal, body: bytes) -> None:
         urlopen(Request(url, body, {"content-type": PROTOBUF})).close()
     except OSError as error:
         raise UnavailableError(f"the receiver did not acknowledge a request: {error}") from error
+
+
+def send_bomb(address: str) -> tuple[int, int, str]:
+    """Send little that would become millions of spans; return its size, the status, and why."""
+    spans = b"\x12\x00" * (_BOMB_BYTES // 2)
+    bomb = gzip.compress(_prefixed(1, _prefixed(2, spans)), compresslevel=6)
+    headers = {"content-type": PROTOBUF, "content-encoding": "gzip"}
+    try:
+        with urlopen(
+            Request(f"http://{address}{Signal.TRACES.http_path}", bomb, headers)
+        ) as answer:
+            return len(bomb), answer.status, ""
+    except HTTPError as error:
+        return len(bomb), error.code, Status.FromString(error.read()).message
+
+
+def _prefixed(field: int, content: bytes) -> bytes:
+    """Write a protobuf field that holds a message of less than 256 MiB."""
+    size = len(content)
+    length = bytes([size >> shift & 127 | 128 for shift in (0, 7, 14)]) + bytes([size >> 21])
+    return bytes([field << 3 | 2]) + length + content
 
 
 def nameless_request() -> bytes:

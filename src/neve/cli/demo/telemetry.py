@@ -41,6 +41,11 @@ def tell(lake: Lake, config: Path, output: Output, step: Callable[[str], None]) 
         )
         output.show(STATUS_COLUMNS, status_rows(buffer.streams()))
         output.say("")
+        size, status, reason = client.send_bomb(receiver.http)
+        step(
+            f"Somebody sends {size / 1000:.0f} kB that unpack to 30 million empty spans. They are\n"
+            f"   counted before anything is built from them, and answered {status}:\n   {reason}"
+        )
         receiver.kill()
     step("kill -9: the receiver is gone, without a chance to flush or to say goodbye.")
     with running_receiver(config, receiver.http) as receiver:
