@@ -64,8 +64,10 @@ MAX_GZIP_MEMBERS = 10_000
 INLINE_BYTES = 512 * KIB
 # JSON takes fifty times as long as protobuf.
 INLINE_JSON_BYTES = 16 * KIB
-# The head of an HTTP request: request line and headers.
-MAX_HEAD_BYTES = 64 * KIB
+# The head of an HTTP request: request line and headers. It is held outside the budget.
+MAX_HEAD_BYTES = 16 * KIB
+# Requests that a connection may send before the first of them is answered.
+MAX_PIPELINED_REQUESTS = 16
 # A body that is refused before it has arrived is read and thrown away up to here, which keeps the
 # connection for the next request; behind that the connection is closed.
 MAX_DISCARDED_BYTES = MIB

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
+from neve.compression import UNPACK, CompressionError
 from neve.errors import CorruptionError
 
 if TYPE_CHECKING:
@@ -58,29 +59,45 @@ class Request:
         return self.sender + self.content_hash
 
 
-def pack(raw: bytes) -> tuple[bytes, Codec]:
+def pack(raw: bytes | bytearray) -> tuple[bytes, Codec]:
     """Compress a payload that came without compression, unless it is small."""
     if len(raw) < COMPRESS_FROM_BYTES:
-        return raw, Codec.IDENTITY
+        return bytes(raw), Codec.IDENTITY
     return pa.Codec("zstd", compression_level=1).compress(raw, asbytes=True), Codec.ZSTD
 
 
 def unpack(stored: bytes | memoryview, codec: int, raw_bytes: int) -> bytes:
     """Return a payload's protobuf bytes, unpacking at most one byte more than it should have.
 
-    Uses the same reader as the receiver (`neve.otlp.encoding`), so that what was accepted there,
-    such as several gzip members, can be read here.
+    Uses the very readers that the receiver checked it with (`neve.compression`). zlib and ISA-L do
+    not accept the same gzip bodies, so what one refuses is tried with the other: earlier versions
+    of the receiver used zlib.
     """
     if codec == Codec.IDENTITY:
         raw = bytes(stored)
     elif codec not in _CODEC_NAMES:
         raise CorruptionError(f"a buffered payload is in codec {codec}, which is not known")
     else:
-        try:
-            with pa.CompressedInputStream(pa.BufferReader(stored), _CODEC_NAMES[codec]) as stream:
-                raw = stream.read(raw_bytes + 1)
-        except OSError as error:
-            raise CorruptionError(f"a buffered payload cannot be unpacked: {error}") from error
+        raw = _decompress(stored, _CODEC_NAMES[codec], raw_bytes)
     if len(raw) != raw_bytes:
         raise CorruptionError(f"a buffered payload has {len(raw)} bytes instead of {raw_bytes}")
     return raw
+
+
+def _decompress(stored: bytes | memoryview, codec: Literal["gzip", "zstd"], size: int) -> bytes:
+    """Unpack at most one byte more than `size`, or one step of the reader."""
+    steps: list[bytes] = []
+    unpacked = 0
+    try:
+        for step in UNPACK[codec](stored):
+            steps.append(step)
+            unpacked += len(step)
+            if unpacked > size:
+                break
+    except CompressionError as error:
+        try:
+            with pa.CompressedInputStream(pa.BufferReader(stored), codec) as stream:
+                return bytes(stream.read(size + 1))
+        except OSError:
+            raise CorruptionError(f"a buffered payload cannot be unpacked: {error}") from error
+    return b"".join(steps)

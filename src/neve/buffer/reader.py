@@ -176,6 +176,24 @@ class _StoredRequest(NamedTuple):
 def _batches(segment: Segment, data: bytes) -> Iterator[pa.RecordBatch]:
     requests: list[_StoredRequest] = []
     size = 0
+    damage: CorruptionError | None = None
+    try:
+        for request in _requests(data):
+            requests.append(request)
+            size += request.entry.raw_bytes
+            if size >= BATCH_BYTES:
+                yield _batch(segment, requests)
+                requests, size = [], 0
+    except CorruptionError as error:
+        damage = error
+    # What came before the damage is whole.
+    if requests:
+        yield _batch(segment, requests)
+    if damage is not None:
+        raise damage
+
+
+def _requests(data: bytes) -> Iterator[_StoredRequest]:
     position = 0
     for head, payloads in read_frames(data):
         offset = 0
@@ -184,14 +202,8 @@ def _batches(segment: Segment, data: bytes) -> Iterator[pa.RecordBatch]:
             stored = payloads[offset : offset + entry.stored_bytes]
             offset += entry.stored_bytes
             payload = unpack(stored, entry.codec, entry.raw_bytes)
-            requests.append(_StoredRequest(position, entry, name, payload))
+            yield _StoredRequest(position, entry, name, payload)
             position += 1
-            size += entry.raw_bytes
-            if size >= BATCH_BYTES:
-                yield _batch(segment, requests)
-                requests, size = [], 0
-    if requests:
-        yield _batch(segment, requests)
 
 
 def _batch(segment: Segment, requests: list[_StoredRequest]) -> pa.RecordBatch:

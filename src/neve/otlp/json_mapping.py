@@ -37,6 +37,8 @@ _HEX_KEYS = frozenset({"traceId", "spanId", "parentSpanId"})
 NOT_STORED = frozenset({"key_strindex", "string_value_strindex"})
 
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?")
+# All surrogates but those that stand for a byte that is not UTF-8 (PEP 383).
+_HALF_OF_A_PAIR = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 _SPECIAL_DOUBLES = frozenset({"NaN", "Infinity", "-Infinity"})
 
 
@@ -65,7 +67,7 @@ def from_json(body: bytes, message_type: type[Message]) -> Translation:
     translation = Translation(message_type())
     try:
         document = json.loads(
-            # Bytes that are not UTF-8 become lone surrogates; `_bytes_of` gets them back.
+            # Bytes that are not UTF-8 become lone surrogates; `_repair` gets them back.
             body.decode(errors="surrogateescape"),
             # A float would round nanoseconds written as 1.7E18.
             parse_float=Decimal,
@@ -213,7 +215,7 @@ def _extend(translation: Translation, items: Any, field: _Field, values: Any, de
                 _fill(translation, items.add(), value, depth + 1)
             elif field.is_text and not _is_unicode(value):
                 translation.invalid_texts += 1
-                items.append(_bytes_of(value).decode(errors="replace"))
+                items.append(_as_text(_repair(value)))
             else:
                 items.append(field.convert(value))
         except MalformedError as error:
@@ -233,22 +235,29 @@ def _is_unicode(value: Any) -> bool:
 
 
 def _set_invalid_text(message: Message, field: _Field, value: str) -> None:
-    """Keep the bytes of a text that is not Unicode, or U+FFFD where the field takes text only."""
-    original = _bytes_of(value)
-    if field.name == "string_value":
-        message.bytes_value = original  # type: ignore[attr-defined]  # an AnyValue
+    """Keep the bytes of a text that is not UTF-8, or U+FFFD where the field takes text only."""
+    repaired = _repair(value)
+    if isinstance(repaired, bytes) and field.name == "string_value":
+        message.bytes_value = repaired  # type: ignore[attr-defined]  # an AnyValue
     else:
-        setattr(message, field.name, original.decode(errors="replace"))
+        setattr(message, field.name, _as_text(repaired))
 
 
-def _bytes_of(text: str) -> bytes:
-    """Return the bytes a text came from; half of a surrogate pair as UTF-8 would write it."""
-    return b"".join(
-        bytes([ord(character) - 0xDC00])
-        if "\udc80" <= character <= "\udcff"
-        else character.encode(errors="surrogatepass")
-        for character in text
-    )
+def _repair(text: str) -> str | bytes:
+    """Return the bytes that a text came from, or the text where only pairs were cut in halves.
+
+    Half of a surrogate pair was written as an escape and has no bytes: it becomes U+FFFD.
+    """
+    without_halves = _HALF_OF_A_PAIR.sub("\ufffd", text)
+    try:
+        without_halves.encode()
+    except UnicodeEncodeError:
+        return without_halves.encode(errors="surrogateescape")
+    return without_halves
+
+
+def _as_text(repaired: str | bytes) -> str:
+    return repaired if isinstance(repaired, str) else repaired.decode(errors="replace")
 
 
 def _printable(key: str) -> str:

@@ -18,7 +18,7 @@ from neve.signals import Signal
 class CheckedRequest(NamedTuple):
     """A request that decodes, as it is to be stored."""
 
-    payload: bytes
+    payload: bytes | bytearray
     """Protobuf: the sender's own bytes, or those of its JSON, with every text in UTF-8."""
     records: int
     """How many log records, spans or data points it carries."""
@@ -49,7 +49,9 @@ def check(signal: Signal, body: bytes, *, json: bool) -> CheckedRequest:
     if json:
         return _check_json(signal, body)
     scanned = scan(signal, body)
-    payload = repair_texts(signal, body) if scanned.invalid_texts else body
+    payload: bytes | bytearray = body
+    if scanned.invalid_texts:
+        payload = repair_texts(signal, body)
     return CheckedRequest(
         payload,
         scanned.records,

@@ -25,6 +25,8 @@ enum {
     TOO_MUCH_REPEATED
 };
 enum { MAX_GROUP_DEPTH = 100 };
+/* Of a tag or a length: protobuf's own parser refuses longer ones, whatever they say. */
+enum { MAX_TAG_BYTES = 5 };
 
 typedef struct {
     uint8_t kind;
@@ -154,7 +156,7 @@ static const uint8_t *skip_group(const uint8_t *p, const uint8_t *end, uint32_t 
 static inline int read_field(const uint8_t *p, const uint8_t *end, int group_depth, Token *token) {
     uint64_t tag = 0;
     size_t length = read_varint(p, end, &tag);
-    if (!length || tag > UINT32_MAX || (tag >> 3) == 0) return 0;
+    if (!length || length > MAX_TAG_BYTES || tag > UINT32_MAX || (tag >> 3) == 0) return 0;
     p += length;
     token->number = (uint32_t)(tag >> 3);
     token->wire_type = tag & 7;
@@ -171,7 +173,7 @@ static inline int read_field(const uint8_t *p, const uint8_t *end, int group_dep
         p += 8;
         break;
     case WIRE_BYTES:
-        if (!(length = read_varint(p, end, &token->value))) return 0;
+        if (!(length = read_varint(p, end, &token->value)) || length > MAX_TAG_BYTES) return 0;
         p += length;
         token->content = p;
         if (token->value > (uint64_t)(end - p)) return 0;
@@ -306,17 +308,23 @@ static inline int fits(Field field, uint32_t wire_type) {
 static int scan_message(Scan *scan, const uint8_t *p, const uint8_t *end, uint32_t type, int64_t depth) {
     const Message message = scan->schema->messages[type];
     const Field *fields = scan->schema->fields + message.first;
+    uint64_t seen = 0; /* the messages that stand in a field for one */
     Token token;
     for (; p < end; p = token.next) {
         int error = OK;
-        if (!read_field(p, end, MAX_GROUP_DEPTH, &token) || token.wire_type == WIRE_GROUP_END)
+        if (!read_field(p, end, (int)depth, &token) || token.wire_type == WIRE_GROUP_END)
             return fail(scan, MALFORMED, p);
         Field field = {UNKNOWN, 0, 0};
         if (token.number < message.count) field = fields[token.number];
         if (!fits(field, token.wire_type)) {
             if (token.value) note_unknown(scan, type, token.number);
+            error = count_member(scan, PART, p);
         } else if (token.wire_type == WIRE_BYTES) {
-            error = scan_bytes(scan, field, p, token, depth);
+            /* A message twice in a field for one is merged, or replaced: work all the same. */
+            uint64_t bit = field.kind == MESSAGE && !(field.flags & REPEATED) ? 1ULL << token.number : 0;
+            if (seen & bit) error = count_member(scan, PART, p);
+            seen |= bit;
+            if (!error) error = scan_bytes(scan, field, p, token, depth);
         } else if (field.flags & REPEATED) {
             error = count_numbers(scan, 1, p);
         }

@@ -181,19 +181,25 @@ def scan(signal: Signal, body: bytes) -> ScannedRequest:
     return ScannedRequest(counts.records, counts.invalid_texts, counts.unknown_fields, unknown)
 
 
-def repair_texts(signal: Signal, body: bytes) -> bytes:
+def repair_texts(signal: Signal, body: bytes) -> bytearray:
     """Write a request that `scan` accepted again, with every text in UTF-8.
 
     A text that is an attribute's value or a log's body becomes the kind `bytes`, which keeps it as
-    it is. In all others U+FFFD takes the place of each bad byte.
+    it is. In all others U+FFFD takes the place of each bad byte, which may triple the request.
+
+    Raises:
+        TooLargeError: the repaired request is larger than any that can be decoded.
     """
     schema = _schema()
     library = _library()
     root = schema.roots[signal]
     size = library.neve_repair(schema.pointer, root, body, len(body), None)
-    repaired = ctypes.create_string_buffer(size)
-    library.neve_repair(schema.pointer, root, body, len(body), repaired)
-    return repaired.raw
+    if size > limits.LARGEST_REQUEST_BYTES:
+        raise TooLargeError("the request is too large with its texts in UTF-8")
+    repaired = bytearray(size)
+    target = (ctypes.c_char * size).from_buffer(repaired)
+    library.neve_repair(schema.pointer, root, body, len(body), target)
+    return repaired
 
 
 def check_json_size(body: bytes) -> None:

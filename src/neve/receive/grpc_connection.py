@@ -64,6 +64,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 # What our PINGs carry, and their answers with them.
+PROTOCOL = "grpc"
 LAST_CALLS_PING = b"lastcall"
 ALIVE_PING = b"alive?  "
 
@@ -110,11 +111,13 @@ class GrpcConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._open_connections.add(self)
+        self._handler.counters.connect(PROTOCOL)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         self._closing_at = self._closing_at or self._clock()
         self._open_connections.discard(self)
         self._connections.closed()
+        self._handler.counters.disconnect(PROTOCOL)
         for call in list(self._calls.values()):
             self._forget(call)
         self._waiting.clear()

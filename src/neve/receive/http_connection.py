@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, cast
 import httptools
 
 from neve.errors import MalformedError, NeveError, UnavailableError
-from neve.limits import MAX_DISCARDED_BYTES, MAX_HEAD_BYTES
+from neve.limits import MAX_DISCARDED_BYTES, MAX_HEAD_BYTES, MAX_PIPELINED_REQUESTS
 from neve.otlp.encoding import check_size
 from neve.receive.budget import TooSlowError
 from neve.receive.http_routes import Head, Response
@@ -86,6 +86,8 @@ class HttpConnection(asyncio.Protocol):
         self._writing_paused = False
         self._ended_by_client = False
         self._last_answer_sent = False
+        # So many requests wait for their answers that no more are taken.
+        self._is_overfull = False
         # When the connection is cut: the request did not arrive, or none came.
         self.deadline = 0.0
 
@@ -106,7 +108,7 @@ class HttpConnection(asyncio.Protocol):
             self._waiting.popleft().share.close()
 
     def data_received(self, data: bytes) -> None:
-        if self._last_answer_sent:
+        if self._last_answer_sent or self._is_overfull:
             return
         if self._head is not None:
             if not self._head:
@@ -122,6 +124,8 @@ class HttpConnection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            if self._last_answer_sent or self._is_overfull:
+                return
             self._answer_and_end(str(error) or type(error).__name__)
             return
         self._refuse_long_head(self._unparsed_bytes)
@@ -155,6 +159,9 @@ class HttpConnection(asyncio.Protocol):
     # The parser's side.
 
     def on_message_begin(self) -> None:
+        if self._last_answer_sent or self._is_overfull:
+            # Nothing behind this is answered, so the parser need not read it.
+            raise httptools.HttpParserError("no more requests are taken")
         self._head = None
         self._path = b""
         self._headers = {}
@@ -173,7 +180,7 @@ class HttpConnection(asyncio.Protocol):
         if parser.should_upgrade():
             # Of such a request the parser drops the body: it must not be answered.
             raise httptools.HttpParserUpgrade("an upgrade is not offered here")
-        head = Head(parser.get_method(), self._path.partition(b"?")[0], self._headers)
+        head = Head(parser.get_method(), _path(self._path), self._headers)
         share = self._server.handler.budget.share(self._evict, self._server.now())
         request = self._arriving = _Request(head, share)
         request.keep_alive = parser.should_keep_alive() and parser.get_http_version() != "1.0"
@@ -236,7 +243,10 @@ class HttpConnection(asyncio.Protocol):
         request, self._arriving = self._arriving, None
         self._head = b""
         self._unparsed_bytes = 0
-        if request is None or self._last_answer_sent:
+        if request is None:
+            return
+        if self._last_answer_sent:
+            request.share.close()
             return
         if request.export and request.received_bytes < request.announced_bytes:
             # Whatever dropped the rest: what is not whole must not be acknowledged.
@@ -247,6 +257,7 @@ class HttpConnection(asyncio.Protocol):
         self.deadline = NEVER
         request.share.arrived()
         self._waiting.append(request)
+        self._is_overfull = len(self._waiting) >= MAX_PIPELINED_REQUESTS
         if not self._is_answering:
             # One request at a time: the next is read when this one is answered.
             self._is_answering = True
@@ -264,6 +275,9 @@ class HttpConnection(asyncio.Protocol):
                 finally:
                     request.share.close()
                 self._write(request, response)
+                if self._waiting:
+                    # Answers to requests that were sent together must not keep others waiting.
+                    await asyncio.sleep(0)
         finally:
             self._is_answering = False
         if self._transport is None or self._last_answer_sent:
@@ -286,7 +300,8 @@ class HttpConnection(asyncio.Protocol):
         if transport is None or transport.is_closing() or self._last_answer_sent:
             return
         response = self._routes.with_cors(request.head, response)
-        keep_alive = request.keep_alive and not self._server.closing
+        is_last = self._is_overfull and not self._waiting
+        keep_alive = request.keep_alive and not self._server.closing and not is_last
         is_head = request.head.method == b"HEAD"
         transport.write(encode(response, keep_alive=keep_alive, without_body=is_head))
         if not keep_alive:
@@ -356,6 +371,16 @@ def encode(response: Response, *, keep_alive: bool, without_body: bool = False) 
     if not without_body:
         lines.append(response.body)
     return b"".join(lines)
+
+
+def _path(target: bytes) -> bytes:
+    """Return the path of a request's target, which may be a whole address (RFC 9112, 3.2.2)."""
+    if not target.startswith(b"/"):
+        try:
+            target = httptools.parse_url(target).path or target
+        except httptools.HttpParserInvalidURLError:
+            return target
+    return target.partition(b"?")[0]
 
 
 def without_upgrade(data: bytes, end: int) -> bytes:

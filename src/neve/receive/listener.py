@@ -70,11 +70,11 @@ class Listener:
             self._loop.add_reader(self._listening, self._accept)
 
     async def _connect(self, connection: socket.socket) -> None:
-        connection.settimeout(0)
-        # asyncio does it only for sockets that were made with IPPROTO_TCP. Without it an answer
-        # that follows a WINDOW_UPDATE waits 40 ms for the client's acknowledgement.
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
+            connection.settimeout(0)
+            # asyncio does it only for sockets that were made with IPPROTO_TCP. Without it an answer
+            # that follows a WINDOW_UPDATE waits 40 ms for the client's acknowledgement.
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await self._loop.connect_accepted_socket(
                 self._protocol_factory,
                 connection,
@@ -84,6 +84,7 @@ class Listener:
         except OSError as error:
             # ssl.SSLError is one, too.
             logger.debug("TLS handshake failed: %s", error)
+            connection.close()
             self._connections.handshake_failed()
 
     def close(self) -> None:

@@ -22,6 +22,7 @@ from neve.receive.acknowledgements import Acknowledgements
 from neve.receive.budget import Budget
 from neve.receive.counters import Counters
 from neve.receive.senders import Senders
+from neve.signals import Signal
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from neve.receive.budget import Share
     from neve.receive.senders import Sender
     from neve.receive.spec import ReceiveSpec
-    from neve.signals import Signal
 
 
 CODECS = MappingProxyType({"gzip": Codec.GZIP, "zstd": Codec.ZSTD})
@@ -125,7 +125,9 @@ class RequestHandler:
         self.sink.check_room(len(body), export.signal.value)
         storable = await self._check(export, body, share)
         # An empty request is a success (OTLP specification), and there is nothing of it to keep.
-        if storable.request.records:
+        # Metrics of a kind that is not known have no records that could be counted.
+        has_unknown_metrics = export.signal is Signal.METRICS and storable.unknown_fields
+        if storable.request.records or has_unknown_metrics:
             await self._store(export, storable.request)
             self.counters.acknowledge(time.perf_counter() - arrived)
         signal = export.signal

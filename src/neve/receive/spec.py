@@ -65,6 +65,8 @@ def receive_spec(settings: Settings) -> ReceiveSpec:
         tokens=token_specs(receive, receive.workers),
         tls=TlsSpec(tls.cert, tls.key, tls.client_ca) if tls else None,
         max_request_bytes=receive.max_request_bytes,
+        # One request always fits, as it came and unpacked.
+        max_in_flight_bytes=max(IN_FLIGHT_BYTES, 2 * receive.max_request_bytes),
         cors_origins=receive.cors_origins,
     )
 

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
 from neve.telemetry.rows import DeadLetter
-from neve.telemetry.wire import read_metrics_wire
+from neve.telemetry.wire import UnreadableError, read_metrics_wire
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,11 +44,19 @@ def unknown_kinds_on_wire(
     letters = []
     for position in np.flatnonzero(has_content).tolist():
         (sent,) = wire.slice(position, 1).to_pylist()
-        fields = _unknown_fields(Metric.FromString(sent))
+        fields = _unknown_fields(_parse(sent))
         if fields:
             request, path = context.place(int(metrics_without_kind[position]))
             letters.append(DeadLetter(request, path, _reason(fields)))
     return letters
+
+
+def _parse(sent: bytes) -> Metric:
+    try:
+        return Metric.FromString(sent)
+    except DecodeError as error:
+        # ptars reads varints that protobuf's own parser refuses.
+        raise UnreadableError from error
 
 
 def unknown_kinds_in_message(request: int, message: Any) -> Iterator[DeadLetter]:

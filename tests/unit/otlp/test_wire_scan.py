@@ -76,13 +76,13 @@ def test_whatever_protobuf_accepts_is_accepted_and_nothing_else(signal):
             verdicts["both refuse"] += 1
         elif scanned.invalid_texts:
             assert expected is None
-            repaired = repair_texts(signal, body)
+            repaired = bytes(repair_texts(signal, body))
             assert parsed(signal, repaired) is not None, body.hex()
             assert scan(signal, repaired).invalid_texts == 0
             verdicts["repaired"] += 1
         else:
             assert expected is not None, body.hex()
-            assert parsed(signal, repair_texts(signal, body)) == expected
+            assert parsed(signal, bytes(repair_texts(signal, body))) == expected
             verdicts["both accept"] += 1
     assert min(verdicts.values()) > 10, verdicts
 
@@ -267,6 +267,40 @@ def test_unknown_fields_with_content_are_counted():
     assert (scanned.unknown_fields, scanned.first_unknown) == (1, "KeyValue.3")
 
 
+def test_unknown_fields_and_repeated_messages_count_as_parts():
+    unknown = varint(99 << 3) + b"\x00"
+    with pytest.raises(TooLargeError, match="65,536"):
+        scan(Signal.TRACES, spans(unknown * 65_537))
+    # A status, or a kind of metric, that is given again and again.
+    with pytest.raises(TooLargeError, match="65,536"):
+        scan(Signal.TRACES, spans(field(15, b"") * 65_538))
+    kinds = field(1, field(2, field(2, b"\x2a\x00\x3a\x00" * 40_000)))
+    with pytest.raises(TooLargeError, match="65,536"):
+        scan(Signal.METRICS, kinds)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\x8a\x80\x80\x80\x80\x00\x00",
+        b"\x0a\x80\x80\x80\x80\x80\x00",
+        b"\x0b" * 101 + b"\x0c" * 101,
+        field(1, b"\x1b" * 100 + b"\x1c" * 100),
+    ],
+    ids=["a tag of six bytes", "a length of six bytes", "101 groups", "100 groups in a message"],
+)
+def test_what_only_protobufs_own_parser_refuses_is_refused(body):
+    assert parsed(Signal.TRACES, body) is None
+    with pytest.raises(MalformedError):
+        scan(Signal.TRACES, body)
+
+
+def test_groups_that_protobuf_reads_are_accepted():
+    body = b"\x1b" * 90 + b"\x1c" * 90
+    assert parsed(Signal.TRACES, body) is not None
+    assert scan(Signal.TRACES, body).unknown_fields == 1
+
+
 def test_texts_that_are_not_utf8_are_repaired():
     body = logs(
         field(3, b"caf\xe9") + field(5, field(1, b"caf\xe9")) + field(6, field(1, b"k\xff\xfe")),
@@ -274,7 +308,7 @@ def test_texts_that_are_not_utf8_are_repaired():
     )
     scanned = scan(Signal.LOGS, body)
     assert (scanned.records, scanned.invalid_texts) == (2, 3)
-    request = Signal.LOGS.request.FromString(repair_texts(Signal.LOGS, body))
+    request = Signal.LOGS.request.FromString(bytes(repair_texts(Signal.LOGS, body)))
     bad, good = request.resource_logs[0].scope_logs[0].log_records
     assert bad.severity_text == "caf\ufffd"
     assert bad.body.bytes_value == b"caf\xe9", "a body keeps its bytes"
@@ -291,7 +325,7 @@ def test_what_python_calls_invalid_is_invalid(text):
         body = logs(field(3, b"a" * before + text))
         assert scan(Signal.LOGS, body).invalid_texts == 1
         [record] = (
-            Signal.LOGS.request.FromString(repair_texts(Signal.LOGS, body))
+            Signal.LOGS.request.FromString(bytes(repair_texts(Signal.LOGS, body)))
             .resource_logs[0]
             .scope_logs[0]
             .log_records

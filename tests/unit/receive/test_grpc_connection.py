@@ -434,3 +434,12 @@ async def test_a_call_that_is_reset_counts_until_it_is_stored():
     client.exchange()
     assert receiving.handler.budget.used_bytes == len(BODY)
     assert (await client.call(framed(BODY))).status == UNAVAILABLE
+
+
+@in_loop
+async def test_connections_are_counted_while_they_are_open():
+    receiving = Receiving()
+    client = GrpcClient(receiving)
+    assert receiving.handler.counters.connections["grpc"] == 1
+    client.connection.connection_lost(None)
+    assert receiving.handler.counters.connections["grpc"] == 0

@@ -71,3 +71,11 @@ def test_metrics_of_known_kinds_are_not_looked_at_one_by_one(monkeypatch):
 
     monkeypatch.setattr(unknown_kinds, "read_metrics_wire", fail)
     assert decoded(request([gauge(1), gauge(2)])) == ([], [1, 2])
+
+
+def test_one_that_protobuf_cannot_read_harms_no_other_request():
+    # A length of ten bytes: ptars reads it, protobuf's own parser does not.
+    poison = b"\x0a\x81\x80\x80\x80\x80\x80\x80\x80\x80\x00a"
+    letters, stored = decoded(request([gauge(1)]), request([gauge(2), poison]), request([gauge(3)]))
+    assert [position for position, _, _ in letters] == [1]
+    assert stored == [1, 3]
