@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import codecs
 import json
 import re
 from collections import Counter
@@ -22,13 +23,15 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.json_format import MessageToDict
 
 from neve.errors import MalformedError
-from neve.limits import MAX_DEPTH
+from neve.limits import KIB, MAX_DEPTH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from google.protobuf.descriptor import Descriptor, EnumDescriptor
     from google.protobuf.message import Message
+
+DECODE_BYTES = 256 * KIB
 
 # The fields OTLP writes in hex where protobuf's JSON has base64.
 HEX_FIELDS = frozenset({"trace_id", "span_id", "parent_span_id"})
@@ -67,8 +70,7 @@ def from_json(body: bytes, message_type: type[Message]) -> Translation:
     translation = Translation(message_type())
     try:
         document = json.loads(
-            # Bytes that are not UTF-8 become lone surrogates; `_repair` gets them back.
-            body.decode(errors="surrogateescape"),
+            _decode(body),
             # A float would round nanoseconds written as 1.7E18.
             parse_float=Decimal,
             parse_constant=_refuse_constant,
@@ -82,6 +84,18 @@ def from_json(body: bytes, message_type: type[Message]) -> Translation:
     except (ArithmeticError, RecursionError, ValueError) as error:
         raise MalformedError(f"the body is not OTLP/JSON: {error}") from error
     return translation
+
+
+def _decode(body: bytes) -> str:
+    """Decode UTF-8; other bytes become lone surrogates, from which `_repair` gets them back."""
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        # Those take a hundred times as long: in steps, so that other threads go on meanwhile.
+        decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+        steps = range(0, len(body), DECODE_BYTES)
+        parts = [decoder.decode(body[start : start + DECODE_BYTES]) for start in steps]
+        return "".join([*parts, decoder.decode(b"", final=True)])
 
 
 def to_json(message: Message) -> Any:
