@@ -9,8 +9,6 @@ import http.client
 import os
 import socket
 import ssl
-import threading
-import time
 from pathlib import Path
 
 import grpc
@@ -34,14 +32,13 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from neve.buffer.disk import DiskStore
 from neve.buffer.payload import Codec
-from neve.buffer.reader import BufferReader
 from neve.buffer.stream import load_streams, read_entries
 from neve.receive.spec import TlsSpec
 from neve.signals import Signal
 from tests.support.buffer_stores import payloads
 from tests.support.certificates import Certificates, make_certificates
 from tests.support.otlp_bodies import as_json, protobuf
-from tests.support.receivers import receiver
+from tests.support.receivers import export, raw_request, receiver
 from tests.support.wait import until
 
 SEALED_AT_ONCE = {"seal_seconds": 0.01}
@@ -66,16 +63,6 @@ def certificates(tmp_path_factory) -> Certificates:
 
 def stored(location, signal=Signal.LOGS):
     return payloads(DiskStore(location), signal.value)
-
-
-def export(port, body, *, signal=Signal.LOGS, credentials=None, **call):
-    target = f"localhost:{port}" if credentials else f"127.0.0.1:{port}"
-    channel = (
-        grpc.secure_channel(target, credentials) if credentials else grpc.insecure_channel(target)
-    )
-    with channel:
-        answer = channel.unary_unary(signal.grpc_method)(body, timeout=30, **call)
-    return signal.response.FromString(answer)
 
 
 @pytest.mark.parametrize("signal", list(Signal))
@@ -148,7 +135,7 @@ def test_a_receiver_whose_writer_dies_ends(tmp_path):
 
 
 def test_a_connection_is_kept_alive(shared):
-    request = _raw_request(protobuf(Signal.LOGS))
+    request = raw_request(protobuf(Signal.LOGS))
     with socket.create_connection(("127.0.0.1", shared.http), timeout=10) as connection:
         for _ in range(3):
             connection.sendall(request)
@@ -163,18 +150,11 @@ def test_a_connection_is_kept_alive(shared):
 UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAA\r\n"
 
 
-def _raw_request(body, extra=b""):
-    return (
-        b"POST /v1/logs HTTP/1.1\r\nHost: h\r\nContent-Type: application/x-protobuf\r\n%b"
-        b"Content-Length: %d\r\n\r\n" % (extra, len(body))
-    ) + body
-
-
 @pytest.mark.parametrize("step", [1_000_000, 7])
 def test_an_offered_upgrade_is_ignored_and_the_body_kept(shared, location, step):
     # As Java's HttpClient sends it; uvicorn alone would answer 200 and drop the body.
     body = protobuf(Signal.LOGS, f"upgrade in steps of {step}")
-    raw = _raw_request(body, UPGRADE)
+    raw = raw_request(body, UPGRADE)
     with socket.create_connection(("127.0.0.1", shared.http), timeout=10) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for start in range(0, len(raw), step):
@@ -185,7 +165,7 @@ def test_an_offered_upgrade_is_ignored_and_the_body_kept(shared, location, step)
 
 def test_an_upgrade_behind_another_request_is_never_acknowledged_without_its_body(shared, location):
     first, second = (protobuf(Signal.LOGS, f"pipelined {n}") for n in range(2))
-    raw = _raw_request(first) + _raw_request(second, UPGRADE)
+    raw = raw_request(first) + raw_request(second, UPGRADE)
     answers = b""
     with socket.create_connection(("127.0.0.1", shared.http), timeout=10) as connection:
         connection.sendall(raw)
@@ -357,71 +337,6 @@ def test_a_header_without_an_end_is_cut_off(shared):
         connection.sendall(b"GET / HTTP/1.1\r\nX: " + b"x" * 200_000)
         assert connection.recv(65536).startswith(b"HTTP/1.1 400 ")
         assert _is_closed(connection)
-
-
-def test_a_graceful_stop_finishes_what_was_accepted(tmp_path):
-    body = protobuf(Signal.LOGS, "in flight")
-    raw = _raw_request(body)
-    with (
-        receiver(tmp_path) as running,
-        socket.create_connection(("127.0.0.1", running.http), timeout=10) as connection,
-    ):
-        connection.sendall(raw[:-3])
-        until(lambda: running.request("GET", "/healthz")[0] == 200)
-        stopping = threading.Thread(target=running.stop)
-        stopping.start()
-        until(lambda: _refuses(running.http))
-        connection.sendall(raw[-3:])
-        assert connection.recv(65536).startswith(b"HTTP/1.1 200")
-        stopping.join()
-        assert running.process.returncode == 0
-    assert stored(tmp_path) == [body]
-    [stream] = BufferReader(DiskStore(tmp_path), dedup_seconds=300).streams()
-    assert stream.closed
-
-
-def test_a_graceful_stop_finishes_grpc_calls(tmp_path):
-    body, stop_began = protobuf(Signal.LOGS, "in flight"), threading.Event()
-
-    def message():
-        stop_began.wait(20)
-        yield body
-
-    with (
-        receiver(tmp_path) as running,
-        grpc.insecure_channel(f"127.0.0.1:{running.grpc}") as channel,
-    ):
-        # Its headers are sent at once, before the next call's.
-        call = channel.stream_unary(Signal.LOGS.grpc_method).future(message(), timeout=20)
-        channel.unary_unary(Signal.LOGS.grpc_method)(protobuf(Signal.LOGS, "before"), timeout=10)
-        stopping = threading.Thread(target=running.stop)
-        stopping.start()
-        until(lambda: _refuses(running.grpc))
-        stop_began.set()
-        assert call.result() == b""
-        stopping.join()
-        assert running.process.returncode == 0
-    assert body in stored(tmp_path)
-
-
-def _refuses(port):
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=1).close()
-    except OSError:
-        return True
-    return False
-
-
-def test_a_stop_does_not_wait_for_ever(tmp_path):
-    with (
-        receiver(tmp_path, grace_seconds=1) as running,
-        socket.create_connection(("127.0.0.1", running.http)) as connection,
-    ):
-        connection.sendall(b"POST /v1/logs HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nx")
-        until(lambda: running.request("GET", "/healthz")[0] == 200)
-        began = time.monotonic()
-        assert running.stop() == 0
-        assert time.monotonic() - began < 4
 
 
 def test_it_warns_when_anyone_may_send(tmp_path, certificates):

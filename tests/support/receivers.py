@@ -14,7 +14,10 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import grpc
+
 from neve import failpoints
+from neve.signals import Signal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -88,3 +91,22 @@ def receiver(
         drain.join(5)
         process.stdout.close()
         process.stderr.close()
+
+
+def export(port: int, body: bytes, *, signal: Signal = Signal.LOGS, credentials=None, **call: Any):
+    """Send a request over gRPC, which must be acknowledged; return the answer."""
+    target = f"localhost:{port}" if credentials else f"127.0.0.1:{port}"
+    channel = (
+        grpc.secure_channel(target, credentials) if credentials else grpc.insecure_channel(target)
+    )
+    with channel:
+        answer = channel.unary_unary(signal.grpc_method)(body, timeout=30, **call)
+    return signal.response.FromString(answer)
+
+
+def raw_request(body: bytes, extra: bytes = b"") -> bytes:
+    """Write a request of logs as it is sent over HTTP."""
+    return (
+        b"POST /v1/logs HTTP/1.1\r\nHost: h\r\nContent-Type: application/x-protobuf\r\n%b"
+        b"Content-Length: %d\r\n\r\n" % (extra, len(body))
+    ) + body
