@@ -116,8 +116,8 @@ class HttpConnection(asyncio.Protocol):
             data = self._head + data
             end = data.find(END_OF_HEAD)
             self._head = data if end == -1 else None
-            if end == -1:
-                self._refuse_long_head(len(data))
+            self._refuse_long_head(len(data) if end == -1 else end)
+            if end == -1 or self._last_answer_sent:
                 return
             data = without_upgrade(data, end)
         self._unparsed_bytes += len(data)

@@ -316,6 +316,17 @@ def test_texts_that_are_not_utf8_are_repaired():
     assert good.body.string_value == "café"
 
 
+def test_a_request_too_large_to_decode_once_repaired_is_refused(monkeypatch):
+    body = logs(field(3, b"\xff" * 100))
+    size = len(repair_texts(Signal.LOGS, body))
+    assert size > 300
+    monkeypatch.setattr(limits, "LARGEST_REQUEST_BYTES", size)
+    assert len(repair_texts(Signal.LOGS, body)) == size
+    monkeypatch.setattr(limits, "LARGEST_REQUEST_BYTES", size - 1)
+    with pytest.raises(TooLargeError):
+        repair_texts(Signal.LOGS, body)
+
+
 @pytest.mark.parametrize(
     "text",
     [b"\x80", b"\xc0\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xe2\x82", b"ab\xf0\x9f\x98"],

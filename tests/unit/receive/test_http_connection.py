@@ -95,6 +95,14 @@ def test_requests_sent_together_are_answered_in_their_order_and_bounded(sink):
     assert handler.budget.used_bytes == 0
 
 
+@pytest.mark.parametrize("end", [b"", b"\r\n\r\n"], ids=["without an end", "with one"])
+def test_a_head_has_16_kib(sink, end):
+    handler = RequestHandler(ReceiveSpec(), sink)
+    head = b"GET /healthz HTTP/1.1\r\nX: "
+    written, _ = run_connection(handler, head + b"x" * (17 << 10) + end)
+    assert [answer.status for answer in answers(written)] == [400]
+
+
 def test_a_target_may_be_a_whole_address(sink):
     handler = RequestHandler(ReceiveSpec(), sink)
     headers = {"content-type": PROTOBUF}
