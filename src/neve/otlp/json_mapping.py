@@ -26,12 +26,13 @@ from neve.errors import MalformedError
 from neve.limits import KIB, MAX_DEPTH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from google.protobuf.descriptor import Descriptor, EnumDescriptor
     from google.protobuf.message import Message
 
-DECODE_BYTES = 256 * KIB
+# A long text is decoded and encoded in steps, so that other threads run in between.
+STEP = 256 * KIB
 
 # The fields OTLP writes in hex where protobuf's JSON has base64.
 HEX_FIELDS = frozenset({"trace_id", "span_id", "parent_span_id"})
@@ -91,10 +92,9 @@ def _decode(body: bytes) -> str:
     try:
         return body.decode()
     except UnicodeDecodeError:
-        # Those take a hundred times as long: in steps, so that other threads go on meanwhile.
+        # This takes a hundred times as long.
         decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
-        steps = range(0, len(body), DECODE_BYTES)
-        parts = [decoder.decode(body[start : start + DECODE_BYTES]) for start in steps]
+        parts = [decoder.decode(body[start : start + STEP]) for start in range(0, len(body), STEP)]
         return "".join([*parts, decoder.decode(b"", final=True)])
 
 
@@ -242,10 +242,15 @@ def _is_unicode(value: Any) -> bool:
     if not isinstance(value, str) or value.isascii():
         return True
     try:
-        value.encode()
+        for part in _parts(value):
+            part.encode()
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _parts(text: str) -> Iterator[str]:
+    return (text[start : start + STEP] for start in range(0, len(text), STEP))
 
 
 def _set_invalid_text(message: Message, field: _Field, value: str) -> None:
@@ -262,12 +267,11 @@ def _repair(text: str) -> str | bytes:
 
     Half of a surrogate pair was written as an escape and has no bytes: it becomes U+FFFD.
     """
-    without_halves = _HALF_OF_A_PAIR.sub("\ufffd", text)
-    try:
-        without_halves.encode()
-    except UnicodeEncodeError:
-        return without_halves.encode(errors="surrogateescape")
-    return without_halves
+    without_halves = [_HALF_OF_A_PAIR.sub("\ufffd", part) for part in _parts(text)]
+    repaired = "".join(without_halves)
+    if _is_unicode(repaired):
+        return repaired
+    return b"".join(part.encode(errors="surrogateescape") for part in without_halves)
 
 
 def _as_text(repaired: str | bytes) -> str:
