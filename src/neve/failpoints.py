@@ -51,7 +51,7 @@ POINTS = MappingProxyType(
         "publish.ready": "a batch is about to be published: the next step is the swap",
         "publish.restaged": "a batch is staged again on a main that moved, its old tag still there",
         "publish.published": "a batch is on main with its marks, and nobody was told",
-        "publish.held": "a blocked batch is on its branch with the marks past it",
+        "publish.staged_batches": "a blocked batch is on its branch with the marks past it",
         "merge.prepared": "a mirror is made or has its new columns, and no row of the batch",
         "merge.buried": "a batch's tombstones are written, and no commit names them",
         "merge.rejected": "a batch's rejected rows are written, and no commit names them",

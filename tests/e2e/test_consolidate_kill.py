@@ -12,7 +12,7 @@ import yaml
 import neve
 from neve import failpoints
 from neve.config import load
-from neve.publish.held import list_staged, release
+from neve.publish.staged_batches import list_staged, release
 from neve.signals import Signal
 from tests.support.consolidation import Bench
 from tests.support.lakes import postgres_settings, rest_settings, sqlite_settings
@@ -95,7 +95,7 @@ def test_a_worker_killed_at_any_step_leaves_each_record_once(killing, point):
         # It takes a batch that is staged, and a main that has moved since.
         assert run_worker(killing.config, "publish.staged") == -signal.SIGKILL
         killing.move_main()
-    status = run_worker(killing.config, point, hold=point == "publish.held")
+    status = run_worker(killing.config, point, hold=point == "publish.staged_batches")
     assert status == -signal.SIGKILL
     killing.bench.send(Signal.LOGS, "b")
     killing.bench.run()

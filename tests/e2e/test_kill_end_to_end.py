@@ -25,7 +25,7 @@ from tests.support.servers import REGION, SHORT_LIVED_JAVA
 from tests.support.wait import until
 
 # These take an audit that blocks, and a main that moves: tests/e2e/test_consolidate_kill.py.
-ELSEWHERE = {"publish.held", "publish.restaged"}
+ELSEWHERE = {"publish.staged_batches", "publish.restaged"}
 RETRY = {"initial_interval": "50ms", "max_interval": "200ms", "max_elapsed_time": "0s"}
 REQUESTS = 10
 

@@ -9,7 +9,7 @@ from neve.buffer.buffer import open_buffer
 from neve.config import Settings
 from neve.errors import ConfigError
 from neve.lake.create import FEW_METADATA_FILES
-from neve.publish.held import discard, list_staged, release
+from neve.publish.staged_batches import discard, list_staged, release
 from neve.signals import Signal
 from tests.support.consolidation import Bench
 from tests.support.lakes import SPARK

@@ -11,7 +11,7 @@ import pytest
 import neve
 from neve import failpoints
 from neve.config import Settings
-from neve.consolidate.apply import SparkRunner
+from neve.consolidate.consolidator import SparkRunner
 from neve.consolidate.report import Report
 from neve.errors import NeveError
 from neve.lake.staging import StagingTable

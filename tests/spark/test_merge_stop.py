@@ -8,10 +8,10 @@ import time
 import pytest
 
 from neve.errors import ConflictError
+from neve.lake.commit_loop import RetryPolicy
 from neve.merge.report import TableReport
 from neve.merge.strategy import Strategy
 from neve.merge.way import Way
-from neve.publish.apply import Retry
 from tests.support.merging import Mirrored, event
 
 
@@ -44,7 +44,7 @@ def test_a_stop_ends_the_wait_for_another_attempt(mirrored, monkeypatch):
 
     monkeypatch.setattr(Way, "commit", refused)
     merger = mirrored.merger()
-    merger.retry = Retry(first_seconds=60, most_seconds=60)
+    merger.retry = RetryPolicy(first_seconds=60, most_seconds=60)
     began = time.monotonic()
     with pytest.raises(ConflictError):
         merger.merge(stop, report)

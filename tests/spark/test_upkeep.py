@@ -13,7 +13,7 @@ from neve.lake.catalog import load_table
 from neve.lake.expiry import count_expirable
 from neve.lake.frames import added_rows
 from neve.lake.staging import StagingTable
-from neve.publish.apply import HELD_PREFIX, STAGED_PREFIX, Outcome, Publisher
+from neve.publish.publisher import HELD_PREFIX, STAGED_PREFIX, Outcome, Publisher
 from neve.publish.ranges import Range, read_marks
 from neve.signals import Signal
 from tests.support.consolidation import Bench

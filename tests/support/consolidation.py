@@ -6,7 +6,7 @@ from collections import Counter
 
 from neve.buffer.buffer import open_buffer
 from neve.buffer.spec import BufferSpec
-from neve.consolidate.apply import Consolidator
+from neve.consolidate.consolidator import Consolidator
 from neve.consolidate.spec import ConsolidateSpec
 from neve.consolidate.task import run_task
 from neve.signals import Signal

@@ -12,11 +12,11 @@ from pyiceberg.table.snapshots import ancestors_of
 
 from neve.config.merging import MergeTableSettings
 from neve.lake import Lake
+from neve.lake.commit_loop import RetryPolicy
 from neve.merge.apply import Merger
 from neve.merge.report import TableReport
 from neve.merge.spec import MergeSpec, merge_spec
 from neve.merge.strategy import Strategy
-from neve.publish.apply import Retry
 from tests.support.replay import Event, changelog_event, replay
 
 if TYPE_CHECKING:
@@ -105,7 +105,9 @@ class Mirrored:
 
     def merger(self, **options: Any) -> Merger:
         options.setdefault("strategy", next(self.strategies))
-        retry = Retry(attempts=options.pop("attempts", 4), first_seconds=0.001, most_seconds=0.01)
+        retry = RetryPolicy(
+            attempts=options.pop("attempts", 4), first_seconds=0.001, most_seconds=0.01
+        )
         return Merger(self.lake, self.spec, retry, **options)
 
     def merge(self, **options: Any) -> TableReport:

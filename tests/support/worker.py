@@ -16,9 +16,9 @@ import pyiceberg.catalog.sql  # noqa: F401 - both for the server, which imports 
 
 import neve
 from neve import failpoints
-from neve.consolidate.apply import Consolidator
+from neve.consolidate.consolidator import Consolidator
 from neve.consolidate.spec import consolidate_spec
-from neve.publish.gate import Gate, Verdict
+from neve.publish.audited_publisher import AuditedOutcome, AuditedPublisher
 from tests.support.consolidation import run_inline
 
 if TYPE_CHECKING:
@@ -48,10 +48,10 @@ def _work(config: str, failpoint: str, hold: bool) -> None:
     os.environ[failpoints.ENVIRONMENT_VARIABLE] = failpoint
     importlib.reload(failpoints)  # it looks at the environment once, as every process does
     if hold:
-        Gate.pass_through = _hold
+        AuditedPublisher.audit_and_publish = _hold
     with neve.open(config) as lake:
         Consolidator(lake, consolidate_spec(lake.settings), run_inline).run_once()
 
 
-def _hold(gate: Gate, staged: StagedSnapshot) -> Verdict:
-    return Verdict(gate.publisher.hold(staged))
+def _hold(gate: AuditedPublisher, staged: StagedSnapshot) -> AuditedOutcome:
+    return AuditedOutcome(gate.publisher.hold(staged))

@@ -34,7 +34,7 @@ def consolidate(
     once: Annotated[bool, typer.Option("--once", help="Take what is sealed now, and end.")] = False,
 ) -> None:
     """Turn buffered requests into tables: stage, audit, publish exactly once."""
-    from neve.consolidate.apply import Consolidator, SparkRunner
+    from neve.consolidate.consolidator import Consolidator, SparkRunner
     from neve.consolidate.spec import consolidate_spec
 
     call = context.obj
@@ -79,7 +79,7 @@ def list_batches(
     ] = None,
 ) -> None:
     """List the batches that are staged or held."""
-    from neve.publish.held import list_staged
+    from neve.publish.staged_batches import list_staged
 
     with context.obj.open() as lake:
         found = [as_record(one) for one in list_staged(lake, table)]
@@ -95,7 +95,7 @@ def show(
     limit: Annotated[int, typer.Option("--limit", help="How many rows to show.")] = 20,
 ) -> None:
     """Show the rows of a held batch."""
-    from neve.publish.held import show as show_batch
+    from neve.publish.staged_batches import show as show_batch
 
     with context.obj.open() as lake:
         answer = show_batch(lake, table, batch, limit)
@@ -105,7 +105,7 @@ def show(
 @app.command()
 def publish(context: typer.Context, table: _Table, batch: _Batch) -> None:
     """Publish a held batch after all; its rows come in exactly once."""
-    from neve.publish.held import release
+    from neve.publish.staged_batches import release
 
     _settle(context, table, batch, lambda lake: release(lake, table, batch).value)
 
@@ -113,7 +113,7 @@ def publish(context: typer.Context, table: _Table, batch: _Batch) -> None:
 @app.command()
 def discard(context: typer.Context, table: _Table, batch: _Batch) -> None:
     """Give a held batch up; its rows are never published."""
-    from neve.publish.held import discard as give_up
+    from neve.publish.staged_batches import discard as give_up
 
     def settle(lake: Lake) -> str:
         give_up(lake, table, batch)

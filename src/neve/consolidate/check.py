@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from neve.config import Settings
 from neve.errors import ConfigError
-from neve.publish.gate import BATCH, REJECTED_BY
+from neve.publish.audited_publisher import BATCH, REJECTED_BY
 from neve.telemetry.promote import Promotion, promotions_of, with_promoted_fields
 from neve.telemetry.schemas import SCHEMAS
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from neve.publish.apply import Counters, Outcome
 from neve.publish.ledger import LedgerEntry
+from neve.publish.publisher import Outcome, PublishCounters
 
 if TYPE_CHECKING:
     from neve.publish.audits import AuditResult
@@ -46,7 +46,7 @@ class Report:
     expired_snapshots: int = 0
     # Staged batches that nobody published, and nobody can any more.
     abandoned: int = 0
-    commits: Counters = field(default_factory=Counters)
+    commits: PublishCounters = field(default_factory=PublishCounters)
 
     @property
     def trouble(self) -> str | None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from neve.buffer.reader import StreamStatus
-from neve.consolidate.apply import Consolidator
+from neve.consolidate.consolidator import Consolidator
 from neve.consolidate.report import Report
 from neve.errors import NeveError
 from neve.observe import sentry

@@ -27,6 +27,7 @@ from neve.errors import (
     UnknownOutcomeError,
 )
 from neve.index.maintain import build
+from neve.lake.commit_loop import RetryPolicy
 from neve.lake.create import load_if_exists
 from neve.lake.java_tables import MAIN, JavaTable, isolated
 from neve.merge.batch import BatchWork
@@ -51,7 +52,6 @@ from neve.merge.spec import merge_specs
 from neve.merge.strategy import Strategy
 from neve.merge.way import choose_way, foreseen
 from neve.observe.traces import span
-from neve.publish.apply import Retry
 
 if TYPE_CHECKING:
     import threading
@@ -86,7 +86,7 @@ class Merger:
 
     lake: Lake
     spec: MergeSpec
-    retry: Retry = field(default_factory=Retry)
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
     progress: Callable[[str], None] = logger.info
     strategy: Strategy = Strategy.AUTO
     # After an index could not be built: whatever the reason, it is likely to last.

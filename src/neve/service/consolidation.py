@@ -7,19 +7,19 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from neve.consolidate.apply import Consolidator, SparkRunner
+from neve.consolidate.consolidator import Consolidator, SparkRunner
 from neve.consolidate.spec import consolidate_spec
 from neve.consolidate.watch import look, watch
 from neve.errors import NeveError
 from neve.observe.metrics import ConsolidationMetrics
-from neve.publish.apply import Outcome
+from neve.publish.publisher import Outcome
 
 if TYPE_CHECKING:
     from neve.buffer.reader import StreamStatus
     from neve.consolidate.report import Report, TableResult
     from neve.lake import Lake
     from neve.observe.metrics import Registry
-    from neve.publish.apply import Counters
+    from neve.publish.publisher import PublishCounters
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class Recorder:
             self.metrics.rows.labels(table).inc(result.rows)
             self.metrics.files.labels(table).inc(result.files)
 
-    def _count_commits(self, commits: Counters) -> None:
+    def _count_commits(self, commits: PublishCounters) -> None:
         self.metrics.attempts.inc(commits.attempts)
         self.metrics.conflicts.inc(commits.conflicts)
         self.metrics.unknown.inc(commits.unknown_outcomes)

@@ -13,9 +13,9 @@ from neve import failpoints
 from neve.consolidate.watch import look
 from neve.lake.catalog import load_table
 from neve.lake.staging import StagingTable
-from neve.publish.apply import STAGED_PREFIX, Publisher
-from neve.publish.held import list_staged
+from neve.publish.publisher import STAGED_PREFIX, Publisher
 from neve.publish.ranges import BATCH_ID, RANGES, Range, encode_ranges
+from neve.publish.staged_batches import list_staged
 from neve.signals import Signal
 from tests.support.consolidation import Bench
 from tests.support.lakes import sqlite_settings

@@ -11,7 +11,7 @@ import neve
 from neve import failpoints
 from neve.buffer.buffer import open_store
 from neve.buffer.dead_letters import read_dead_letters
-from neve.consolidate.apply import Consolidator, SparkRunner
+from neve.consolidate.consolidator import Consolidator, SparkRunner
 from neve.errors import CatalogError, ConfigError, NotFoundError
 from neve.signals import Signal
 from tests.support.consolidation import Bench

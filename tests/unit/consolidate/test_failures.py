@@ -8,7 +8,7 @@ import neve
 from neve.consolidate.watch import look
 from neve.errors import CatalogError, ConflictError
 from neve.observe import sentry as reporting
-from neve.publish.apply import Publisher
+from neve.publish.publisher import Publisher
 from neve.signals import Signal
 from tests.support.consolidation import Bench
 from tests.support.lakes import sqlite_settings

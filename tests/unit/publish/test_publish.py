@@ -9,14 +9,15 @@ from pyiceberg.table import CommitTableResponse
 import neve
 from neve import failpoints
 from neve.errors import NotFoundError
+from neve.lake.commit_loop import RetryPolicy
 from neve.lake.staging import StagingTable
-from neve.publish.apply import HELD_PREFIX, STAGED_PREFIX, Outcome, Publisher, Retry
-from neve.publish.held import show
+from neve.publish.publisher import HELD_PREFIX, STAGED_PREFIX, Outcome, Publisher
 from neve.publish.ranges import Range
+from neve.publish.staged_batches import show
 from tests.support.lakes import sqlite_settings
 
 STREAM = "logs/a"
-QUICK = Retry(attempts=6, first_seconds=0.001, most_seconds=0.01)
+QUICK = RetryPolicy(attempts=6, first_seconds=0.001, most_seconds=0.01)
 
 
 class Lab:

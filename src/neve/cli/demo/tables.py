@@ -32,7 +32,7 @@ WHERE metric_name = 'shop.checkout.duration' GROUP BY city ORDER BY city"""
 
 def consolidate(lake: Lake) -> Report:
     """Do what `neve consolidate --once` does."""
-    from neve.consolidate.apply import Consolidator, SparkRunner
+    from neve.consolidate.consolidator import Consolidator, SparkRunner
     from neve.consolidate.spec import consolidate_spec
 
     return Consolidator(lake, consolidate_spec(lake.settings), SparkRunner(lake)).run_once(
@@ -76,7 +76,7 @@ def hold(
 ) -> list[dict[str, Any]]:
     """Send what an audit refuses, and return what is held back."""
     from neve.cli.demo import client
-    from neve.publish.held import list_staged
+    from neve.publish.staged_batches import list_staged
 
     with running_receiver(config) as receiver:
         client.post(receiver.http, Signal.LOGS, client.nameless_request())

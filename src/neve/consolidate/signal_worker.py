@@ -24,9 +24,9 @@ from neve.consolidate.task import Job, Target
 from neve.errors import NeveError
 from neve.lake.staging import StagedSnapshot
 from neve.observe import sentry
-from neve.publish.apply import Outcome, Publisher
-from neve.publish.gate import Gate
+from neve.publish.audited_publisher import AuditedPublisher
 from neve.publish.ledger import LedgerEntry
+from neve.publish.publisher import Outcome, Publisher
 from neve.publish.ranges import BATCH_ID, Marks, decode_ranges
 from neve.signals import Signal
 
@@ -52,7 +52,7 @@ class _Attempt:
 
 
 @dataclass(frozen=True)
-class Work:
+class SignalWorker:
     """What is to be done at a signal, with what, and whom to tell."""
 
     lake: Lake
@@ -163,8 +163,8 @@ class Work:
     def _publish(self, name: str, staged: StagedSnapshot, started: datetime) -> Outcome:
         publisher = self.publishers[name]
         identifier = publisher.table.name
-        gate = Gate(self.lake, publisher, self.lake.settings.audits.get(identifier, ()))
-        verdict = gate.pass_through(staged)
+        gate = AuditedPublisher(self.lake, publisher, self.lake.settings.audits.get(identifier, ()))
+        verdict = gate.audit_and_publish(staged)
         self.report.audits += [(identifier, result) for result in verdict.results]
         self.report.set_aside += verdict.set_aside
         summary = staged.summary

@@ -14,7 +14,7 @@ import pyarrow as pa
 from neve.config import AuditSettings
 from neve.lake.create import FEW_METADATA_FILES, TableSpec, ensure_table
 from neve.lake.staging import StagedSnapshot, StagingTable
-from neve.publish.apply import Outcome, Publisher
+from neve.publish.publisher import Outcome, Publisher
 from neve.publish.ranges import BATCH_ID, decode_ranges
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ BATCH = "batch_id"
 
 
 @dataclass(frozen=True)
-class Verdict:
+class AuditedOutcome:
     """What became of a staged batch."""
 
     outcome: Outcome
@@ -40,20 +40,20 @@ class Verdict:
 
 
 @dataclass
-class Gate:
+class AuditedPublisher:
     """Lets audited batches of one table through."""
 
     lake: Lake
     publisher: Publisher
     audits: Sequence[AuditSettings]
 
-    def pass_through(self, staged: StagedSnapshot) -> Verdict:
+    def audit_and_publish(self, staged: StagedSnapshot) -> AuditedOutcome:
         """Audit a staged batch and bring it to its end.
 
         Idempotent: done again after a kill, it comes to the same end or finds it reached.
         """
         if not self.audits:
-            return Verdict(self.publisher.publish(staged))
+            return AuditedOutcome(self.publisher.publish(staged))
         from neve.publish.audits import run_audits
 
         with self.lake.explaining():
@@ -70,12 +70,12 @@ class Gate:
                     result.total,
                 )
         if any(result.blocks for result in results):
-            return Verdict(self.publisher.hold(staged), results)
+            return AuditedOutcome(self.publisher.hold(staged), results)
         aside = 0
         if any(result.sets_aside for result in results):
             with self.lake.explaining():
                 staged, aside = self._set_aside(staged, rows)
-        return Verdict(self.publisher.publish(staged), results, aside)
+        return AuditedOutcome(self.publisher.publish(staged), results, aside)
 
     def _rows(self, staged: StagedSnapshot) -> DataFrame:
         from neve.lake.frames import added_rows

@@ -10,7 +10,7 @@ from neve.errors import NotFoundError
 from neve.lake.catalog import list_tables, load_table
 from neve.lake.identifier import Identifier, parse_identifier
 from neve.lake.staging import StagedSnapshot, StagingTable
-from neve.publish.apply import HELD_PREFIX, STAGED_PREFIX, Outcome, Publisher
+from neve.publish.publisher import HELD_PREFIX, STAGED_PREFIX, Outcome, Publisher
 from neve.publish.ranges import BATCH_ID
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ class NoLease:
         pass
 
 
-class Turn:
+class KeptLease:
     """A lease that is kept by a thread until the block ends.
 
     Only ever saves work. With a lease that cannot be had, since its store fails, work goes on.
@@ -50,7 +50,7 @@ class Turn:
             self._keeper.start()
         return True
 
-    def __enter__(self) -> Turn:
+    def __enter__(self) -> KeptLease:
         return self
 
     def __exit__(self, *_: object) -> None:

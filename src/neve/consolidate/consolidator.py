@@ -14,17 +14,17 @@ from neve.buffer.buffer import is_object_location, open_store
 from neve.buffer.dead_letter_limit import DeadLetterLimit
 from neve.buffer.reader import BufferReader
 from neve.consolidate.check import check_tables
+from neve.consolidate.kept_lease import KeptLease, NoLease
 from neve.consolidate.report import Report
+from neve.consolidate.signal_worker import Runner, SignalWorker
 from neve.consolidate.spec import ConsolidateSpec
 from neve.consolidate.task import Job
-from neve.consolidate.turn import NoLease, Turn
 from neve.consolidate.upkeep import Upkeep
-from neve.consolidate.work import Runner, Work
 from neve.errors import ConfigError
 from neve.lake.create import FEW_METADATA_FILES, TableSpec, ensure_table
 from neve.lake.staging import StagingTable
-from neve.publish.apply import Publisher
 from neve.publish.ledger import write_ledger
+from neve.publish.publisher import Publisher
 from neve.signals import Signal
 from neve.telemetry.promote import with_promoted_fields
 from neve.telemetry.schemas import SCHEMAS, TABLES_OF
@@ -106,7 +106,7 @@ class Consolidator:
         """Consolidate a signal if no other worker is at it; False when our turn was lost."""
         seconds = self.spec.lease_seconds
         lease = self.store.lease(signal.value, seconds) if seconds > 0 else NoLease()
-        with Turn(signal.value, lease, seconds) as turn:
+        with KeptLease(signal.value, lease, seconds) as turn:
             while not turn.begin():
                 if not wait or stop.wait(WAIT_SECONDS):
                     report.left_to_others.append(signal.value)
@@ -115,10 +115,12 @@ class Consolidator:
             return not turn.is_lost
 
     def _consolidate(
-        self, signal: Signal, report: Report, stop: threading.Event, turn: Turn
+        self, signal: Signal, report: Report, stop: threading.Event, turn: KeptLease
     ) -> None:
         publishers = {name: self._publisher(signal, name, report) for name in TABLES_OF[signal]}
-        work = Work(self.lake, self.spec, self.reader, self.runner, signal, publishers, report)
+        work = SignalWorker(
+            self.lake, self.spec, self.reader, self.runner, signal, publishers, report
+        )
         work.finish_staged()
         while not stop.is_set() and not turn.is_lost and work.run_batch():
             pass

@@ -7,15 +7,18 @@ that moves `main` to the batch's rows. Whoever loses a race finds the mark past 
 from __future__ import annotations
 
 import logging
-import random
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, TypeVar
 
 from neve import failpoints
-from neve.errors import CatalogError, ConflictError, NeveError, UnknownOutcomeError
+from neve.lake.commit_loop import (
+    CommitCounters,
+    RetryPolicy,
+    commit_until_known,
+    read_until_available,
+)
 from neve.lake.staging import Change, StagedSnapshot, StagingTable
 from neve.publish.ranges import (
     BATCH_ID,
@@ -32,8 +35,6 @@ from neve.publish.ranges import (
 )
 
 if TYPE_CHECKING:
-    import threading
-
     from pyiceberg.manifest import DataFile
 
 logger = logging.getLogger(__name__)
@@ -54,32 +55,11 @@ class Outcome(str, Enum):
 
 
 @dataclass
-class Counters:
+class PublishCounters(CommitCounters):
     """What publishing cost, for the metrics."""
 
-    attempts: int = 0
-    conflicts: int = 0
-    unknown_outcomes: int = 0
     restaged: int = 0
     discarded: int = 0
-    # Of each commit that came to an end, with all its attempts.
-    commit_seconds: list[float] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Retry:
-    """How long to insist; back-off doubles and is jittered, so that rivals part."""
-
-    attempts: int = 12
-    first_seconds: float = 0.05
-    most_seconds: float = 5.0
-    sleep: Callable[[float], None] = time.sleep
-
-    def wait(self, attempt: int, stop: threading.Event | None = None) -> None:
-        """Wait until the next attempt is due, or `stop` is set."""
-        most = min(self.most_seconds, self.first_seconds * 2**attempt)
-        sleep: Callable[[float], object] = self.sleep if stop is None else stop.wait
-        sleep(random.uniform(most / 2, most))  # noqa: S311 - no secret
 
 
 @dataclass
@@ -90,8 +70,8 @@ class Publisher:
     # The streams that exist now. Asked after each look at the table and never before: a stream that
     # a mark or a staging names, and that is then not there, was consumed and dropped for good.
     streams: Callable[[], Iterable[str]]
-    retry: Retry = field(default_factory=Retry)
-    counters: Counters = field(default_factory=Counters)
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    counters: PublishCounters = field(default_factory=PublishCounters)
 
     def marks(self) -> dict[str, int]:
         """Return how far this table has consumed each stream, as the catalog has it now."""
@@ -116,11 +96,11 @@ class Publisher:
                 return None
             return self.table.stage(files, entries, f"{STAGED_PREFIX}{batch_id}")
 
-        def settled() -> StagedSnapshot | None:
+        def find_applied() -> StagedSnapshot | None:
             name = f"{STAGED_PREFIX}{batch_id}"
             return next((one for one in self.table.staged(name) if one.ref == name), None)
 
-        staged = self._insist(attempt, settled)
+        staged = self._commit(attempt, find_applied)
         failpoints.reach("publish.staged")
         return staged
 
@@ -163,7 +143,7 @@ class Publisher:
             self.table.drop_ref(staged.ref)
             return True
 
-        self._insist(attempt, lambda: None)
+        self._commit(attempt, lambda: None)
 
     def publish(self, staged: StagedSnapshot) -> Outcome:
         """Move `main` to a staged snapshot and the marks with it, in one swap."""
@@ -189,10 +169,10 @@ class Publisher:
             )
             return Outcome.PUBLISHED
 
-        def settled() -> Outcome | None:
+        def find_applied() -> Outcome | None:
             return Outcome.PUBLISHED if self.table.on_main(current.snapshot_id) else None
 
-        outcome = self._insist(attempt, settled)
+        outcome = self._commit(attempt, find_applied)
         failpoints.reach("publish.published")
         return outcome
 
@@ -217,11 +197,11 @@ class Publisher:
             )
             return Outcome.HELD
 
-        def settled() -> Outcome | None:
+        def find_applied() -> Outcome | None:
             return Outcome.HELD if self.table.staged(branch) else None
 
-        outcome = self._insist(attempt, settled)
-        failpoints.reach("publish.held")
+        outcome = self._commit(attempt, find_applied)
+        failpoints.reach("publish.staged_batches")
         return outcome
 
     def release(self, held: StagedSnapshot) -> Outcome:
@@ -243,10 +223,10 @@ class Publisher:
             )
             return Outcome.PUBLISHED
 
-        def settled() -> Outcome | None:
+        def find_applied() -> Outcome | None:
             return Outcome.PUBLISHED if self.table.on_main(current.snapshot_id) else None
 
-        return self._insist(attempt, settled)
+        return self._commit(attempt, find_applied)
 
     def _is_consumed(self, ranges: Ranges) -> bool:
         """Tell whether another worker was first.
@@ -274,44 +254,12 @@ class Publisher:
         return again
 
     def _refresh(self) -> None:
-        """Read the catalog, insisting: only it knows what happened."""
-        for number in range(self.retry.attempts):
-            try:
-                self.table.refresh()
-            except CatalogError as error:
-                if not error.retryable or number + 1 == self.retry.attempts:
-                    raise
-                self.retry.wait(number)
-            else:
-                return
+        read_until_available(self.table.refresh, self.retry)
 
-    def _insist(self, attempt: Callable[[], T], settled: Callable[[], T | None]) -> T:
-        """Try on fresh metadata until it is done; after a lost answer look before trying again."""
-        started = time.monotonic()
-        try:
-            return self._try_repeatedly(attempt, settled)
-        finally:
-            self.counters.commit_seconds.append(time.monotonic() - started)
-
-    def _try_repeatedly(self, attempt: Callable[[], T], settled: Callable[[], T | None]) -> T:
-        for number in range(self.retry.attempts):
-            self._refresh()
-            self.counters.attempts += 1
-            try:
-                return attempt()
-            except ConflictError as error:
-                self.counters.conflicts += 1
-                logger.debug("%s", error)
-                last: NeveError = error
-            except UnknownOutcomeError as error:
-                self.counters.unknown_outcomes += 1
-                logger.warning("%s", error)
-                self._refresh()
-                if (found := settled()) is not None:
-                    return found
-                last = error
-            self.retry.wait(number)
-        raise last
+    def _commit(self, attempt: Callable[[], T], find_applied: Callable[[], T | None]) -> T:
+        return commit_until_known(
+            self.table.refresh, attempt, find_applied, policy=self.retry, counters=self.counters
+        )
 
 
 def _is_next(staged: StagedSnapshot, marks: Marks, streams: Set[str]) -> bool:
