@@ -18,7 +18,7 @@ from neve.errors import (
     UnsupportedError,
     UsageError,
 )
-from neve.lake.files import write_rows
+from neve.lake.data_files import write_rows
 from neve.lake.jvm import commits
 from neve.lake.live_files import live_files
 from neve.lake.row_delta import (

@@ -7,7 +7,7 @@ import uuid
 from pyroaring import BitMap64
 
 from neve.lake.catalog import load_table
-from neve.lake.files import write_data_files
+from neve.lake.data_files import write_data_files
 from neve.lake.live_files import current_deletes
 from neve.lake.row_delta import RowChanges, commit_row_delta
 from neve.lake.vectors import read_vector, write_vectors

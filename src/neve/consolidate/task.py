@@ -25,7 +25,7 @@ from neve.buffer.spec import BufferSpec
 from neve.buffer.store import BufferStore
 from neve.consolidate.duplicates import Place
 from neve.errors import CorruptionError, NotFoundError
-from neve.lake.files import write_data_files
+from neve.lake.data_files import write_data_files
 from neve.publish.ranges import Ranges
 from neve.signals import Signal
 from neve.telemetry.decode import Decoded, decode

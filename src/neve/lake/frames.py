@@ -12,7 +12,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table.metadata import TableMetadataUtil
 from pyspark.sql import types as T  # noqa: N812 - as everywhere
 
-from neve.lake.files import write_data_files
+from neve.lake.data_files import write_data_files
 from neve.lake.identifier import Identifier, quote_identifier
 from neve.lake.profile import DEFAULT_CATALOG
 from neve.lake.workers import keep_zip_directories

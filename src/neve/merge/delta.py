@@ -21,7 +21,7 @@ from pyspark.sql import types as T
 from neve.index.entries import TOMBSTONE, Entries, concat_entries, make_entries
 from neve.index.hashing import compute_pk_hash
 from neve.index.sequences import encode_sequences
-from neve.lake.files import write_data_files, write_rows
+from neve.lake.data_files import write_data_files, write_rows
 from neve.lake.frames import map_batches
 from neve.merge import names
 from neve.merge import transforms as tr

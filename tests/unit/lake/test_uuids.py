@@ -10,7 +10,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.types import ListType, LongType, MapType, NestedField, StructType, UUIDType
 
-from neve.lake.files import _with_table_columns
+from neve.lake.data_files import with_table_columns
 from neve.lake.uuids import with_uuids
 
 A, B = UUID("00000000-0000-0000-0000-00000000000a"), UUID("f81d4fae-7dec-11d0-a765-00a0c91e6bf6")
@@ -54,7 +54,7 @@ def sent(value):
 @pytest.mark.parametrize(("start", "count"), [(0, 6), (1, 4), (3, 0)])
 def test_text_becomes_bytes_wherever_the_table_has_uuids(start, count):
     rows = pa.Table.from_pylist([sent(row) for row in ROWS * 2], SENT).slice(start, count)
-    found = _with_table_columns(rows, TABLE)
+    found = with_table_columns(rows, TABLE)
     assert found.schema == TABLE
     wanted = [{**row, "missing": None} for row in (ROWS * 2)[start : start + count]]
     assert found.to_pylist() == wanted
@@ -63,7 +63,7 @@ def test_text_becomes_bytes_wherever_the_table_has_uuids(start, count):
 def test_bytes_stay_bytes():
     table = pa.schema([("one", pa.uuid())])
     rows = pa.table({"one": pa.array([A.bytes, None], pa.binary(16))})
-    assert _with_table_columns(rows, table)["one"].to_pylist() == [A, None]
+    assert with_table_columns(rows, table)["one"].to_pylist() == [A, None]
 
 
 @pytest.mark.parametrize("text", ["", "x", str(A)[:-1], "g" * 32])

@@ -8,9 +8,9 @@ import pytest
 
 import neve
 from neve.errors import CatalogError
-from neve.lake import files as lake_files
+from neve.lake import data_files
 from neve.lake.create import TableSpec, ensure_table
-from neve.lake.files import write_data_files
+from neve.lake.data_files import write_data_files
 from neve.lake.staging import Change, StagingTable
 from tests.support.lakes import sqlite_settings
 
@@ -83,7 +83,7 @@ def test_files_are_partitioned_by_day_sorted_and_carry_a_bloom_filter(lake):
 
 
 def test_wide_rows_make_row_groups_of_fewer_rows_in_the_same_order(lake, monkeypatch):
-    monkeypatch.setattr(lake_files, "ROW_GROUP_BYTES", 20_000)
+    monkeypatch.setattr(data_files, "ROW_GROUP_BYTES", 20_000)
     table = ensure_table(lake.profile, lake.catalog(), SPEC)
     wide = rows(100).set_column(
         3, SCHEMA.field("attributes"), pa.array([[("n", "x" * 1000)]] * 100, SCHEMA.field(3).type)
@@ -115,7 +115,7 @@ def test_rows_from_java_without_offsets_are_written(lake):
 
 
 def test_a_file_of_several_row_groups_is_sorted_throughout_and_complete(lake, monkeypatch):
-    monkeypatch.setattr("neve.lake.files.ROW_GROUP_ROWS", 15)
+    monkeypatch.setattr("neve.lake.data_files.ROW_GROUP_ROWS", 15)
     table = ensure_table(lake.profile, lake.catalog(), SPEC)
     # In chunks, as they are gathered.
     pieces = pa.concat_tables([rows(100).slice(start, 7) for start in range(0, 100, 7)])

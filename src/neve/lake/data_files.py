@@ -7,8 +7,8 @@ docs/decisions/0005-tasks-write-parquet.md for what that was measured against.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -32,6 +32,7 @@ from pyiceberg.transforms import DayTransform
 from pyiceberg.typedef import Record
 
 from neve.errors import UnsupportedError
+from neve.lake.row_order import RowOrder, row_order
 from neve.lake.uuids import has_uuids, with_uuids
 
 ROW_GROUP_ROWS = 256 * 1024
@@ -40,16 +41,19 @@ ROW_GROUP_ROWS = 256 * 1024
 ROW_GROUP_BYTES = 256 * 1024 * 1024
 BLOOM_PREFIX = "write.parquet.bloom-filter-enabled.column."
 _DAY_MICROS = 86_400_000_000
-_PARTITION = "(partition)"  # a name that no column of a table has
 
 
 @dataclass(frozen=True)
-class _Piece:
-    """The rows of one partition, as places in the table's order; not copied yet."""
+class PartitionRows:
+    """The rows of one partition, as sorted indices into a table; not copied yet."""
 
     partition: Record
-    rows: pa.Table
-    places: pa.Array
+    table: pa.Table
+    order: RowOrder
+
+    @property
+    def indices(self) -> pa.Array:
+        return self.order.indices
 
 
 @dataclass(frozen=True)
@@ -57,12 +61,12 @@ class WrittenFile:
     """A data file, and where its rows came from."""
 
     data_file: DataFile
-    piece: _Piece
+    source: PartitionRows
 
     @property
     def rows(self) -> pa.Table:
         """Its rows, in the order in which they lie there; a copy."""
-        return self.piece.rows.take(self.piece.places)
+        return self.source.table.take(self.source.indices)
 
 
 def write_data_files(
@@ -84,16 +88,17 @@ def write_rows(
     metadata: TableMetadata, io: FileIO, rows: pa.Table, *, row_bytes: int = 0
 ) -> list[WrittenFile]:
     """Write as `write_data_files` does, and say at which position of which file each row is."""
-    step = max(1, min(ROW_GROUP_ROWS, ROW_GROUP_BYTES // max(1, row_bytes)))
+    row_group_rows = max(1, min(ROW_GROUP_ROWS, ROW_GROUP_BYTES // max(1, row_bytes)))
     return [
-        WrittenFile(_write_file(metadata, io, piece, step), piece)
-        for piece in _partitions(metadata, rows)
+        WrittenFile(_write_file(metadata, io, partition, row_group_rows), partition)
+        for partition in _split_by_partition(metadata, rows)
     ]
 
 
-def _with_table_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+def with_table_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return rows with a table's columns and types; columns they lack are NULL."""
     columns = [
-        _as_wanted(rows.column(field.name), field.type)
+        _cast_column(rows.column(field.name), field.type)
         if field.name in rows.column_names
         else pa.chunked_array([pa.nulls(len(rows), field.type)])
         for field in schema
@@ -101,42 +106,38 @@ def _with_table_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _as_wanted(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
+def _cast_column(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
     if has_uuids(wanted):
         chunks = [with_uuids(chunk, wanted).cast(wanted) for chunk in column.chunks]
         return pa.chunked_array(chunks, wanted)
     return column.cast(wanted)
 
 
-def _partitions(metadata: TableMetadata, rows: pa.Table) -> Iterator[_Piece]:
-    """Say in which order the table wants its rows, cut at the partitions' borders."""
-    schema = metadata.schema()
-    order = [
-        schema.find_column_name(field.source_id)
-        for field in metadata.sort_order_by_id(metadata.default_sort_order_id).fields  # type: ignore
-    ]
-    spec = metadata.spec()
-    column = _day_column(spec, schema, rows)
+def _split_by_partition(metadata: TableMetadata, rows: pa.Table) -> Iterator[PartitionRows]:
+    """Sort rows as the table wants them, and split them where the partition changes."""
+    schema, spec = metadata.schema(), metadata.spec()
+    arrow_schema = schema_to_pyarrow(schema, include_field_ids=False)
+
+    def cast_column(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+        return _cast_column(column, arrow_schema.field(name).type)
+
+    day_column = _day_column(spec, schema, rows)
     if spec.is_unpartitioned():
-        yield _Piece(Record(), rows, _places(rows, order))
-    elif column is not None:
-        yield from _days(rows, column, order)
+        yield PartitionRows(Record(), rows, row_order(metadata, rows, cast_column))
+    elif day_column is not None:
+        days = pc.divide(rows.column(day_column).cast(pa.int64()), _DAY_MICROS).cast(pa.int32())
+        order = row_order(metadata, rows, cast_column, partition=days)
+        yield from _split_by_day(rows, days, order)
     else:
-        for part in _any_partitions(spec, schema, rows):
+        for part in _split_by_spec(spec, schema, rows):
             table = part.arrow_table_partition
-            yield _Piece(part.partition_key.partition, table, _places(table, order))
+            order = row_order(metadata, table, cast_column)
+            yield PartitionRows(part.partition_key.partition, table, order)
 
 
-def _places(rows: pa.Table, order: Iterable[str | None]) -> pa.Array:
-    names = [name for name in order if name in rows.column_names]
-    if not names:
-        return pa.array(np.arange(len(rows)))
-    return pc.sort_indices(rows.select(names), [(name, "ascending") for name in names])
-
-
-def _any_partitions(spec: PartitionSpec, schema: Any, rows: pa.Table) -> Iterator[Any]:
+def _split_by_spec(spec: PartitionSpec, schema: Any, rows: pa.Table) -> Iterator[Any]:
     try:
-        shaped = _with_table_columns(rows, schema_to_pyarrow(schema, include_field_ids=True))
+        shaped = with_table_columns(rows, schema_to_pyarrow(schema, include_field_ids=True))
         yield from _determine_partitions(spec, schema, shaped)
     except (ValueError, NotImplementedError) as error:
         raise UnsupportedError(
@@ -145,15 +146,16 @@ def _any_partitions(spec: PartitionSpec, schema: Any, rows: pa.Table) -> Iterato
         ) from error
 
 
-def _days(rows: pa.Table, column: str, order: list[str | None]) -> Iterator[_Piece]:
-    days = pc.divide(rows.column(column).cast(pa.int64()), _DAY_MICROS).cast(pa.int32())
-    places = _places(rows.add_column(0, _PARTITION, days), [_PARTITION, *order])
-    values = days.take(places).to_numpy()
+def _split_by_day(
+    rows: pa.Table, days: pa.ChunkedArray, order: RowOrder
+) -> Iterator[PartitionRows]:
+    values = days.take(order.indices).to_numpy()
     if not len(values):
         return
     starts = np.flatnonzero(np.diff(values, prepend=values[0] - 1)).tolist()
     for start, end in pairwise([*starts, len(values)]):
-        yield _Piece(Record(int(values[start])), rows, places.slice(start, end - start))
+        of_day = replace(order, indices=order.indices.slice(start, end - start))
+        yield PartitionRows(Record(int(values[start])), rows, of_day)
 
 
 def _day_column(spec: PartitionSpec, schema: Any, rows: pa.Table) -> str | None:
@@ -170,7 +172,7 @@ def _day_column(spec: PartitionSpec, schema: Any, rows: pa.Table) -> str | None:
 
 
 def _write_file(
-    metadata: TableMetadata, io: FileIO, piece: _Piece, row_group_rows: int
+    metadata: TableMetadata, io: FileIO, rows: PartitionRows, row_group_rows: int
 ) -> DataFile:
     schema, properties = metadata.schema(), metadata.properties
     columns = schema_to_pyarrow(schema, include_field_ids=True)
@@ -182,13 +184,13 @@ def _write_file(
             stream,
             columns,
             compression=properties.get("write.parquet.compression-codec", "zstd"),
-            bloom_filter_options=_bloom_filters(properties, len(piece.places)),
+            bloom_filter_options=_bloom_filters(properties, len(rows.indices)),
             store_decimal_as_integer=True,
         )
         with writer:
-            for start in range(0, len(piece.places), row_group_rows):
-                group = _take(piece.rows, piece.places.slice(start, row_group_rows))
-                writer.write_table(_with_table_columns(group, columns))
+            for start in range(0, len(rows.indices), row_group_rows):
+                group = _take(rows.table, rows.indices.slice(start, row_group_rows))
+                writer.write_table(with_table_columns(group, columns))
     statistics = data_file_statistics_from_parquet_metadata(
         parquet_metadata=writer.writer.metadata,
         stats_columns=compute_statistics_plan(schema, properties),
@@ -198,9 +200,9 @@ def _write_file(
         content=DataFileContent.DATA,
         file_path=path,
         file_format=FileFormat.PARQUET,
-        partition=piece.partition,
+        partition=rows.partition,
         file_size_in_bytes=len(output),
-        sort_order_id=metadata.default_sort_order_id,
+        sort_order_id=rows.order.sort_order_id,
         equality_ids=None,
         key_metadata=None,
         **statistics.to_serialized_dict(),
@@ -209,13 +211,13 @@ def _write_file(
     return file
 
 
-def _take(rows: pa.Table, places: pa.Array) -> pa.Table:
-    """Return the rows at some places.
+def _take(rows: pa.Table, indices: pa.Array) -> pa.Table:
+    """Return the rows at some indices.
 
-    Arrow copies all chunks into one array first: leave out those before and after the places.
+    Arrow copies all chunks into one array first: leave out those before and after the indices.
     """
-    first, last = pc.min(places).as_py(), pc.max(places).as_py()
-    within: pa.Array = pc.subtract(places, pa.scalar(first, places.type))
+    first, last = pc.min(indices).as_py(), pc.max(indices).as_py()
+    within: pa.Array = pc.subtract(indices, pa.scalar(first, indices.type))
     return rows.slice(first, last - first + 1).take(within)
 
 
