@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from neve.errors import NeveError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from neve.api import OpenLake
@@ -17,8 +18,20 @@ __version__ = version("neve")
 __all__ = ["NeveError", "__version__", "open"]
 
 
-def open(config: str | Path | Settings | None = None) -> OpenLake:  # noqa: A001 - neve.open, as in gzip
-    """Open a lake: from a file, from settings, or (with none of them) the embedded default."""
-    from neve.api import open_lake
+def open(  # noqa: A001 - neve.open, as in gzip
+    config: str | Path | Settings | None = None,
+    *,
+    progress: Callable[[str], None] | None = None,
+) -> OpenLake:
+    """Open a lake: from a file, from settings, or (with none of them) the embedded default.
 
-    return open_lake(config)
+    Args:
+        config: without it, `$NEVE_CONFIG`, then `./neve.yaml`, then the built-in defaults.
+        progress: gets a line of text for each step of long work; without it, they are logged.
+    """
+    # Imported here: the command line imports this package, and must not load PyIceberg for --help.
+    from neve.api import OpenLake
+    from neve.config import Settings, load
+
+    settings = config if isinstance(config, Settings) else load(config).settings
+    return OpenLake(settings, progress) if progress else OpenLake(settings)

@@ -1,64 +1,134 @@
-"""What `neve.open` returns: a lake with every feature as a method, as the command line has them."""
+"""The Python API: what `neve.open` returns, and the types of what its methods return.
+
+The command line calls these methods too, so that both do the same.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from neve.config import Settings
+from neve.consolidate.report import Report as ConsolidationReport
+from neve.consolidate.report import TableResult
 from neve.lake import Lake
-from neve.lake.lake import read_settings
+from neve.lake.tables import Column, TableDescription, TableSummary
+from neve.merge.report import Preview as MergePreview
+from neve.merge.report import TableReport as MergeReport
+from neve.publish.audit_result import AuditResult
+from neve.publish.publisher import Outcome
+from neve.publish.staged_batches import StagedBatch
 
 if TYPE_CHECKING:
-    from neve.merge.report import Preview, TableReport
+    import pyarrow as pa
+
+__all__ = [
+    "AuditResult",
+    "Column",
+    "ConsolidationReport",
+    "MergePreview",
+    "MergeReport",
+    "OpenLake",
+    "Outcome",
+    "StagedBatch",
+    "TableDescription",
+    "TableResult",
+    "TableSummary",
+]
 
 
 class OpenLake(Lake):
-    """A lake and what can be done with it."""
+    """A lake and everything that can be done with it."""
 
-    def merge(self, *tables: str, rebuild: bool = False) -> list[TableReport]:
-        """Merge what waits into the named mirrors, or into all that are configured.
+    def consolidate(self, *, wait: bool = True) -> ConsolidationReport:
+        """Turn the requests that are sealed in the buffer into rows, exactly once.
 
-        Each is a mirror of its own: all get their turn before the first failure is raised.
+        The same as `neve consolidate --once`. It can be killed at any moment and run again.
 
         Args:
-            rebuild: make them anew of their whole changelogs, in one commit each.
+            wait: wait for a worker that consolidates the same signal. Without it, leave that
+                signal to the other worker; the report's `left_to_others` names it.
+
+        Returns:
+            What was done. `report.failed` says whether a table failed or an audit held rows back.
+        """
+        from neve.consolidate.consolidator import Consolidator, SparkRunner
+        from neve.consolidate.spec import consolidate_spec
+
+        worker = Consolidator(self, consolidate_spec(self.settings), SparkRunner(self))
+        return worker.run_once(wait=wait)
+
+    def staged(self, table: str | None = None) -> list[StagedBatch]:
+        """List the batches that are staged, or held back by an audit.
+
+        Args:
+            table: one table; without it, all tables of telemetry.
+        """
+        from neve.publish.staged_batches import list_staged
+
+        return list_staged(self, table)
+
+    def staged_rows(self, table: str, batch_id: str, limit: int = 20) -> pa.Table:
+        """Read the first rows of a held batch."""
+        from neve.publish.staged_batches import show
+
+        return show(self, table, batch_id, limit)
+
+    def publish_staged(self, table: str, batch_id: str) -> Outcome:
+        """Publish a held batch after all, exactly once.
 
         Raises:
-            NeveError: one of them failed; it is as its last commit left it.
+            NotFoundError: the table holds no such batch.
         """
-        from neve.errors import NeveError
-        from neve.merge.apply import configured_mergers
+        from neve.publish.staged_batches import release
 
-        reports, failures = [], []
-        for merger in configured_mergers(self, tables, self.report):
-            try:
-                reports.append(merger.rebuild() if rebuild else merger.merge())
-            except NeveError as error:
-                failures.append(error)
-        if failures:
-            raise failures[0]
+        return release(self, table, batch_id)
+
+    def discard_staged(self, table: str, batch_id: str) -> None:
+        """Give up a held batch. Its rows are never published.
+
+        Raises:
+            NotFoundError: the table holds no such batch.
+        """
+        from neve.publish.staged_batches import discard
+
+        discard(self, table, batch_id)
+
+    def merge(
+        self,
+        *tables: str,
+        rebuild: bool = False,
+        strategy: Literal["auto", "index", "scan", "merge"] = "auto",
+    ) -> list[MergeReport]:
+        """Merge the waiting changes into the named mirrors, or into all configured ones.
+
+        The same as `neve merge --once`. Every mirror gets its turn before a failure is raised.
+
+        Args:
+            rebuild: replace each mirror's rows by its whole changelog, in one commit.
+            strategy: how rows are found and replaced; `auto` takes the cheapest.
+
+        Raises:
+            NeveError: a mirror failed; its table is as its last commit left it.
+        """
+        from neve.merge.once import merge_once
+
+        reports = merge_once(self, tables, rebuild=rebuild, strategy=strategy)
+        for report in reports:
+            if report.error:
+                raise report.error
         return reports
 
-    def preview_merge(self, *tables: str, rebuild: bool = False) -> list[Preview]:
+    def preview_merge(self, *tables: str, rebuild: bool = False) -> list[MergePreview]:
         """Say what the next commit to each mirror would change. Writes nothing.
 
-        Args:
-            rebuild: say it of a rebuild.
+        The same as `neve merge --dry-run`.
 
         Raises:
-            NeveError: one of them cannot be merged as it is.
+            NeveError: a mirror cannot be merged in its present state.
         """
-        from neve.merge.apply import configured_mergers
+        from neve.merge.once import preview_once
 
-        mergers = configured_mergers(self, tables, self.report)
-        return [one.preview(rebuild=rebuild) for one in mergers]
-
-
-def open_lake(
-    config: str | Path | Settings | None = None, report: Callable[[str], None] | None = None
-) -> OpenLake:
-    """Open a lake from a configuration file, settings, or the embedded default."""
-    settings = read_settings(config)
-    return OpenLake(settings, report) if report else OpenLake(settings)
+        previews = preview_once(self, tables, rebuild=rebuild)
+        for preview in previews:
+            if preview.error:
+                raise preview.error
+        return previews

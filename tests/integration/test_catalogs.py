@@ -100,7 +100,7 @@ def test_every_engine_reads_what_spark_wrote(lake, namespace):
     ]
     assert read_with_all(lake, name) == by_all(expected)
 
-    description = lake.describe(name)
+    description = lake.table(name)
     assert description.partition_by == ("day(at)", "bucket[4](id)")
     assert (description.rows, description.files, description.snapshots) == (3, 3, 1)
     assert (description.columns[0].required, description.columns[0].comment) == (True, "the key")
@@ -158,7 +158,7 @@ def test_two_writers_at_once_both_land(lake, table):
         for done in [pool.submit(write_with_spark), pool.submit(write_with_pyiceberg)]:
             done.result()
     assert read_with_spark(lake, table) == rows(0, 1, 2, 10, 11, 12)
-    assert lake.describe(table).snapshots == 2 * commits
+    assert lake.table(table).snapshots == 2 * commits
 
 
 def test_a_stale_commit_is_refused_then_retried(lake, table):

@@ -36,7 +36,7 @@ def test_deletion_vectors_are_read_by_every_engine(embedded_lake):
     names = {2: "new", 3: "old", 4: "old", 5: "old", 9: "new"}
     expected = [{"id": number, "name": name} for number, name in names.items()]
     assert read_with_all(lake, "vectors.mirror") == by_all(expected)
-    assert lake.describe("vectors.mirror").rows == len(expected)
+    assert lake.table("vectors.mirror").rows == len(expected)
 
 
 def test_a_commit_that_comes_too_late_is_retried(embedded_lake, rest_lake, rest_catalog, s3):
@@ -65,7 +65,7 @@ def test_a_commit_that_comes_too_late_is_retried(embedded_lake, rest_lake, rest_
 
 def test_without_a_catalog_there_is_plain_parquet(embedded_lake, tmp_path):
     with neve.open(plain_settings(tmp_path)) as lake:
-        for call in (lake.catalog, lake.tables, lambda: lake.describe("some.table")):
+        for call in (lake.catalog, lake.tables, lambda: lake.table("some.table")):
             with pytest.raises(UnsupportedError, match=r"catalog\.type is none") as refusal:
                 call()
             assert "sqlite" in refusal.value.hint

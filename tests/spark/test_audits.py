@@ -143,7 +143,7 @@ def test_failing_rows_are_set_aside_once_and_the_rest_is_published(bench):
     assert rejected["body"].to_pylist() == ["x 1"]
     assert rejected["rejected_by"].to_pylist() == [["a_expression"]]
     for table in ("otel.logs", "otel.logs_rejected", "neve.batches"):
-        assert FEW_METADATA_FILES.items() <= aside.lake.describe(table).properties.items()
+        assert FEW_METADATA_FILES.items() <= aside.lake.table(table).properties.items()
 
 
 def test_promoted_columns_are_audited_and_set_aside_with_their_rows(bench):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 from typer.exceptions import TyperException
 
+import neve
 from neve import __version__, failpoints
 from neve.cli import (
     buffering,
@@ -30,8 +31,8 @@ from neve.errors import EXIT_INTERRUPTED, EXIT_STATUS, NeveError, UsageError
 from neve.observe import sentry, traces
 
 if TYPE_CHECKING:
+    from neve.api import OpenLake
     from neve.config import Loaded
-    from neve.lake import Lake
 
 logger = logging.getLogger(__name__)
 
@@ -63,13 +64,11 @@ class Call:
         self.output.hide(secrets(loaded.settings))
         return loaded
 
-    def open(self) -> Lake:
-        from neve.lake import open_lake
-
+    def open(self) -> OpenLake:
         settings = self.load().settings
         traces.start(settings)
         sentry.start(settings)
-        return open_lake(settings, self.output.progress)
+        return neve.open(settings, progress=self.output.progress)
 
 
 app = typer.Typer(

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import csv
 import sys
-from typing import Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
 from neve.cli.output import as_record
 from neve.errors import UsageError
+
+if TYPE_CHECKING:
+    from neve.cli.app import Call
 
 FORMATS = ("table", "json", "csv")
 
@@ -22,12 +25,12 @@ def tables(
     ] = None,
 ) -> None:
     """List the tables of the lake."""
-    call = context.obj
+    call: Call = context.obj
     with call.open() as lake, call.output.working("reading the catalog"):
-        found = [as_record(summary) for summary in lake.tables(namespace)]
+        summaries = [as_record(summary) for summary in lake.tables(namespace)]
     columns = ("table", "format_version", "rows", "files", "bytes", "snapshots", "updated_at")
-    call.output.rows(columns, found)
-    if not found:
+    call.output.rows(columns, summaries)
+    if not summaries:
         call.output.say("The catalog has no tables yet. Try: neve demo")
 
 
@@ -35,9 +38,9 @@ def describe(
     context: typer.Context, table: Annotated[str, typer.Argument(help="namespace.table")]
 ) -> None:
     """Show a table's columns, partitions, snapshots and properties."""
-    call = context.obj
+    call: Call = context.obj
     with call.open() as lake, call.output.working("reading the catalog"):
-        call.output.record(as_record(lake.describe(table)))
+        call.output.record(as_record(lake.table(table)))
 
 
 def sql(
@@ -54,7 +57,7 @@ def sql(
         raise UsageError(
             f"--format {output_format} is unknown", hint=f"use one of {', '.join(FORMATS)}"
         )
-    call = context.obj
+    call: Call = context.obj
     text = sys.stdin.read() if statement == "-" else statement
     if not text.strip():
         raise UsageError("there is no statement to run", hint='try: neve sql "SHOW NAMESPACES"')

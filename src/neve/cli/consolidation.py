@@ -11,11 +11,9 @@ from neve.cli.service import run_parts
 from neve.errors import EXIT_INCOMPLETE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from neve.api import ConsolidationReport
+    from neve.cli.app import Call
     from neve.cli.output import Output
-    from neve.consolidate.report import Report
-    from neve.lake import Lake
 
 app = typer.Typer(help="What audits hold back.", no_args_is_help=True)
 
@@ -34,23 +32,19 @@ def consolidate(
     once: Annotated[bool, typer.Option("--once", help="Take what is sealed now, and end.")] = False,
 ) -> None:
     """Turn buffered requests into tables: stage, audit, publish exactly once."""
-    from neve.consolidate.consolidator import Consolidator, SparkRunner
-    from neve.consolidate.spec import consolidate_spec
-
-    call = context.obj
+    call: Call = context.obj
     if not once:
         run_parts(call)
         return
     with call.open() as lake, call.output.working("consolidating"):
-        worker = Consolidator(lake, consolidate_spec(lake.settings), SparkRunner(lake))
-        report = worker.run_once(wait=True)
+        report = lake.consolidate()
     call.output.rows(_RESULT_COLUMNS, [as_record(one) for one in report.results])
     _tell(call.output, report)
     if report.failed:
         raise typer.Exit(EXIT_INCOMPLETE)
 
 
-def _tell(output: Output, report: Report) -> None:
+def _tell(output: Output, report: ConsolidationReport) -> None:
     if not report.results:
         output.say("Nothing was waiting.")
     for name, count in (
@@ -79,12 +73,10 @@ def list_batches(
     ] = None,
 ) -> None:
     """List the batches that are staged or held."""
-    from neve.publish.staged_batches import list_staged
-
     with context.obj.open() as lake:
-        found = [as_record(one) for one in list_staged(lake, table)]
+        batches = [as_record(batch) for batch in lake.staged(table)]
     columns = ("table", "batch_id", "state", "rows", "files", "staged_at", "snapshot_id", "ref")
-    context.obj.output.rows(columns, found)
+    context.obj.output.rows(columns, batches)
 
 
 @app.command()
@@ -95,34 +87,26 @@ def show(
     limit: Annotated[int, typer.Option("--limit", help="How many rows to show.")] = 20,
 ) -> None:
     """Show the rows of a held batch."""
-    from neve.publish.staged_batches import show as show_batch
-
     with context.obj.open() as lake:
-        answer = show_batch(lake, table, batch, limit)
+        answer = lake.staged_rows(table, batch, limit)
     context.obj.output.rows(answer.column_names, answer.to_pylist(maps_as_pydicts="lossy"))
 
 
 @app.command()
 def publish(context: typer.Context, table: _Table, batch: _Batch) -> None:
     """Publish a held batch after all; its rows come in exactly once."""
-    from neve.publish.staged_batches import release
-
-    _settle(context, table, batch, lambda lake: release(lake, table, batch).value)
+    with context.obj.open() as lake:
+        outcome = lake.publish_staged(table, batch)
+    _print_outcome(context, table, batch, outcome.value)
 
 
 @app.command()
 def discard(context: typer.Context, table: _Table, batch: _Batch) -> None:
     """Give a held batch up; its rows are never published."""
-    from neve.publish.staged_batches import discard as give_up
-
-    def settle(lake: Lake) -> str:
-        give_up(lake, table, batch)
-        return "discarded"
-
-    _settle(context, table, batch, settle)
-
-
-def _settle(context: typer.Context, table: str, batch: str, settle: Callable[[Lake], str]) -> None:
     with context.obj.open() as lake:
-        outcome = settle(lake)
+        lake.discard_staged(table, batch)
+    _print_outcome(context, table, batch, "discarded")
+
+
+def _print_outcome(context: typer.Context, table: str, batch: str, outcome: str) -> None:
     context.obj.output.record({"table": table, "batch_id": batch, "outcome": outcome})

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from neve.errors import EXIT_INCOMPLETE, NeveError, UsageError
+from neve.errors import EXIT_INCOMPLETE, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from neve.cli.app import Call
     from neve.cli.output import Output
-    from neve.merge.apply import Merger
     from neve.merge.report import Preview, TableReport
 
 _COLUMNS = (
@@ -76,37 +77,37 @@ def merge(
     if not (once or dry_run or rebuild):
         _keep_merging(call, tuple(tables or ()), strategy)
         return
-    from neve.merge.apply import configured_mergers
+    from neve.merge.once import merge_once, preview_once
 
     with call.open() as lake, call.output.working("merging"):
-        mergers = configured_mergers(lake, tuple(tables or ()), call.output.progress, strategy)
-        turn, columns = (_preview, _PREVIEW_COLUMNS) if dry_run else (_merge_one, _COLUMNS)
-        rows = [turn(one, call.output, rebuild=rebuild) for one in mergers]
-    call.output.rows(columns, rows)
-    if any(row["error"] for row in rows):
+        names = tables or ()
+        if dry_run:
+            previews = preview_once(lake, names, rebuild=rebuild, strategy=strategy)
+        else:
+            reports = merge_once(lake, names, rebuild=rebuild, strategy=strategy)
+    if dry_run:
+        _print(call.output, previews, _PREVIEW_COLUMNS, [_preview_row(one) for one in previews])
+    else:
+        _print(call.output, reports, _COLUMNS, [_report_row(one) for one in reports])
+
+
+def _print(
+    output: Output,
+    turns: Sequence[Preview] | Sequence[TableReport],
+    columns: tuple[str, ...],
+    rows: list[dict[str, Any]],
+) -> None:
+    for turn in turns:
+        if turn.error:
+            output.error(turn.error)
+        for note in turn.notes:
+            output.progress(note)
+    output.rows(columns, rows)
+    if any(turn.error for turn in turns):
         raise typer.Exit(EXIT_INCOMPLETE)
 
 
-def _merge_one(merger: Merger, output: Output, *, rebuild: bool) -> dict[str, Any]:
-    """Merge one table; a failure is its own, and the others go on."""
-    from neve.merge.report import TableReport
-
-    report = TableReport(merger.name)
-    failure: dict[str, Any] = {}
-    try:
-        if rebuild:
-            merger.rebuild(report)
-        else:
-            merger.merge(report=report)
-    except NeveError as error:
-        output.error(error)
-        failure = {"outcome": "failed", "error": error.message}
-    for note in report.notes:
-        output.progress(note)
-    return {**_row(report), **failure}
-
-
-def _row(report: TableReport) -> dict[str, Any]:
+def _report_row(report: TableReport) -> dict[str, Any]:
     return {
         "table": report.table,
         "outcome": report.outcome,
@@ -118,23 +119,17 @@ def _row(report: TableReport) -> dict[str, Any]:
         "set_aside": report.set_aside,
         "strategy": report.strategy,
         "seconds": round(report.duration_seconds, 2),
-        "error": None,
+        "error": report.error.message if report.error else None,
     }
 
 
-def _preview(merger: Merger, output: Output, *, rebuild: bool) -> dict[str, Any]:
-    """Preview one table; a failure is its own, and the others go on."""
-    try:
-        found: Preview = merger.preview(rebuild=rebuild)
-    except NeveError as error:
-        output.error(error)
-        return {"table": merger.name, "error": error.message}
-    for note in found.notes:
-        output.progress(note)
-    counts = found.counts
+def _preview_row(preview: Preview) -> dict[str, Any]:
+    if preview.error:
+        return {"table": preview.table, "error": preview.error.message}
+    counts = preview.counts
     return {
-        "table": found.table,
-        "snapshots": found.snapshots,
+        "table": preview.table,
+        "snapshots": preview.snapshots,
         "events": counts.scanned,
         "upserts": counts.upserted,
         "deletes": counts.deleted,
@@ -142,8 +137,8 @@ def _preview(merger: Merger, output: Output, *, rebuild: bool) -> dict[str, Any]
         "repeated": counts.repeated,
         "set_aside": counts.set_aside,
         "truncates": counts.truncated,
-        "strategy": found.strategy,
-        "why": found.why,
+        "strategy": preview.strategy,
+        "why": preview.why,
         "error": None,
     }
 

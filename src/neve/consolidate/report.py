@@ -9,7 +9,7 @@ from neve.publish.ledger import LedgerEntry
 from neve.publish.publisher import Outcome, PublishCounters
 
 if TYPE_CHECKING:
-    from neve.publish.audits import AuditResult
+    from neve.publish.audit_result import AuditResult
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neve.config import Settings, load
+from neve.config import Settings
 from neve.lake.identifier import parse_identifier
 from neve.lake.profile import DEFAULT_CATALOG, CatalogProfile, profile_named, profiles
 
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.catalog import Catalog
     from pyspark.sql import DataFrame, SparkSession
+    from typing_extensions import Self
 
     from neve.lake.tables import TableDescription, TableSummary
 
@@ -25,13 +25,13 @@ logger = logging.getLogger(__name__)
 class Lake:
     """Everything a configuration names, connected on first use and closed together."""
 
-    def __init__(self, settings: Settings, report: Callable[[str], None] = logger.info) -> None:
+    def __init__(self, settings: Settings, progress: Callable[[str], None] = logger.info) -> None:
         self.settings = settings
-        self.report = report
+        self.progress = progress
         self._catalogs: dict[str, Catalog] = {}
         self._session: SparkSession | None = None
 
-    def __enter__(self) -> Lake:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -90,13 +90,17 @@ class Lake:
         loaded = load_tables(self.profile, catalog, names)
         return [summarize(name, table) for name, table in loaded.items()]
 
-    def describe(self, table: str) -> TableDescription:
-        """Describe one table."""
+    def table(self, name: str) -> TableDescription:
+        """Describe one table: columns, partitions, sort order, refs, properties.
+
+        Raises:
+            NotFoundError: there is no such table.
+        """
         from neve.lake.catalog import load_table
         from neve.lake.tables import describe
 
         self.profile.require_catalog("describing a table")
-        identifier = parse_identifier(table)
+        identifier = parse_identifier(name)
         return describe(identifier, load_table(self.profile, self.catalog(), identifier))
 
     def close(self) -> None:
@@ -123,7 +127,7 @@ class Lake:
         if self.profile.has_catalog:
             conf["spark.sql.defaultCatalog"] = DEFAULT_CATALOG
         with self.explaining():
-            return new_session(self.settings.spark, conf, self.report)
+            return new_session(self.settings.spark, conf, self.progress)
 
     @contextmanager
     def explaining(self) -> Iterator[None]:
@@ -140,15 +144,3 @@ class Lake:
 
                 raise missing_table(self.profile, self.catalog(), relation) from error
             raise explain(error) from error
-
-
-def open_lake(
-    config: str | Path | Settings | None = None, report: Callable[[str], None] = logger.info
-) -> Lake:
-    """Open a lake from a configuration file, settings, or the embedded default."""
-    return Lake(read_settings(config), report)
-
-
-def read_settings(config: str | Path | Settings | None) -> Settings:
-    """Return settings as they are, or as a file and the environment say."""
-    return config if isinstance(config, Settings) else load(config).settings

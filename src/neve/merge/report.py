@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from neve.errors import NeveError
     from neve.index.maintain import Refreshed
 
 
@@ -63,6 +64,8 @@ class Preview:
     strategy: str = ""
     why: str = ""
     notes: list[str] = field(default_factory=list)
+    # Why the mirror cannot be merged; None when it can be.
+    error: NeveError | None = None
 
 
 @dataclass
@@ -70,7 +73,9 @@ class TableReport:
     """How a cycle ended for one mirror."""
 
     table: str
+    # idle, merged or failed
     outcome: str = "idle"
+    error: NeveError | None = None
     batches: int = 0
     rows_scanned: int = 0
     rows_deduplicated: int = 0

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from neve.lake import Lake
-    from neve.publish.audits import AuditResult
+    from neve.publish.audit_result import AuditResult
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everywhere
 
 from neve.config import AuditSettings
 from neve.errors import ConfigError
+from neve.publish.audit_result import AuditResult
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -26,26 +26,6 @@ class Audit(Protocol):
     """What a user's own check is: staged rows in, whether they may be published out."""
 
     def __call__(self, rows: DataFrame) -> bool: ...
-
-
-@dataclass(frozen=True)
-class AuditResult:
-    """How one audit ended on one batch."""
-
-    name: str
-    check: str
-    passed: bool
-    failing: int
-    total: int
-    on_failure: str
-
-    @property
-    def blocks(self) -> bool:
-        return not self.passed and self.on_failure == "block"
-
-    @property
-    def sets_aside(self) -> bool:
-        return not self.passed and self.on_failure == "set_aside"
 
 
 def is_good(audit: AuditSettings) -> Column | None:

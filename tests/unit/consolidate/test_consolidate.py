@@ -51,7 +51,7 @@ def test_metrics_are_split_into_their_tables(bench):
 def test_tables_are_as_the_contract_says(bench):
     bench.send(Signal.TRACES, "c")
     bench.run()
-    shown = bench.lake.describe("otel.traces")
+    shown = bench.lake.table("otel.traces")
     assert shown.format_version == 2
     assert shown.partition_by == ("day(timestamp)",)
     assert [entry.split()[0] for entry in shown.sort_by] == ["service_name", "timestamp"]

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+import neve
 from neve.errors import UsageError
 
 CONFIG = """\
@@ -44,7 +45,6 @@ def demo(
 ) -> None:
     """Run the pipeline on an embedded lake with data it makes, and leave it to explore."""
     from neve.cli.demo import mirror, orders, tables, telemetry
-    from neve.lake import open_lake
 
     output = context.obj.output
     numbers = count(1)
@@ -56,8 +56,8 @@ def demo(
     output.say(
         f"A lake in {directory}: a catalog in one SQLite file, tables as Parquet beside it.\n"
     )
-    with output.working("starting a receiver"), open_lake(config, output.progress) as lake:
-        tables.consolidate(lake)  # what an earlier demo left, if it was cut short
+    with output.working("starting a receiver"), neve.open(config, progress=output.progress) as lake:
+        lake.consolidate()  # what an earlier demo left, if it was cut short
         since = datetime.now(timezone.utc)
         sent = telemetry.tell(lake, config, output, step)
         results: dict[str, Any] = {"telemetry": tables.publish(lake, sent, since, output, step)}

@@ -15,9 +15,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
+    from neve.api import ConsolidationReport, OpenLake
     from neve.cli.output import Output
-    from neve.consolidate.report import Report
-    from neve.lake import Lake
 
 AUDITED = "otel.logs"
 TRACES = "otel.traces"
@@ -30,18 +29,8 @@ round(max(`max`), 3) AS slowest FROM otel.metrics_histogram
 WHERE metric_name = 'shop.checkout.duration' GROUP BY city ORDER BY city"""
 
 
-def consolidate(lake: Lake) -> Report:
-    """Do what `neve consolidate --once` does."""
-    from neve.consolidate.consolidator import Consolidator, SparkRunner
-    from neve.consolidate.spec import consolidate_spec
-
-    return Consolidator(lake, consolidate_spec(lake.settings), SparkRunner(lake)).run_once(
-        wait=True
-    )
-
-
 def publish(
-    lake: Lake,
+    lake: OpenLake,
     sent: Mapping[str, int],
     since: datetime,
     output: Output,
@@ -53,7 +42,7 @@ def publish(
         CorruptionError: that is not what was sent.
     """
     step("neve consolidate: Spark decodes what is buffered, and writes sorted files.")
-    report = consolidate(lake)
+    report = lake.consolidate()
     step(
         "Each table's files are staged where no reader sees them, audited, and published in one\n"
         "   step. Promoted attributes (city, order.id) are columns. The audits:\n"
@@ -72,16 +61,15 @@ def publish(
 
 
 def hold(
-    lake: Lake, config: Path, output: Output, step: Callable[[str], None]
+    lake: OpenLake, config: Path, output: Output, step: Callable[[str], None]
 ) -> list[dict[str, Any]]:
     """Send what an audit refuses, and return what is held back."""
     from neve.cli.demo import client
-    from neve.publish.staged_batches import list_staged
 
     with running_receiver(config) as receiver:
         client.post(receiver.http, Signal.LOGS, client.nameless_request())
         receiver.stop()
-    report = consolidate(lake)
+    report = lake.consolidate()
     step(
         f"A script sends {client.NAMELESS} log records that do not say whose they are. "
         "The same audit:\n"
@@ -93,11 +81,11 @@ def hold(
         "   batches go on, and neve staged shows, publishes or discards it."
     )
     columns = ("table", "batch_id", "state", "rows")
-    held = [as_record(batch) for batch in list_staged(lake)]
+    held = [as_record(batch) for batch in lake.staged()]
     return [{column: batch[column] for column in columns} for batch in held]
 
 
-def answer(lake: Lake) -> dict[str, list[dict[str, Any]]]:
+def answer(lake: OpenLake) -> dict[str, list[dict[str, Any]]]:
     """Ask the tables, in SQL."""
     questions = {
         "errors by service": ERRORS,
@@ -107,7 +95,7 @@ def answer(lake: Lake) -> dict[str, list[dict[str, Any]]]:
     return {name: lake.query(statement).to_pylist() for name, statement in questions.items()}
 
 
-def read(lake: Lake) -> list[dict[str, Any]]:
+def read(lake: OpenLake) -> list[dict[str, Any]]:
     """Read the spans with three engines."""
     import pyarrow.compute as pc
 
@@ -128,7 +116,7 @@ def read(lake: Lake) -> list[dict[str, Any]]:
     )
 
 
-def _audits(report: Report) -> list[dict[str, Any]]:
+def _audits(report: ConsolidationReport) -> list[dict[str, Any]]:
     return [
         {
             "table": table,

@@ -1,0 +1,58 @@
+"""One turn for each mirror, as `neve merge --once` and `lake.merge()` give it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from neve.errors import NeveError
+from neve.merge.apply import configured_mergers
+from neve.merge.report import Preview, TableReport
+
+if TYPE_CHECKING:
+    from neve.lake import Lake
+
+
+def merge_once(
+    lake: Lake, tables: Sequence[str], *, rebuild: bool = False, strategy: str = "auto"
+) -> list[TableReport]:
+    """Merge what waits into each mirror. Exactly once, and safe to run again.
+
+    A mirror's failure stands in its report (`error`); the other mirrors go on.
+
+    Args:
+        tables: the mirrors' names; none of them means all that are configured.
+        rebuild: replace each mirror's rows by its whole changelog, in one commit.
+
+    Raises:
+        ConfigError: no mirror is configured.
+    """
+    reports = []
+    for merger in configured_mergers(lake, tuple(tables), lake.progress, strategy):
+        report = TableReport(merger.name)
+        try:
+            if rebuild:
+                merger.rebuild(report)
+            else:
+                merger.merge(report=report)
+        except NeveError as error:
+            report.outcome, report.error = "failed", error
+        reports.append(report)
+    return reports
+
+
+def preview_once(
+    lake: Lake, tables: Sequence[str], *, rebuild: bool = False, strategy: str = "auto"
+) -> list[Preview]:
+    """Say what the next commit to each mirror would change. Writes nothing.
+
+    A mirror that cannot be merged has the reason in its preview (`error`).
+    """
+    previews = []
+    for merger in configured_mergers(lake, tuple(tables), lake.progress, strategy):
+        try:
+            preview = merger.preview(rebuild=rebuild)
+        except NeveError as error:
+            preview = Preview(merger.name, error=error)
+        previews.append(preview)
+    return previews
