@@ -21,6 +21,7 @@ from neve.buffer.files import (
     try_lock,
 )
 from neve.buffer.frame import EMPTY_SEGMENT_BYTES, is_closing, whole_bytes
+from neve.buffer.identity import ensure_identity
 from neve.buffer.layout import (
     Kind,
     Part,
@@ -48,7 +49,7 @@ class DiskStore:
         self._root = root
 
     def begin(self, signal: str) -> DiskLog:
-        stream = new_stream(signal)
+        stream = new_stream(signal, ensure_identity(self))
         directory = self._root / stream
         # Under a hidden name until it is locked: nobody can take it for abandoned in between.
         hidden = directory.with_name(f".{directory.name}")

@@ -29,6 +29,7 @@ from neve.buffer.frame import (
     is_closing,
     preamble,
 )
+from neve.buffer.identity import ensure_identity
 from neve.buffer.layout import (
     Kind,
     Part,
@@ -110,7 +111,7 @@ class ObjectStore:
                 self.delete([path])
 
     def begin(self, signal: str) -> ObjectLog:
-        return ObjectLog(self, new_stream(signal))
+        return ObjectLog(self, new_stream(signal, ensure_identity(self)))
 
     def files(self, prefix: str) -> list[StoredFile]:
         with _storage_errors("cannot list the buffer", prefix):

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from neve.buffer import retire as retirement
+from neve.buffer import stream_states
 from neve.buffer.frame import Entry, read_frames, read_sender_names
+from neve.buffer.identity import ensure_identity
+from neve.buffer.layout import buffer_id_of
 from neve.buffer.payload import HASH_BYTES, SENDER_BYTES, unpack
 from neve.buffer.stream import (
     StreamParts,
@@ -19,11 +22,12 @@ from neve.buffer.stream import (
     load_streams,
     read_entries,
 )
+from neve.buffer.stream_states import StreamState
 from neve.buffer.window import NANOS
 from neve.errors import CorruptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from neve.buffer.layout import Part
     from neve.buffer.store import BufferStore
@@ -119,7 +123,7 @@ class BufferReader:
         """Yield a segment's requests, as `REQUESTS`, in the order they were stored.
 
         Raises:
-            NotFoundError: it was retired.
+            NotFoundError: it is not there; `is_retired` tells whether it was consumed.
             CorruptionError: it is damaged; the batches before were not.
         """
         data = self._store.read(segment.path)
@@ -133,10 +137,45 @@ class BufferReader:
             raise CorruptionError(f"{segment.path}: {error.message}") from error
 
     def is_retired(self, segment: Segment) -> bool:
-        """Tell whether a segment was retired, alone or with its whole stream."""
+        """Tell whether a segment was declared retired, alone or with its whole stream.
+
+        That it is not there is no proof of it.
+        """
         stream = load_stream(self._store, segment.stream)
-        is_dropped = not stream.segments and not stream.retired
-        return is_dropped or segment.number <= stream.retired_through
+        if segment.number <= stream.retired_through:
+            return True
+        return stream_states.is_dropped(self._store, segment.stream)
+
+    @property
+    def buffer_id(self) -> str:
+        """The id of this buffer, made now if it has none. Raises CorruptionError."""
+        return ensure_identity(self._store)
+
+    def stream_states(self, names: Iterable[str]) -> dict[str, StreamState]:
+        """Return for each stream whether it is here, was dropped, or is not found."""
+        return stream_states.load_stream_states(self._store, names)
+
+    def owns(self, stream: str) -> bool:
+        """Tell whether a stream is this buffer's.
+
+        Its name says so; a stream named before buffers had ids is ours if it is here, or was
+        dropped here.
+        """
+        owner = buffer_id_of(stream)
+        if owner is not None:
+            return owner == self.buffer_id
+        return self.stream_states([stream])[stream] is not StreamState.MISSING
+
+    def dropped_streams(self, signal: str) -> list[str]:
+        """Return the streams of a signal that were dropped, and whose note is still there."""
+        return stream_states.list_dropped(self._store, signal)
+
+    def remove_drop_note(self, stream: str) -> None:
+        """Remove the note of a dropped stream, once no table has a mark of it.
+
+        Idempotent. The note stays while files or dead letters of the stream are left.
+        """
+        stream_states.remove_drop_note(self._store, stream)
 
     def identities(self, signal: str) -> Iterator[tuple[str, int, int, Entry]]:
         """Yield stream, segment, position and identity of the requests known of a signal.

@@ -14,7 +14,8 @@ from neve.buffer.frame import Entry, heads_only
 from neve.buffer.layout import Kind, Part, part_path
 from neve.buffer.replay import may_be_forgotten
 from neve.buffer.stream import StreamParts, is_closed, load_stream, load_streams, read_entries
-from neve.errors import CorruptionError, NotFoundError, UsageError
+from neve.buffer.stream_states import is_dropped, put_drop_note
+from neve.errors import CorruptionError, NotFoundError, StorageError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -36,8 +37,12 @@ def retire(store: BufferStore, name: str, through: int, keep_since_unix_nano: in
 
     Raises:
         UsageError: a segment up to `through` was never there to be consumed.
+        StorageError: nothing of the stream is there, and it was not dropped.
     """
     stream = load_stream(store, name)
+    if not stream.segments and not stream.retired:
+        _require_dropped(store, name)
+        return
     if through > stream.retired_through:
         _declare(store, stream, through, keep_since_unix_nano)
         failpoints.reach("buffer.retire_declared")
@@ -45,6 +50,16 @@ def retire(store: BufferStore, name: str, through: int, keep_since_unix_nano: in
     failpoints.reach("buffer.retire_removed")
     declared = max(through, stream.retired_through)
     store.delete([part.file.path for part in stream.retired if part.number < declared])
+
+
+def _require_dropped(store: BufferStore, name: str) -> None:
+    """Raise if a stream without parts was not dropped by another worker: it may come back."""
+    if not is_dropped(store, name):
+        raise StorageError(
+            f"stream {name} is not in the buffer, and was not dropped",
+            hint="if its directory was moved, move it back",
+            retryable=True,
+        )
 
 
 def _declare(store: BufferStore, stream: StreamParts, through: int, keep_since: int) -> None:
@@ -69,9 +84,10 @@ def _declare(store: BufferStore, stream: StreamParts, through: int, keep_since: 
 
 
 def drop(store: BufferStore, name: str, keep_since_unix_nano: int) -> bool:
-    """Forget a stream that has ended and was wholly retired; False while it must stay.
+    """Remove a stream that has ended and was wholly retired; False while it must stay.
 
-    To be called once no table holds a mark of it.
+    A note that it was dropped is durable before anything is removed, and stays until
+    `remove_drop_note`. Idempotent; what a kill left behind is removed by the next call.
     """
     stream = load_stream(store, name)
     last = max(stream.retired, key=lambda part: part.number, default=None)
@@ -79,7 +95,12 @@ def drop(store: BufferStore, name: str, keep_since_unix_nano: int) -> bool:
         return False
     if _recent(store, [last], keep_since_unix_nano) or not may_be_forgotten(store, stream):
         return False
-    store.delete([part.file.path for part in (*stream.segments.values(), *stream.retired)])
+    put_drop_note(store, name, last.number)
+    failpoints.reach("buffer.drop_noted")
+    # The last declaration goes last: until then, what is left of the stream counts as retired.
+    store.delete([part.file.path for part in stream.segments.values()])
+    store.delete([part.file.path for part in stream.retired if part is not last])
+    store.delete([last.file.path])
     store.remove_stream(name)
     return True
 

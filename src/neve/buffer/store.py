@@ -90,7 +90,12 @@ class BufferStore(Protocol):
     """Where streams are kept. Paths are those of `layout`, relative to the buffer's location."""
 
     def begin(self, signal: str) -> Log:
-        """Start a stream that no other receiver can ever write. Raises StorageError."""
+        """Start a stream that no other receiver can ever write; its name carries the buffer's id.
+
+        Raises:
+            StorageError: the location cannot be written.
+            CorruptionError: the buffer's identity is damaged.
+        """
 
     def files(self, prefix: str) -> list[StoredFile]:
         """Return the files whose path begins with `prefix` (whole path segments), sorted."""

@@ -28,6 +28,7 @@ STATUS_COLUMNS = (
     "retired_through",
     "state",
     "missing",
+    "buffer_id",
 )
 LETTER_COLUMNS = ("stream", "segment", "position", "path", "reason", "file")
 
@@ -51,14 +52,18 @@ def group() -> None:
 @app.command()
 def status(context: typer.Context) -> None:
     """Show the buffer's streams: segments and bytes that wait, and the oldest of them."""
-    from neve.buffer.buffer import open_reader
-    from neve.buffer.spec import buffer_spec
+    from neve.buffer.identity import read_identity
+    from neve.buffer.reader import BufferReader
 
-    reader = open_reader(buffer_spec(context.obj.load().settings))
-    rows = status_rows(reader.streams())
+    store = _open_store(context)
+    buffer_id = read_identity(store)
+    streams = BufferReader(store, dedup_seconds=0).streams()
+    rows = [{**row, "buffer_id": buffer_id} for row in status_rows(streams)]
     context.obj.output.rows(STATUS_COLUMNS, rows)
     if not rows:
         context.obj.output.say("The buffer is empty. Start a receiver with: neve serve")
+        if buffer_id is not None:
+            context.obj.output.say(f"Its id is {buffer_id}.")
 
 
 def status_rows(streams: Iterable[StreamStatus]) -> list[dict[str, Any]]:
