@@ -30,6 +30,7 @@ STATUS_COLUMNS = (
     "missing",
     "buffer_id",
 )
+FORGOTTEN_COLUMNS = ("table", "marks", "staged_batches")
 LETTER_COLUMNS = ("stream", "segment", "position", "path", "reason", "file")
 
 app = typer.Typer(help="What is buffered, and what was set aside.", no_args_is_help=True)
@@ -86,6 +87,42 @@ def status_rows(streams: Iterable[StreamStatus]) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+@app.command()
+def forget(
+    context: typer.Context,
+    buffer_id: Annotated[
+        str, typer.Argument(metavar="ID", help="The id of a buffer that never comes back.")
+    ],
+    discard_staged: Annotated[
+        bool,
+        typer.Option("--discard-staged", help="Also give up its batches that nobody published."),
+    ] = False,
+) -> None:
+    """Remove from the tables what they remember of a buffer that is gone for good.
+
+    Never forget a buffer that is still in use: its rows would be stored a second time.
+    """
+    from neve.buffer.identity import read_identity
+    from neve.publish.forget_buffer import forget_buffer
+
+    store = _open_store(context)
+    with context.obj.open() as lake:
+        removed = forget_buffer(
+            lake, store, read_identity(store), buffer_id, discard_staged=discard_staged
+        )
+    context.obj.output.rows(
+        FORGOTTEN_COLUMNS,
+        [
+            {
+                "table": memory.table,
+                "marks": len(memory.marks),
+                "staged_batches": len(memory.staged_batches),
+            }
+            for memory in removed
+        ],
+    )
 
 
 @dead_letters_app.callback(invoke_without_command=True)
