@@ -161,3 +161,15 @@ def test_status_shows_the_identity_and_makes_none(store, capsys):
     [row] = json.loads(capsys.readouterr().out)
     assert row["buffer_id"] == read_identity(store)
     assert row["stream"].startswith(f"logs/{row['buffer_id']}-")
+
+
+def test_status_shows_what_is_retained(store, capsys):
+    log = store.begin("logs")
+    log.close()
+    BufferReader(store, dedup_seconds=0, retain_seconds=60).retire(log.stream, 1)
+    assert run(["--json", "buffer", "status"]) == 0
+    [row] = json.loads(capsys.readouterr().out)
+    [file] = store.files("retained")
+    assert (row["segments"], row["retained_segments"]) == (0, 1)
+    assert row["retained_bytes"] == file.size
+    assert row["oldest_consumed_at"]

@@ -60,7 +60,9 @@ def open_store(spec: BufferSpec, *, check: bool = False) -> BufferStore:
 
 def open_reader(spec: BufferSpec) -> BufferReader:
     """Return the consumer's side of a buffer."""
-    return BufferReader(open_store(spec), dedup_seconds=spec.dedup_seconds)
+    return BufferReader(
+        open_store(spec), dedup_seconds=spec.dedup_seconds, retain_seconds=spec.retain_seconds
+    )
 
 
 class Buffer:

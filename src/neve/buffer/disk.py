@@ -35,7 +35,7 @@ from neve.errors import CorruptionError, NotFoundError, StorageError
 from neve.signals import Signal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from neve.buffer.frame import ReadRange
 
@@ -109,6 +109,20 @@ class DiskStore:
         with storage_errors("cannot write to the buffer", path):
             make_directory((self._root / path).parent, self._root)
             return put_new_file(self._root / path, data)
+
+    def move(self, targets: Mapping[str, str]) -> None:
+        directories = set()
+        with storage_errors("cannot move files of the buffer", self._root):
+            for source, target in targets.items():
+                path = self._root / target
+                make_directory(path.parent, self._root)
+                # Another process may have moved it.
+                with contextlib.suppress(FileNotFoundError):
+                    os.utime(self._root / source)
+                    (self._root / source).rename(path)
+                directories.add(path.parent)
+            for directory in directories:
+                sync_directory(directory)
 
     def delete(self, paths: Sequence[str]) -> None:
         with storage_errors("cannot remove from the buffer", self._root):

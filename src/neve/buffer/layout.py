@@ -13,6 +13,7 @@ NUMBER_DIGITS = 12
 LEASES = "leases"
 IDENTITY = "identity"
 DROPPED = "dropped"
+RETAINED = "retained"
 BUFFER_ID_BYTES = 8
 # A sealed file on disk carries its length in its name: sealing then needs no space, and a file cut
 # short afterwards is noticed.
@@ -101,6 +102,11 @@ def buffer_id_of(stream: str) -> str | None:
 def drop_note_path(stream: str) -> str:
     """Return where it is noted that a stream was dropped: beside the streams."""
     return f"{DROPPED}/{stream}"
+
+
+def retained_path(path: str) -> str:
+    """Return where a stream, or a segment of it, is kept after it was consumed."""
+    return f"{RETAINED}/{path}"
 
 
 def lease_path(name: str) -> str:

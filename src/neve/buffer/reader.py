@@ -12,8 +12,9 @@ from neve.buffer import retire as retirement
 from neve.buffer import stream_states
 from neve.buffer.frame import Entry, read_frames, read_sender_names
 from neve.buffer.identity import ensure_identity
-from neve.buffer.layout import buffer_id_of
+from neve.buffer.layout import buffer_id_of, retained_path
 from neve.buffer.payload import HASH_BYTES, SENDER_BYTES, unpack
+from neve.buffer.retained import list_retained
 from neve.buffer.stream import (
     StreamParts,
     is_closed,
@@ -61,6 +62,14 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
+class RetainedSegment:
+    """A segment that was consumed and is kept for a while."""
+
+    segment: Segment
+    consumed_unix_nano: int
+
+
+@dataclass(frozen=True, slots=True)
 class StreamStatus:
     """A stream, and what of it waits to be consumed."""
 
@@ -82,8 +91,11 @@ class StreamStatus:
 class BufferReader:
     """The consumer's side of a buffer."""
 
-    def __init__(self, store: BufferStore, *, dedup_seconds: float) -> None:
+    def __init__(
+        self, store: BufferStore, *, dedup_seconds: float, retain_seconds: float = 0.0
+    ) -> None:
         self._store = store
+        self._retain_seconds = retain_seconds
         self._dedup_nanos = int(dedup_seconds * NANOS)
 
     def streams(self, signal: str | None = None) -> list[StreamStatus]:
@@ -189,11 +201,33 @@ class BufferReader:
 
     def retire(self, stream: str, through: int) -> None:
         """Remove a stream's segments up to number `through`. Idempotent; see `retire.retire`."""
-        retirement.retire(self._store, stream, through, self._keep_since())
+        retirement.retire(self._store, stream, through, self._keep_since(), self._retain_seconds)
 
     def drop(self, stream: str) -> bool:
-        """Forget a closed and wholly retired stream; False while its hashes are still needed."""
-        return retirement.drop(self._store, stream, self._keep_since())
+        """Drop a closed and wholly retired stream.
+
+        False while its hashes are still needed, or its segments are retained.
+        """
+        return retirement.drop(self._store, stream, self._keep_since(), self._retain_seconds)
+
+    def retained(self, prefix: str = "") -> list[RetainedSegment]:
+        """Return the retained segments of a signal or a stream, or all; sorted by place."""
+        return [
+            RetainedSegment(
+                Segment(
+                    part.stream,
+                    part.number,
+                    part.sealed_bytes or part.file.size,
+                    retained_path(part.file.path),
+                ),
+                part.file.modified_unix_nano,
+            )
+            for part in list_retained(self._store, prefix)
+        ]
+
+    def finish_retiring(self, signal: str) -> None:
+        """Retain, or delete, what a kill left behind between declaration and removal."""
+        retirement.finish_retiring(self._store, signal, self._retain_seconds)
 
     def close_abandoned(self) -> list[str]:
         """End the streams whose receiver is gone, so that all of them can be read."""

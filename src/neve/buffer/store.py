@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from neve.errors import NeveError, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from neve.buffer.frame import ReadRange
@@ -110,6 +110,12 @@ class BufferStore(Protocol):
         """Write a whole file, durable on return, unless it exists already; say whether it was.
 
         Atomic: other processes see all of it or nothing.
+        """
+
+    def move(self, targets: Mapping[str, str]) -> None:
+        """Move files, each to its target, and set their time to now; durable on return.
+
+        A file that was already moved is no error.
         """
 
     def delete(self, paths: Sequence[str]) -> None:

@@ -11,11 +11,11 @@ import typer
 from neve.errors import EXIT_INCOMPLETE, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from google.protobuf.message import Message
 
-    from neve.buffer.reader import StreamStatus
+    from neve.buffer.reader import RetainedSegment, StreamStatus
     from neve.buffer.store import BufferStore
 
 STATUS_COLUMNS = (
@@ -28,6 +28,9 @@ STATUS_COLUMNS = (
     "retired_through",
     "state",
     "missing",
+    "retained_segments",
+    "retained_bytes",
+    "oldest_consumed_at",
     "buffer_id",
 )
 FORGOTTEN_COLUMNS = ("table", "marks", "staged_batches")
@@ -58,13 +61,29 @@ def status(context: typer.Context) -> None:
 
     store = _open_store(context)
     buffer_id = read_identity(store)
-    streams = BufferReader(store, dedup_seconds=0).streams()
-    rows = [{**row, "buffer_id": buffer_id} for row in status_rows(streams)]
+    reader = BufferReader(store, dedup_seconds=0)
+    streams = reader.streams()
+    retained: dict[str, list[RetainedSegment]] = {}
+    for kept in reader.retained():
+        retained.setdefault(kept.segment.stream, []).append(kept)
+    rows = [
+        {**row, **_retained(retained.get(row["stream"], [])), "buffer_id": buffer_id}
+        for row in status_rows(streams)
+    ]
     context.obj.output.rows(STATUS_COLUMNS, rows)
     if not rows:
         context.obj.output.say("The buffer is empty. Start a receiver with: neve serve")
         if buffer_id is not None:
             context.obj.output.say(f"Its id is {buffer_id}.")
+
+
+def _retained(retained: Sequence[RetainedSegment]) -> dict[str, Any]:
+    oldest = min((kept.consumed_unix_nano for kept in retained), default=None)
+    return {
+        "retained_segments": len(retained),
+        "retained_bytes": sum(kept.segment.bytes for kept in retained),
+        "oldest_consumed_at": _time(oldest) if oldest else None,
+    }
 
 
 def status_rows(streams: Iterable[StreamStatus]) -> list[dict[str, Any]]:
