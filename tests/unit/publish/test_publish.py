@@ -15,8 +15,20 @@ from neve.publish.publisher import HELD_PREFIX, STAGED_PREFIX, Outcome, Publishe
 from neve.publish.ranges import Range
 from neve.publish.staged_batches import show
 from tests.support.lakes import sqlite_settings
+from tests.support.power_cut import power_cut
 
 STREAM = "logs/a"
+# The steps of a batch that is published; whether another writer moves `main` before the swap; and
+# the rows that are there in the end, which has nothing to do with where the cut was.
+CUTS = [
+    ("publish.staged", False, [1, 2]),
+    ("publish.ready", False, [1, 2]),
+    ("publish.ready", True, [1, 2, 99]),
+    ("publish.restaged", True, [1, 2, 99]),
+    ("publish.published", False, [1, 2]),
+    ("publish.published", True, [1, 2, 99]),
+]
+HOLDING = "publish.staged_batches"
 QUICK = RetryPolicy(attempts=6, first_seconds=0.001, most_seconds=0.01)
 
 
@@ -93,29 +105,34 @@ def test_the_same_range_is_published_once_also_after_expiry(lab):
     assert lab.rows() == [1, 2]
 
 
-@pytest.mark.parametrize("point", [name for name in failpoints.POINTS if "publish." in name])
-@pytest.mark.parametrize("other_writer", [False, True])
-def test_a_worker_cut_anywhere_leaves_exactly_one_copy(lab, point, other_writer):
-    if point == "publish.restaged":
-        other_writer = True
+@pytest.mark.parametrize(("point", "other_writer", "expected"), CUTS)
+def test_a_worker_cut_anywhere_leaves_exactly_one_copy(lab, point, other_writer, expected):
     publisher = lab.publisher()
-    expected = [1, 2]
-    try:
-        with failpoints.armed(point):
-            staged = publisher.stage("b1", lab.files(1, 2), {STREAM: Range(1, 3)})
-            if other_writer:
-                lab.append_by_another(99)
-                expected = [1, 2, 99]
-            publisher.publish(staged)
-    except failpoints.PowerCut:
-        pass
+    with power_cut(point):
+        staged = publisher.stage("b1", lab.files(1, 2), {STREAM: Range(1, 3)})
+        if other_writer:
+            lab.append_by_another(99)
+        publisher.publish(staged)
     lab.expire_everything()
     lab.run("b1-again", [1, 2], 1, 3)
-    if 99 not in lab.rows():
-        expected = [1, 2]
     assert lab.rows() == expected
     assert lab.publisher().marks() == {STREAM: 3}
     assert lab.publisher().table.staged(STAGED_PREFIX) == []
+
+
+def test_a_worker_cut_while_it_holds_a_batch_holds_it_once(lab):
+    publisher = lab.publisher()
+    with power_cut(HOLDING):
+        publisher.hold(publisher.stage("bad", lab.files(666), {STREAM: Range(1, 1)}))
+    assert lab.run("bad-again", [666], 1, 1) is Outcome.SUPERSEDED
+    assert lab.rows() == []
+    assert len(lab.publisher().table.staged(HELD_PREFIX)) == 1
+    assert lab.publisher().marks() == {STREAM: 1}
+
+
+def test_every_step_of_publishing_is_cut():
+    steps = {name for name in failpoints.POINTS if name.startswith("publish.")}
+    assert {point for point, _, _ in CUTS} | {HOLDING} == steps
 
 
 def test_main_that_moved_is_staged_upon_again(lab):
