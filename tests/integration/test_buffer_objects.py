@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from neve import failpoints
 from neve.buffer.buffer import open_buffer, open_reader, open_store
 from neve.buffer.dead_letters import list_dead_letters
 from neve.buffer.replay import replay
@@ -16,6 +15,7 @@ from neve.buffer.store import LostStreamError
 from neve.errors import StorageError, UnsupportedError
 from tests.support.buffer_stores import payloads
 from tests.support.dead_letters import set_one_aside, stored
+from tests.support.power_cut import power_cut
 from tests.support.process import Process, accepts_connections, free_port
 from tests.support.requests import buffered
 from tests.support.servers import REGION
@@ -62,7 +62,7 @@ def test_a_lease_is_kept_and_released(spec):
 def test_a_replay_that_was_cut_off_is_finished_once(spec, point):
     store = open_store(spec)
     set_one_aside(store, "a")
-    with failpoints.armed(point), pytest.raises(failpoints.PowerCut):
+    with power_cut(point):
         replay(store)
     replay(store)
     assert stored(store) == ["a 1"]

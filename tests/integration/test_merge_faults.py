@@ -11,6 +11,7 @@ from neve.merge.strategy import Strategy
 from tests.support import catalog_faults
 from tests.support.catalog_faults import lost_after, lost_before, refused
 from tests.support.merging import Mirrored, event
+from tests.support.power_cut import power_cut
 
 pytestmark = pytest.mark.usefixtures("embedded_lake")
 
@@ -162,7 +163,7 @@ def _lost_after(publish):
 def test_a_crash_and_then_a_fault_on_every_catalog(living_anywhere, monkeypatch, point, fault):
     living = living_anywhere
     living.next_wave()
-    with pytest.raises(failpoints.PowerCut), failpoints.armed(point):
+    with power_cut(point):
         living.merge()
     living.next_wave()
     original, calls = JavaTable.publish_branch, []

@@ -9,7 +9,6 @@ from collections import Counter
 import pytest
 
 import neve
-from neve import failpoints
 from neve.config import Settings
 from neve.consolidate.consolidator import SparkRunner
 from neve.consolidate.report import Report
@@ -19,6 +18,7 @@ from neve.publish.ranges import read_marks
 from neve.signals import Signal
 from tests.support.consolidation import Bench
 from tests.support.lakes import sqlite_settings
+from tests.support.power_cut import power_cut
 from tests.support.readers import READERS
 
 SOAK_SECONDS = 90
@@ -63,7 +63,7 @@ def test_compacted_between_staging_and_publishing(bench, moment, monkeypatch):
     bench.send(Signal.LOGS, "d")
     compacted = []
     if moment == "after staging":
-        with pytest.raises(failpoints.PowerCut), failpoints.armed("publish.staged"):
+        with power_cut("publish.staged"):
             bench.run()
         compacted.append(compact(bench))
     else:

@@ -13,6 +13,7 @@ from neve.merge.report import TableReport
 from neve.merge.strategy import Strategy
 from neve.merge.way import Way
 from tests.support.merging import Mirrored, event
+from tests.support.power_cut import power_cut
 
 POINTS = [name for name in failpoints.POINTS if name.startswith("merge.")]
 
@@ -112,7 +113,7 @@ def test_a_backlog_is_worked_off_in_commits_that_each_can_be_resumed(embedded_la
     mirrored = Mirrored(embedded_lake, batch_size=7)
     for start in (0, 10):
         mirrored.append(*(event("I", n, n % 9, f"v{n}") for n in range(start, start + 10)))
-    with pytest.raises(failpoints.PowerCut), failpoints.armed("merge.published"):
+    with power_cut("merge.published"):
         mirrored.merge()
     report = mirrored.merge()
     assert report.batches == 2
@@ -159,7 +160,7 @@ def test_a_crash_anywhere_loses_and_doubles_nothing(mirrored, first):
     """Once while the mirror is made, and then at every step while it lives."""
     mirrored.append(event("I", 1, 1, "a"), event("D", 1, 2), event("I", 1, None))
     for number, point in enumerate([first, *POINTS], 1):
-        with pytest.raises(failpoints.PowerCut), failpoints.armed(point):
+        with power_cut(point):
             mirrored.merge()
         lsn = number * 10
         mirrored.append(

@@ -6,7 +6,6 @@ from collections import Counter
 import pytest
 
 import neve
-from neve import failpoints
 from neve.config import Settings
 from neve.consolidate.upkeep import LOOK_SECONDS
 from neve.lake.catalog import load_table
@@ -18,6 +17,7 @@ from neve.publish.ranges import Range, read_marks
 from neve.signals import Signal
 from tests.support.consolidation import Bench
 from tests.support.lakes import sqlite_settings
+from tests.support.power_cut import power_cut
 
 LOGS = ("otel", "logs")
 EVERYTHING = {"retain_snapshots_seconds": 0.001, "retain_snapshots_min": 2, "expire_at_once": 1}
@@ -84,7 +84,7 @@ def test_a_staged_batch_is_audited_although_its_parent_was_expired(bench, tmp_pa
     bench.send(Signal.LOGS, "a")
     bench.run()
     bench.send(Signal.LOGS, "b")
-    with pytest.raises(failpoints.PowerCut), failpoints.armed("publish.staged"):
+    with power_cut("publish.staged"):
         bench.run()
     (staged,) = publisher(bench).table.staged(STAGED_PREFIX)
     for _ in range(3):

@@ -60,6 +60,15 @@ def test_links_between_pages_lead_somewhere():
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+def test_contributing_lists_the_rooms_that_there_are():
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    listed = re.findall(r"^  (\w+/|\w+\.py) ", page.split("src/neve/\n")[1].split("```")[0], re.M)
+    source = ROOT / "src" / "neve"
+    rooms = {f"{path.parent.name}/" for path in source.glob("*/__init__.py")}
+    modules = {path.name for path in source.glob("*.py") if not path.name.startswith("__")}
+    assert sorted(listed) == sorted(rooms | modules)
+
+
 def test_changelog_has_the_version():
     import neve
 

@@ -1,4 +1,4 @@
-"""The only door to catalogs, Spark and Iceberg."""
+"""Catalogs, Spark sessions, tables and commits: the way to tables for every other room."""
 
 from neve.lake.lake import Lake
 

@@ -6,13 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from neve import failpoints
 from neve.buffer.dead_letters import DeadRequest, remove_dead_letters, set_aside
 from neve.buffer.identity import ensure_identity, read_identity
 from neve.buffer.layout import IDENTITY, buffer_id_of
 from neve.buffer.reader import BufferReader, StreamState
 from neve.errors import CorruptionError
 from tests.support.buffer_stores import disk, memory, payloads
+from tests.support.power_cut import power_cut
 from tests.support.requests import buffered
 
 OLD_STREAM = "logs/20260101T000000Z-0123456789ab"
@@ -109,7 +109,7 @@ def test_a_stream_of_the_old_naming_is_ours_while_it_is_here_or_noted(open_store
 
 def test_a_drop_that_is_cut_off_is_finished_by_the_next(open_store, reader):
     stream = consumed_stream(open_store, reader)
-    with failpoints.armed("buffer.drop_noted"), pytest.raises(failpoints.PowerCut):
+    with power_cut("buffer.drop_noted"):
         reader.drop(stream)
     assert reader.stream_states([stream]) == {stream: StreamState.DROPPED}
     assert payloads(open_store()) == []

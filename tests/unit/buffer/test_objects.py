@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from obstore.store import MemoryStore
 
-from neve import failpoints
 from neve.buffer.objects import ObjectStore
 from neve.buffer.store import LostStreamError
 from neve.errors import StorageError, UnsupportedError
 from tests.support.buffer_stores import DoubtfulStore, payloads
+from tests.support.power_cut import power_cut
 from tests.support.requests import buffered
 
 
@@ -123,7 +123,7 @@ def test_a_receiver_that_puts_in_time_is_not_closed(store):
 def test_a_power_cut_around_a_put(store, point):
     log = store.begin("logs")
     log.commit([buffered(b"a")])
-    with failpoints.armed(point), pytest.raises(failpoints.PowerCut):
+    with power_cut(point):
         log.commit([buffered(b"b")])
     assert payloads(store) == ([b"a"] if point == "buffer.put_begun" else [b"a", b"b"])
 
@@ -133,7 +133,7 @@ def test_a_power_cut_after_settling(store):
     store.lose_requests = 1
     with pytest.raises(StorageError):
         log.commit([buffered(b"a")])
-    with failpoints.armed("buffer.settled"), pytest.raises(failpoints.PowerCut):
+    with power_cut("buffer.settled"):
         log.settle()
     assert log.settle() is False
     assert store.deliver() == [False]

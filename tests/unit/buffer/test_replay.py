@@ -7,7 +7,6 @@ import threading
 import pytest
 from obstore.store import MemoryStore
 
-from neve import failpoints
 from neve.buffer import replay as replaying
 from neve.buffer.dead_letters import DeadRequest, list_dead_letters, set_aside, set_segment_aside
 from neve.buffer.reader import BufferReader, Segment
@@ -17,6 +16,7 @@ from neve.signals import Signal
 from tests.support.buffer_stores import DoubtfulStore, disk, memory, payloads
 from tests.support.dead_letters import set_one_aside, stored
 from tests.support.otlp_bodies import message
+from tests.support.power_cut import power_cut
 from tests.support.requests import buffered
 
 POINTS = ["replay.intended", "replay.put", "replay.closed", "replay.removed"]
@@ -105,7 +105,7 @@ def test_a_segment_that_may_be_consolidated_again_is_not_replayed_yet(store):
 @pytest.mark.parametrize("point", POINTS)
 def test_a_replay_that_was_cut_off_is_finished_once(store, point):
     set_one_aside(store, "a")
-    with failpoints.armed(point), pytest.raises(failpoints.PowerCut):
+    with power_cut(point):
         replay(store)
     done = replay(store)
     assert len(done.finished) == (0 if point == "replay.intended" else 1)
@@ -118,7 +118,7 @@ def test_a_replay_that_was_cut_off_is_finished_once(store, point):
 def test_it_is_finished_once_also_when_it_was_consumed_meanwhile(store, point, monkeypatch):
     monkeypatch.setattr(replaying, "KEEP_SECONDS", 0.0)
     set_one_aside(store, "a")
-    with failpoints.armed(point), pytest.raises(failpoints.PowerCut):
+    with power_cut(point):
         replay(store)
     reader = BufferReader(store, dedup_seconds=0)
     [stream] = reader.streams()
@@ -224,7 +224,7 @@ def test_a_dead_letter_that_is_written_again_after_its_replay_is_not_replayed(st
     if point is None:
         replay(store)
     else:
-        with failpoints.armed(point), pytest.raises(failpoints.PowerCut):
+        with power_cut(point):
             replay(store)
     set_aside(store, dead)
     assert replay(store).requests == 0

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from neve import failpoints
 from neve.buffer.quota import Quota
 from neve.buffer.reader import BufferReader, StreamState
 from neve.buffer.retained import RetentionLimit
 from tests.support.buffer_stores import disk, memory, payloads
+from tests.support.power_cut import power_cut
 from tests.support.requests import buffered
 
 DAY = 86_400.0
@@ -63,7 +63,7 @@ def test_what_is_retired_can_be_read_and_is_out_of_the_way(open_store, reader, s
 @pytest.mark.parametrize("point", ["buffer.retire_declared", "buffer.retire_removed"])
 @pytest.mark.parametrize("again", ["retire", "finish"])
 def test_what_a_kill_left_behind_is_retained_by_the_next_call(reader, stream, point, again):
-    with failpoints.armed(point), pytest.raises(failpoints.PowerCut):
+    with power_cut(point):
         reader.retire(stream, 2)
     if again == "retire":
         reader.retire(stream, 3)

@@ -9,7 +9,6 @@ from collections import Counter
 import pytest
 
 import neve
-from neve import failpoints
 from neve.consolidate.watch import look
 from neve.lake.catalog import load_table
 from neve.lake.staging import StagingTable
@@ -19,6 +18,7 @@ from neve.publish.staged_batches import list_staged
 from neve.signals import Signal
 from tests.support.consolidation import Bench
 from tests.support.lakes import sqlite_settings
+from tests.support.power_cut import power_cut
 
 HOUR, DAY = 3600, 86_400
 
@@ -79,7 +79,7 @@ def test_what_lies_behind_a_mark_goes_too(bench):
 
 def test_what_can_still_be_published_is_left_to_the_next_run_however_old(bench):
     bench.send(Signal.LOGS, "a")
-    with pytest.raises(failpoints.PowerCut), failpoints.armed("publish.staged"):
+    with power_cut("publish.staged"):
         bench.run()
     worker = bench.worker()
     worker.upkeep.clock = lambda: time.time() + 30 * DAY

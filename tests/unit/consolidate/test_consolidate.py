@@ -16,6 +16,7 @@ from neve.errors import CatalogError, ConfigError, StorageError
 from neve.signals import Signal
 from tests.support.consolidation import Bench
 from tests.support.lakes import sqlite_settings
+from tests.support.power_cut import power_cut
 from tests.support.requests import buffered
 
 # The others take an audit.
@@ -67,7 +68,7 @@ def test_tables_are_as_the_contract_says(bench):
 def test_a_worker_cut_at_any_step_leaves_each_row_once(bench, point, passes):
     bench.send(Signal.METRICS, "m")
     bench.send(Signal.LOGS, "a")
-    with pytest.raises(failpoints.PowerCut), failpoints.armed(point, passes):
+    with power_cut(point, passes):
         bench.run()
     bench.send(Signal.LOGS, "b")
     bench.run()
@@ -181,7 +182,7 @@ def test_what_cannot_be_a_row_is_set_aside_once_and_blocks_nothing(bench):
     scope.log_records.add().body.string_value = "good"
     with open_buffer(bench.buffer, ["logs"]) as buffer:
         buffer.append("logs", buffered(request.SerializeToString())).durable.result(10)
-    with pytest.raises(failpoints.PowerCut), failpoints.armed("consolidate.decoded"):
+    with power_cut("consolidate.decoded"):
         bench.run()
     assert bench.run().dead_letters == 1
     assert bench.names("logs") == Counter(["good"])

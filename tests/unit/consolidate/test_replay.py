@@ -8,7 +8,6 @@ from collections import Counter
 import pytest
 
 import neve
-from neve import failpoints
 from neve.buffer import replay as replaying
 from neve.buffer.buffer import open_buffer, open_store
 from neve.buffer.dead_letters import (
@@ -24,6 +23,7 @@ from neve.telemetry import faults
 from tests.support.consolidation import Bench
 from tests.support.lakes import sqlite_settings
 from tests.support.otlp_bodies import message, protobuf
+from tests.support.power_cut import power_cut
 from tests.support.requests import buffered
 
 # No table of this version takes the year 2262; a later one may.
@@ -88,7 +88,7 @@ def test_a_replay_that_was_cut_off_stores_each_record_once(
     send_with_one_bad_record(bench, received_unix_nano=time.time_ns() - 3600 * 10**9)
     bench.run()
     upgrade()
-    with failpoints.armed(point), pytest.raises(failpoints.PowerCut):
+    with power_cut(point):
         replay(store)
     if consolidates_meanwhile:
         bench.run()
@@ -120,7 +120,7 @@ def test_what_is_still_not_representable_is_set_aside_again(bench, store, upgrad
 
 def test_a_batch_that_is_done_again_is_not_replayed_before_it_ends(bench, store, upgrade):
     send_with_one_bad_record(bench)
-    with failpoints.armed("consolidate.decoded"), pytest.raises(failpoints.PowerCut):
+    with power_cut("consolidate.decoded"):
         bench.run()
     assert len(list_dead_letters(store)) == 1
     assert replay(store).requests == 0

@@ -5,7 +5,6 @@ import json
 import pytest
 
 import neve
-from neve import failpoints
 from neve.buffer.buffer import open_store
 from neve.cli.app import run
 from neve.lake.staging import StagingTable
@@ -15,6 +14,7 @@ from neve.publish.ranges import MARK_PREFIX, read_marks
 from neve.signals import Signal
 from tests.support.consolidation import Bench
 from tests.support.lakes import sqlite_settings
+from tests.support.power_cut import power_cut
 
 GONE = "0123456789abcdef"
 OLD = "logs/20260101T000000Z-0123456789ab"
@@ -87,7 +87,7 @@ def test_the_configured_and_an_unknown_buffer_are_refused(here, capsys):
 def test_staged_batches_are_the_last_copy_and_go_only_when_asked(here, tmp_path, capsys):
     gone = Bench(here.lake, tmp_path / "gone")
     gone.send(Signal.LOGS, "b")
-    with failpoints.armed("publish.staged"), pytest.raises(failpoints.PowerCut):
+    with power_cut("publish.staged"):
         gone.run()
     [batch] = staged(here)
     message = forget(capsys, identity(gone), status=2)

@@ -4,12 +4,12 @@ else is at it."""
 import pytest
 
 import neve
-from neve import failpoints
 from neve.errors import NotFoundError
 from neve.publish.publisher import HELD_PREFIX, STAGED_PREFIX, Outcome
 from neve.publish.ranges import Range
 from neve.publish.staged_batches import show
 from tests.support.lakes import sqlite_settings
+from tests.support.power_cut import power_cut
 from tests.support.publishing import STREAM, Lab, Lossy
 
 
@@ -48,7 +48,7 @@ def test_a_worker_cut_anywhere_leaves_exactly_one_copy(lab, point, other_writer)
             lab.append_by_another(99)
         publisher.publish(staged)
 
-    with pytest.raises(failpoints.PowerCut), failpoints.armed(point):
+    with power_cut(point):
         work()
     if other_writer and point == "publish.staged":
         lab.append_by_another(99)

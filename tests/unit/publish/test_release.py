@@ -5,12 +5,12 @@ from functools import partial
 import pytest
 
 import neve
-from neve import failpoints
 from neve.errors import NotFoundError, UsageError
 from neve.publish.publisher import HELD_PREFIX, STAGED_PREFIX, Outcome
 from neve.publish.ranges import BATCH_ID, Range
 from neve.publish.staged_batches import discard, list_staged, release
 from tests.support.lakes import sqlite_settings
+from tests.support.power_cut import power_cut
 from tests.support.publishing import STREAM, Lab, Lossy
 
 TABLE = "otel.logs"
@@ -45,7 +45,7 @@ def test_a_swap_that_goes_wrong_leaves_one_copy_and_no_ref(lab, fault):
 
 @pytest.mark.parametrize("point", ["publish.release_ready", "publish.released"])
 def test_cut_and_done_again(lab, point):
-    with pytest.raises(failpoints.PowerCut), failpoints.armed(point):
+    with power_cut(point):
         release(lab.lake, TABLE, "bad")
     if point == "publish.released":
         with pytest.raises(NotFoundError, match="holds no batch bad"):
