@@ -38,6 +38,7 @@ POINTS = MappingProxyType(
         "buffer.settled": "a put in doubt was settled, but its receiver does not know yet",
         "buffer.retire_declared": "segments are declared as retired, and all still there",
         "buffer.retire_removed": "retired segments are removed, older declarations are still there",
+        "buffer.drop_noted": "a stream is noted as dropped, and its files are still there",
         "replay.intended": "a replay of dead letters is announced, and nothing of it is stored",
         "replay.put": "replayed requests are stored, and their stream is not closed",
         "replay.closed": "a replay's stream is closed, and the dead letters are still there",

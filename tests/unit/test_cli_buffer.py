@@ -1,4 +1,4 @@
-"""`neve buffer dead-letters`: list, show, replay, purge."""
+"""`neve buffer`: status; dead letters: list, show, replay, purge."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from neve.buffer.dead_letters import (
     set_segment_aside,
 )
 from neve.buffer.disk import DiskStore
+from neve.buffer.identity import read_identity
 from neve.buffer.reader import BufferReader, Segment
 from neve.cli.app import run
 from neve.signals import Signal
@@ -148,3 +149,27 @@ def test_one_that_is_not_there_is_told(store, capsys):
         ["buffer", "dead-letters", "show", f"dead-letters/{STREAM}/000000000001-000000.json"]
     )
     assert "does not exist" in capsys.readouterr().err
+
+
+def test_status_shows_the_identity_and_makes_none(store, capsys):
+    assert run(["--json", "buffer", "status"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+    assert read_identity(store) is None
+    log = store.begin("logs")
+    log.close()
+    assert run(["--json", "buffer", "status"]) == 0
+    [row] = json.loads(capsys.readouterr().out)
+    assert row["buffer_id"] == read_identity(store)
+    assert row["stream"].startswith(f"logs/{row['buffer_id']}-")
+
+
+def test_status_shows_what_is_retained(store, capsys):
+    log = store.begin("logs")
+    log.close()
+    BufferReader(store, dedup_seconds=0, retain_seconds=60).retire(log.stream, 1)
+    assert run(["--json", "buffer", "status"]) == 0
+    [row] = json.loads(capsys.readouterr().out)
+    [file] = store.files("retained")
+    assert (row["segments"], row["retained_segments"]) == (0, 1)
+    assert row["retained_bytes"] == file.size
+    assert row["oldest_consumed_at"]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neve.buffer.disk import DiskStore
+from neve.buffer.identity import ensure_identity
 from neve.buffer.quota import Quota
 from neve.buffer.reader import BufferReader
 from neve.buffer.retire import recent_keys
@@ -59,13 +60,16 @@ def open_store(spec: BufferSpec, *, check: bool = False) -> BufferStore:
 
 def open_reader(spec: BufferSpec) -> BufferReader:
     """Return the consumer's side of a buffer."""
-    return BufferReader(open_store(spec), dedup_seconds=spec.dedup_seconds)
+    return BufferReader(
+        open_store(spec), dedup_seconds=spec.dedup_seconds, retain_seconds=spec.retain_seconds
+    )
 
 
 class Buffer:
     """The receiver's side of a buffer: one stream for each signal."""
 
     def __init__(self, spec: BufferSpec, store: BufferStore, signals: Sequence[str]) -> None:
+        ensure_identity(store)
         store.close_abandoned()
         objects = is_object_location(spec.location)
         every_seconds = MEASURE_OBJECTS_SECONDS if objects else MEASURE_DISK_SECONDS
@@ -156,6 +160,7 @@ def open_buffer(spec: BufferSpec, signals: Sequence[str]) -> Buffer:
     Raises:
         UnsupportedError: the object store would let acknowledged data be overwritten.
         StorageError: the location cannot be reached.
+        CorruptionError: the buffer's identity is damaged.
     """
     return Buffer(spec, open_store(spec, check=True), signals)
 

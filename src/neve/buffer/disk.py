@@ -21,6 +21,7 @@ from neve.buffer.files import (
     try_lock,
 )
 from neve.buffer.frame import EMPTY_SEGMENT_BYTES, is_closing, whole_bytes
+from neve.buffer.identity import ensure_identity
 from neve.buffer.layout import (
     Kind,
     Part,
@@ -34,7 +35,7 @@ from neve.errors import CorruptionError, NotFoundError, StorageError
 from neve.signals import Signal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from neve.buffer.frame import ReadRange
 
@@ -48,7 +49,7 @@ class DiskStore:
         self._root = root
 
     def begin(self, signal: str) -> DiskLog:
-        stream = new_stream(signal)
+        stream = new_stream(signal, ensure_identity(self))
         directory = self._root / stream
         # Under a hidden name until it is locked: nobody can take it for abandoned in between.
         hidden = directory.with_name(f".{directory.name}")
@@ -108,6 +109,20 @@ class DiskStore:
         with storage_errors("cannot write to the buffer", path):
             make_directory((self._root / path).parent, self._root)
             return put_new_file(self._root / path, data)
+
+    def move(self, targets: Mapping[str, str]) -> None:
+        directories = set()
+        with storage_errors("cannot move files of the buffer", self._root):
+            for source, target in targets.items():
+                path = self._root / target
+                make_directory(path.parent, self._root)
+                # Another process may have moved it.
+                with contextlib.suppress(FileNotFoundError):
+                    os.utime(self._root / source)
+                    (self._root / source).rename(path)
+                directories.add(path.parent)
+            for directory in directories:
+                sync_directory(directory)
 
     def delete(self, paths: Sequence[str]) -> None:
         with storage_errors("cannot remove from the buffer", self._root):

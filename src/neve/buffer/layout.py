@@ -11,12 +11,18 @@ from enum import Enum
 
 NUMBER_DIGITS = 12
 LEASES = "leases"
+IDENTITY = "identity"
+DROPPED = "dropped"
+RETAINED = "retained"
+BUFFER_ID_BYTES = 8
 # A sealed file on disk carries its length in its name: sealing then needs no space, and a file cut
 # short afterwards is noticed.
 _NAME = re.compile(
     r"(?P<stream>[a-z]+/[^/.]+)/(?P<number>[0-9]{12})"
     r"(?:\.(?P<size>[0-9]+))?\.(?P<kind>open|segment|retired)"
 )
+
+_BUFFER_ID = re.compile(r"[0-9a-f]{16}")
 
 
 class Kind(str, Enum):
@@ -67,10 +73,40 @@ def parse_part(file: StoredFile) -> Part | None:
     )
 
 
-def new_stream(signal: str) -> str:
-    """Return a new stream's name: the time it starts at, and random digits that make it unique."""
+def new_buffer_id() -> str:
+    """Return an id that no other buffer has."""
+    return secrets.token_hex(BUFFER_ID_BYTES)
+
+
+def is_buffer_id(text: str) -> bool:
+    """Tell whether a text has the form of a buffer's id."""
+    return _BUFFER_ID.fullmatch(text) is not None
+
+
+def new_stream(signal: str, buffer_id: str, purpose: str = "") -> str:
+    """Return a new stream's name: its buffer's id, the time it starts at, and random digits.
+
+    Args:
+        purpose: put between the id and the time, such as `replay-`.
+    """
     started = datetime.fromtimestamp(time.time(), tz=timezone.utc)
-    return f"{signal}/{started:%Y%m%dT%H%M%SZ}-{secrets.token_hex(6)}"
+    return f"{signal}/{buffer_id}-{purpose}{started:%Y%m%dT%H%M%SZ}-{secrets.token_hex(6)}"
+
+
+def buffer_id_of(stream: str) -> str | None:
+    """Return the buffer id in a stream's name; None for a stream named before buffers had ids."""
+    first, dash, _ = stream.partition("/")[2].partition("-")
+    return first if dash and is_buffer_id(first) else None
+
+
+def drop_note_path(stream: str) -> str:
+    """Return where it is noted that a stream was dropped: beside the streams."""
+    return f"{DROPPED}/{stream}"
+
+
+def retained_path(path: str) -> str:
+    """Return where a stream, or a segment of it, is kept after it was consumed."""
+    return f"{RETAINED}/{path}"
 
 
 def lease_path(name: str) -> str:

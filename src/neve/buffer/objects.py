@@ -29,6 +29,7 @@ from neve.buffer.frame import (
     is_closing,
     preamble,
 )
+from neve.buffer.identity import ensure_identity
 from neve.buffer.layout import (
     Kind,
     Part,
@@ -44,7 +45,7 @@ from neve.errors import NotFoundError, StorageError, UnsupportedError
 from neve.signals import Signal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from obstore.store import S3Config
 
@@ -110,7 +111,7 @@ class ObjectStore:
                 self.delete([path])
 
     def begin(self, signal: str) -> ObjectLog:
-        return ObjectLog(self, new_stream(signal))
+        return ObjectLog(self, new_stream(signal, ensure_identity(self)))
 
     def files(self, prefix: str) -> list[StoredFile]:
         with _storage_errors("cannot list the buffer", prefix):
@@ -138,6 +139,16 @@ class ObjectStore:
             except AlreadyExistsError:
                 return False
         return True
+
+    def move(self, targets: Mapping[str, str]) -> None:
+        for source, target in targets.items():
+            # Another process may have moved it.
+            with (
+                _storage_errors("cannot move an object of the buffer", source),
+                contextlib.suppress(FileNotFoundError),
+            ):
+                obstore.copy(self._bucket, source, target)
+        self.delete(list(targets))
 
     def delete(self, paths: Sequence[str]) -> None:
         errors = _storage_errors("cannot remove from the buffer", f"{len(paths)} objects")

@@ -9,8 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from neve.buffer import retire as retirement
+from neve.buffer import stream_states
 from neve.buffer.frame import Entry, read_frames, read_sender_names
+from neve.buffer.identity import ensure_identity
+from neve.buffer.layout import buffer_id_of, retained_path
 from neve.buffer.payload import HASH_BYTES, SENDER_BYTES, unpack
+from neve.buffer.retained import list_retained
 from neve.buffer.stream import (
     StreamParts,
     is_closed,
@@ -19,11 +23,12 @@ from neve.buffer.stream import (
     load_streams,
     read_entries,
 )
+from neve.buffer.stream_states import StreamState
 from neve.buffer.window import NANOS
 from neve.errors import CorruptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from neve.buffer.layout import Part
     from neve.buffer.store import BufferStore
@@ -57,6 +62,14 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
+class RetainedSegment:
+    """A segment that was consumed and is kept for a while."""
+
+    segment: Segment
+    consumed_unix_nano: int
+
+
+@dataclass(frozen=True, slots=True)
 class StreamStatus:
     """A stream, and what of it waits to be consumed."""
 
@@ -78,8 +91,11 @@ class StreamStatus:
 class BufferReader:
     """The consumer's side of a buffer."""
 
-    def __init__(self, store: BufferStore, *, dedup_seconds: float) -> None:
+    def __init__(
+        self, store: BufferStore, *, dedup_seconds: float, retain_seconds: float = 0.0
+    ) -> None:
         self._store = store
+        self._retain_seconds = retain_seconds
         self._dedup_nanos = int(dedup_seconds * NANOS)
 
     def streams(self, signal: str | None = None) -> list[StreamStatus]:
@@ -119,7 +135,7 @@ class BufferReader:
         """Yield a segment's requests, as `REQUESTS`, in the order they were stored.
 
         Raises:
-            NotFoundError: it was retired.
+            NotFoundError: it is not there; `is_retired` tells whether it was consumed.
             CorruptionError: it is damaged; the batches before were not.
         """
         data = self._store.read(segment.path)
@@ -133,10 +149,45 @@ class BufferReader:
             raise CorruptionError(f"{segment.path}: {error.message}") from error
 
     def is_retired(self, segment: Segment) -> bool:
-        """Tell whether a segment was retired, alone or with its whole stream."""
+        """Tell whether a segment was declared retired, alone or with its whole stream.
+
+        That it is not there is no proof of it.
+        """
         stream = load_stream(self._store, segment.stream)
-        is_dropped = not stream.segments and not stream.retired
-        return is_dropped or segment.number <= stream.retired_through
+        if segment.number <= stream.retired_through:
+            return True
+        return stream_states.is_dropped(self._store, segment.stream)
+
+    @property
+    def buffer_id(self) -> str:
+        """The id of this buffer, made now if it has none. Raises CorruptionError."""
+        return ensure_identity(self._store)
+
+    def stream_states(self, names: Iterable[str]) -> dict[str, StreamState]:
+        """Return for each stream whether it is here, was dropped, or is not found."""
+        return stream_states.load_stream_states(self._store, names)
+
+    def owns(self, stream: str) -> bool:
+        """Tell whether a stream is this buffer's.
+
+        Its name says so; a stream named before buffers had ids is ours if it is here, or was
+        dropped here.
+        """
+        owner = buffer_id_of(stream)
+        if owner is not None:
+            return owner == self.buffer_id
+        return self.stream_states([stream])[stream] is not StreamState.MISSING
+
+    def dropped_streams(self, signal: str) -> list[str]:
+        """Return the streams of a signal that were dropped, and whose note is still there."""
+        return stream_states.list_dropped(self._store, signal)
+
+    def remove_drop_note(self, stream: str) -> None:
+        """Remove the note of a dropped stream, once no table has a mark of it.
+
+        Idempotent. The note stays while files or dead letters of the stream are left.
+        """
+        stream_states.remove_drop_note(self._store, stream)
 
     def identities(self, signal: str) -> Iterator[tuple[str, int, int, Entry]]:
         """Yield stream, segment, position and identity of the requests known of a signal.
@@ -150,11 +201,33 @@ class BufferReader:
 
     def retire(self, stream: str, through: int) -> None:
         """Remove a stream's segments up to number `through`. Idempotent; see `retire.retire`."""
-        retirement.retire(self._store, stream, through, self._keep_since())
+        retirement.retire(self._store, stream, through, self._keep_since(), self._retain_seconds)
 
     def drop(self, stream: str) -> bool:
-        """Forget a closed and wholly retired stream; False while its hashes are still needed."""
-        return retirement.drop(self._store, stream, self._keep_since())
+        """Drop a closed and wholly retired stream.
+
+        False while its hashes are still needed, or its segments are retained.
+        """
+        return retirement.drop(self._store, stream, self._keep_since(), self._retain_seconds)
+
+    def retained(self, prefix: str = "") -> list[RetainedSegment]:
+        """Return the retained segments of a signal or a stream, or all; sorted by place."""
+        return [
+            RetainedSegment(
+                Segment(
+                    part.stream,
+                    part.number,
+                    part.sealed_bytes or part.file.size,
+                    retained_path(part.file.path),
+                ),
+                part.file.modified_unix_nano,
+            )
+            for part in list_retained(self._store, prefix)
+        ]
+
+    def finish_retiring(self, signal: str) -> None:
+        """Retain, or delete, what a kill left behind between declaration and removal."""
+        retirement.finish_retiring(self._store, signal, self._retain_seconds)
 
     def close_abandoned(self) -> list[str]:
         """End the streams whose receiver is gone, so that all of them can be read."""

@@ -1,13 +1,12 @@
 """Store again what was set aside, exactly once: `neve buffer dead-letters replay`.
 
-A replay is a stream of its own, `<signal>/replay-<id>`, with the requests in segment 1 and the end
-in segment 2. Consolidation reads it as any other.
+A replay is a stream of its own, `<signal>/<buffer id>-replay-<time>-<random>`. The requests are in
+its segment 1, the end is in segment 2. Consolidation reads it as any other.
 
-1. An *intent* names the stream and the dead letters: `replays/<signal>-replay-<id>.json`.
+1. An *intent* names the stream and the dead letters: `replays/<signal>-….json`.
 2. Segment 1 is put: from now on the records are stored.
 3. Segment 2 is put.
-4. A *record* of the replay is put, `replayed/<signal>-replay-<id>.json`, and the dead letters are
-   removed.
+4. A *record* of the replay is put, `replayed/<signal>-….json`, and the dead letters are removed.
 5. The intent is removed.
 
 A replay that was cut off is finished by the next one. Whether segment 1 was put decides how: with
@@ -21,10 +20,8 @@ The record tells it apart: such a dead letter is removed and not replayed.
 from __future__ import annotations
 
 import json
-import secrets
 import time
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from neve import failpoints
@@ -42,9 +39,11 @@ from neve.buffer.frame import (
     is_closing,
     preamble,
 )
-from neve.buffer.layout import Kind, part_path
+from neve.buffer.identity import ensure_identity
+from neve.buffer.layout import Kind, buffer_id_of, new_stream, part_path
 from neve.buffer.replay_requests import build_request
 from neve.buffer.stream import StreamParts, load_stream
+from neve.buffer.stream_states import is_dropped
 from neve.buffer.window import NANOS
 from neve.errors import ConflictError, CorruptionError, NotFoundError
 from neve.limits import MIB
@@ -58,7 +57,7 @@ if TYPE_CHECKING:
 
 PREFIX = "replays"
 RECORDS_PREFIX = "replayed"
-STREAM_PREFIX = "replay-"
+REPLAY = "replay-"
 # Of one stream, as stored: it is built in memory.
 MAX_REPLAY_BYTES = 32 * MIB
 MAX_REPLAY_LETTERS = 1000
@@ -151,7 +150,7 @@ def finish_interrupted(store: BufferStore) -> tuple[str, ...]:
 
 def may_be_forgotten(store: BufferStore, stream: StreamParts) -> bool:
     """Tell whether a retired stream is needed no more to decide what became of a replay."""
-    if not stream.name.partition("/")[2].startswith(STREAM_PREFIX):
+    if not _is_replay(stream.name):
         return True
     changed = max((part.file.modified_unix_nano for part in stream.retired), default=0)
     if time.time_ns() - changed < KEEP_SECONDS * NANOS:
@@ -161,6 +160,12 @@ def may_be_forgotten(store: BufferStore, stream: StreamParts) -> bool:
     except NotFoundError:
         return True
     return False
+
+
+def _is_replay(stream: str) -> bool:
+    name = stream.partition("/")[2]
+    buffer_id = buffer_id_of(stream)
+    return name.removeprefix(f"{buffer_id}-" if buffer_id else "").startswith(REPLAY)
 
 
 def _intent_path(stream: str) -> str:
@@ -231,8 +236,7 @@ def _replay_chunk(
     store: BufferStore, letters: Sequence[StoredFile]
 ) -> tuple[str, Sequence[Request]]:
     signal = letters[0].path.split("/")[1]
-    started = datetime.fromtimestamp(time.time(), tz=timezone.utc)
-    stream = f"{signal}/{STREAM_PREFIX}{started:%Y%m%dT%H%M%SZ}-{secrets.token_hex(6)}"
+    stream = new_stream(signal, ensure_identity(store), REPLAY)
     intent = Intent(stream, tuple(file.path for file in letters))
     store.put_new(intent.path, intent.encode())
     failpoints.reach("replay.intended")
@@ -294,8 +298,10 @@ class _RetiredSegments:
         if stream not in self._streams:
             self._streams[stream] = load_stream(self._store, stream)
         parts = self._streams[stream]
-        is_dropped = not parts.segments and not parts.retired
-        return is_dropped or number <= parts.retired_through
+        if parts.segments or parts.retired:
+            return number <= parts.retired_through
+        # Streams that were named before buffers had ids were dropped without a note.
+        return buffer_id_of(stream) is None or is_dropped(self._store, stream)
 
 
 def _obstacle(store: BufferStore, file: str, retired: _RetiredSegments) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import chain
@@ -13,8 +14,11 @@ from neve import failpoints
 from neve.buffer.frame import Entry, heads_only
 from neve.buffer.layout import Kind, Part, part_path
 from neve.buffer.replay import may_be_forgotten
+from neve.buffer.retained import remove_retained, retain_or_delete
 from neve.buffer.stream import StreamParts, is_closed, load_stream, load_streams, read_entries
-from neve.errors import CorruptionError, NotFoundError, UsageError
+from neve.buffer.stream_states import is_dropped, put_drop_note
+from neve.buffer.window import NANOS
+from neve.errors import CorruptionError, NotFoundError, StorageError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -28,23 +32,47 @@ READERS = 16
 LISTINGS = 10
 
 
-def retire(store: BufferStore, name: str, through: int, keep_since_unix_nano: int) -> None:
-    """Declare segments up to `through` consumed, then remove them.
+def retire(
+    store: BufferStore,
+    name: str,
+    through: int,
+    keep_since_unix_nano: int,
+    retain_seconds: float = 0.0,
+) -> None:
+    """Declare segments up to `through` consumed, then remove them from the stream.
 
     The declaration is one atomic, durable file; removal only follows it. Idempotent, and safe
     beside other callers. Numbers up to `through` never come back.
 
+    Args:
+        retain_seconds: if it is more than 0, segments are moved and not deleted.
+
     Raises:
         UsageError: a segment up to `through` was never there to be consumed.
+        StorageError: nothing of the stream is there, and it was not dropped.
     """
     stream = load_stream(store, name)
+    if not stream.segments and not stream.retired:
+        _require_dropped(store, name)
+        return
     if through > stream.retired_through:
         _declare(store, stream, through, keep_since_unix_nano)
         failpoints.reach("buffer.retire_declared")
-    store.delete([part.file.path for n, part in stream.segments.items() if n <= through])
-    failpoints.reach("buffer.retire_removed")
     declared = max(through, stream.retired_through)
+    consumed = [part for n, part in stream.segments.items() if n <= declared]
+    retain_or_delete(store, consumed, retain_seconds)
+    failpoints.reach("buffer.retire_removed")
     store.delete([part.file.path for part in stream.retired if part.number < declared])
+
+
+def _require_dropped(store: BufferStore, name: str) -> None:
+    """Raise if a stream without parts was not dropped by another worker: it may come back."""
+    if not is_dropped(store, name):
+        raise StorageError(
+            f"stream {name} is not in the buffer, and was not dropped",
+            hint="if its directory was moved, move it back",
+            retryable=True,
+        )
 
 
 def _declare(store: BufferStore, stream: StreamParts, through: int, keep_since: int) -> None:
@@ -68,18 +96,37 @@ def _declare(store: BufferStore, stream: StreamParts, through: int, keep_since: 
     store.put_new(path, heads_only(kept, closing=closing))
 
 
-def drop(store: BufferStore, name: str, keep_since_unix_nano: int) -> bool:
-    """Forget a stream that has ended and was wholly retired; False while it must stay.
+def finish_retiring(store: BufferStore, signal: str, retain_seconds: float) -> None:
+    """Move or delete segments that were declared retired before a kill."""
+    for stream in load_streams(store, signal):
+        consumed = [part for n, part in stream.segments.items() if n <= stream.retired_through]
+        retain_or_delete(store, consumed, retain_seconds)
 
-    To be called once no table holds a mark of it.
+
+def drop(
+    store: BufferStore, name: str, keep_since_unix_nano: int, retain_seconds: float = 0.0
+) -> bool:
+    """Remove a stream that has ended and was wholly retired; False while it must stay.
+
+    A note that it was dropped is durable before anything is removed, and stays until
+    `remove_drop_note`. Idempotent; what a kill left behind is removed by the next call.
     """
     stream = load_stream(store, name)
     last = max(stream.retired, key=lambda part: part.number, default=None)
     if last is None or stream.waiting() or stream.missing or not is_closed(store, stream):
         return False
+    # Segments are moved right behind the declaration: none is retained longer than that one.
+    if time.time_ns() - last.file.modified_unix_nano < retain_seconds * NANOS:
+        return False
     if _recent(store, [last], keep_since_unix_nano) or not may_be_forgotten(store, stream):
         return False
-    store.delete([part.file.path for part in (*stream.segments.values(), *stream.retired)])
+    remove_retained(store, name)
+    put_drop_note(store, name, last.number)
+    failpoints.reach("buffer.drop_noted")
+    # The last declaration goes last: until then, what is left of the stream counts as retired.
+    store.delete([part.file.path for part in stream.segments.values()])
+    store.delete([part.file.path for part in stream.retired if part is not last])
+    store.delete([last.file.path])
     store.remove_stream(name)
     return True
 

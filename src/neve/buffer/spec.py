@@ -33,6 +33,8 @@ class BufferSpec:
     # Of the dead letters, which do not count in `max_bytes`.
     dead_letters_max_bytes: int = DEAD_LETTERS_BYTES
     dead_letters_retain_seconds: float = 30 * 86_400.0
+    # Consumed segments are kept for so long; they do not count in `max_bytes`. 0 keeps none.
+    retain_seconds: float = 0.0
     # Requests waiting for their commit, per signal: what bounds the receiver's memory.
     max_pending_bytes: int = PENDING_BYTES
     dedup_seconds: float = 300.0
@@ -55,6 +57,7 @@ def buffer_spec(settings: Settings) -> BufferSpec:
         max_bytes=buffer.max_bytes,
         dead_letters_max_bytes=buffer.dead_letters_max_bytes,
         dead_letters_retain_seconds=buffer.dead_letters_retain_seconds,
+        retain_seconds=buffer.retain_seconds,
         dedup_seconds=settings.receive.dedup_seconds,
         storage=ObjectStorage(
             endpoint=storage.endpoint,

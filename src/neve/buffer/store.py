@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from neve.errors import NeveError, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from neve.buffer.frame import ReadRange
@@ -90,7 +90,12 @@ class BufferStore(Protocol):
     """Where streams are kept. Paths are those of `layout`, relative to the buffer's location."""
 
     def begin(self, signal: str) -> Log:
-        """Start a stream that no other receiver can ever write. Raises StorageError."""
+        """Start a stream that no other receiver can ever write; its name carries the buffer's id.
+
+        Raises:
+            StorageError: the location cannot be written.
+            CorruptionError: the buffer's identity is damaged.
+        """
 
     def files(self, prefix: str) -> list[StoredFile]:
         """Return the files whose path begins with `prefix` (whole path segments), sorted."""
@@ -105,6 +110,12 @@ class BufferStore(Protocol):
         """Write a whole file, durable on return, unless it exists already; say whether it was.
 
         Atomic: other processes see all of it or nothing.
+        """
+
+    def move(self, targets: Mapping[str, str]) -> None:
+        """Move files, each to its target, and set their time to now; durable on return.
+
+        A file that was already moved is no error.
         """
 
     def delete(self, paths: Sequence[str]) -> None:

@@ -11,11 +11,11 @@ import typer
 from neve.errors import EXIT_INCOMPLETE, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from google.protobuf.message import Message
 
-    from neve.buffer.reader import StreamStatus
+    from neve.buffer.reader import RetainedSegment, StreamStatus
     from neve.buffer.store import BufferStore
 
 STATUS_COLUMNS = (
@@ -28,7 +28,12 @@ STATUS_COLUMNS = (
     "retired_through",
     "state",
     "missing",
+    "retained_segments",
+    "retained_bytes",
+    "oldest_consumed_at",
+    "buffer_id",
 )
+FORGOTTEN_COLUMNS = ("table", "marks", "staged_batches")
 LETTER_COLUMNS = ("stream", "segment", "position", "path", "reason", "file")
 
 app = typer.Typer(help="What is buffered, and what was set aside.", no_args_is_help=True)
@@ -51,14 +56,34 @@ def group() -> None:
 @app.command()
 def status(context: typer.Context) -> None:
     """Show the buffer's streams: segments and bytes that wait, and the oldest of them."""
-    from neve.buffer.buffer import open_reader
-    from neve.buffer.spec import buffer_spec
+    from neve.buffer.identity import read_identity
+    from neve.buffer.reader import BufferReader
 
-    reader = open_reader(buffer_spec(context.obj.load().settings))
-    rows = status_rows(reader.streams())
+    store = _open_store(context)
+    buffer_id = read_identity(store)
+    reader = BufferReader(store, dedup_seconds=0)
+    streams = reader.streams()
+    retained: dict[str, list[RetainedSegment]] = {}
+    for kept in reader.retained():
+        retained.setdefault(kept.segment.stream, []).append(kept)
+    rows = [
+        {**row, **_retained(retained.get(row["stream"], [])), "buffer_id": buffer_id}
+        for row in status_rows(streams)
+    ]
     context.obj.output.rows(STATUS_COLUMNS, rows)
     if not rows:
         context.obj.output.say("The buffer is empty. Start a receiver with: neve serve")
+        if buffer_id is not None:
+            context.obj.output.say(f"Its id is {buffer_id}.")
+
+
+def _retained(retained: Sequence[RetainedSegment]) -> dict[str, Any]:
+    oldest = min((kept.consumed_unix_nano for kept in retained), default=None)
+    return {
+        "retained_segments": len(retained),
+        "retained_bytes": sum(kept.segment.bytes for kept in retained),
+        "oldest_consumed_at": _time(oldest) if oldest else None,
+    }
 
 
 def status_rows(streams: Iterable[StreamStatus]) -> list[dict[str, Any]]:
@@ -81,6 +106,42 @@ def status_rows(streams: Iterable[StreamStatus]) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+@app.command()
+def forget(
+    context: typer.Context,
+    buffer_id: Annotated[
+        str, typer.Argument(metavar="ID", help="The id of a buffer that never comes back.")
+    ],
+    discard_staged: Annotated[
+        bool,
+        typer.Option("--discard-staged", help="Also give up its batches that nobody published."),
+    ] = False,
+) -> None:
+    """Remove from the tables what they remember of a buffer that is gone for good.
+
+    Never forget a buffer that is still in use: its rows would be stored a second time.
+    """
+    from neve.buffer.identity import read_identity
+    from neve.publish.forget_buffer import forget_buffer
+
+    store = _open_store(context)
+    with context.obj.open() as lake:
+        removed = forget_buffer(
+            lake, store, read_identity(store), buffer_id, discard_staged=discard_staged
+        )
+    context.obj.output.rows(
+        FORGOTTEN_COLUMNS,
+        [
+            {
+                "table": memory.table,
+                "marks": len(memory.marks),
+                "staged_batches": len(memory.staged_batches),
+            }
+            for memory in removed
+        ],
+    )
 
 
 @dead_letters_app.callback(invoke_without_command=True)

@@ -85,6 +85,12 @@ class BufferSettings(Section):
     dead_letters_retain_seconds: Duration = Field(
         30 * 86_400.0, gt=0, description="Dead letters older than this are removed."
     )
+    retain_seconds: Duration = Field(
+        0.0,
+        ge=0,
+        description="Consumed segments are kept for so long, for neve consolidate --replay; "
+        "beside max_bytes.",
+    )
 
     @model_validator(mode="after")
     def _a_segment_fits(self) -> BufferSettings:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from neve.buffer.buffer import is_object_location, open_store
 from neve.buffer.dead_letter_limit import DeadLetterLimit
 from neve.buffer.reader import BufferReader
+from neve.buffer.retained import RetentionLimit
 from neve.consolidate.check import check_tables
 from neve.consolidate.kept_lease import KeptLease, NoLease
 from neve.consolidate.report import Report
@@ -53,7 +54,12 @@ class Consolidator:
         self.spec = spec
         self.runner = runner
         self.store = open_store(spec.buffer)
-        self.reader = BufferReader(self.store, dedup_seconds=spec.buffer.dedup_seconds)
+        self.reader = BufferReader(
+            self.store,
+            dedup_seconds=spec.buffer.dedup_seconds,
+            retain_seconds=spec.buffer.retain_seconds,
+        )
+        self.retention_limit = RetentionLimit(self.store, spec.buffer.retain_seconds)
         self.dead_letter_limit = DeadLetterLimit(self.store, spec.buffer)
         self.upkeep = Upkeep(lake, spec, self._streams)
         lake.profile.require_catalog("consolidation")
@@ -99,6 +105,7 @@ class Consolidator:
         removed = self.dead_letter_limit.enforce_when_due(added=report.dead_letters > 0)
         report.expired_dead_letters += removed.expired
         report.dead_letters_over_limit += removed.over_limit
+        self.retention_limit.enforce_when_due()
 
     def _take_turn(
         self, signal: Signal, report: Report, stop: threading.Event, *, wait: bool

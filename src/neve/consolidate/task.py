@@ -24,7 +24,7 @@ from neve.buffer.reader import BufferReader, Segment
 from neve.buffer.spec import BufferSpec
 from neve.buffer.store import BufferStore
 from neve.consolidate.duplicates import Place
-from neve.errors import CorruptionError, NotFoundError
+from neve.errors import CorruptionError, NotFoundError, StorageError
 from neve.lake.files import write_data_files
 from neve.publish.ranges import Ranges
 from neve.signals import Signal
@@ -184,10 +184,16 @@ def _read(store: BufferStore, job: Job, number: int, tally: _Tally) -> Iterator[
         try:
             for requests in reader.read(segment):
                 yield from _cut_by_records(requests)
-        except NotFoundError:
-            # Another worker was faster: tables with rows in it have them, and will refuse ours.
+        except NotFoundError as error:
+            # Declared retired: another worker was faster. Tables with rows in it have them, and
+            # will refuse ours. Otherwise its rows would be lost, with the marks past them.
             if not reader.is_retired(segment):
-                raise
+                raise StorageError(
+                    f"segment {segment.number} of stream {segment.stream} is not in the buffer, "
+                    "and was not declared retired",
+                    hint="if its directory was moved, move it back; nothing of it was consumed",
+                    retryable=True,
+                ) from error
         except CorruptionError as error:
             # What came before the damage was read; the rest is kept as it is, for a person.
             set_segment_aside(store, segment, store.read(segment.path), error.message)

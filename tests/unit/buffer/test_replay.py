@@ -251,7 +251,7 @@ class Doubtful(DoubtfulStore):
     losing = ""
 
     def put_new(self, path, data):
-        if "/replay-" in path and "000000000001" in path and self.losing:
+        if "-replay-" in path and "000000000001" in path and self.losing:
             setattr(self, self.losing, 1)
             self.losing = ""
         return super().put_new(path, data)

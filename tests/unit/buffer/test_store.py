@@ -9,7 +9,7 @@ import pytest
 
 from neve.buffer.reader import REQUESTS, BufferReader
 from neve.buffer.retire import recent_keys
-from neve.errors import NotFoundError, UsageError
+from neve.errors import NotFoundError, StorageError, UsageError
 from tests.support.buffer_stores import disk, memory, payloads
 from tests.support.requests import buffered
 
@@ -171,7 +171,7 @@ def test_only_what_was_there_can_be_retired(open_store, reader):
     fill(log, b"a")
     with pytest.raises(UsageError):
         reader.retire(log.stream, 2)
-    with pytest.raises(UsageError):
+    with pytest.raises(StorageError, match="logs/none is not in the buffer"):
         reader.retire("logs/none", 1)
 
 

@@ -12,7 +12,7 @@ from neve import failpoints
 from neve.buffer.buffer import open_store
 from neve.buffer.dead_letters import read_dead_letters
 from neve.consolidate.consolidator import Consolidator, SparkRunner
-from neve.errors import CatalogError, ConfigError, NotFoundError
+from neve.errors import CatalogError, ConfigError, StorageError
 from neve.signals import Signal
 from tests.support.consolidation import Bench
 from tests.support.lakes import sqlite_settings
@@ -148,7 +148,7 @@ def test_a_segment_that_vanished_is_not_taken_for_retired(bench):
         return inline(job)
 
     inline, bench.runner = bench.runner, careless
-    with pytest.raises(NotFoundError):
+    with pytest.raises(StorageError, match="was not declared retired"):
         bench.run()
 
 
