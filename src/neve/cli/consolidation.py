@@ -1,8 +1,8 @@
-"""`neve consolidate` and `neve staged`."""
+"""`neve consolidate`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,22 +11,19 @@ from neve.cli.service import run_parts
 from neve.errors import EXIT_INCOMPLETE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from neve.cli.output import Output
     from neve.consolidate.report import Report
-    from neve.lake import Lake
 
-app = typer.Typer(help="What audits hold back.", no_args_is_help=True)
-
-_Table = Annotated[str, typer.Argument(help="namespace.table")]
-_Batch = Annotated[str, typer.Argument(help="The batch's id, as neve staged list shows it.")]
-_RESULT_COLUMNS = ("table", "outcome", "rows", "files", "bytes", "seconds", "error")
-
-
-@app.callback()
-def group() -> None:
-    """What audits hold back."""
+_RESULT_COLUMNS = (
+    "table",
+    "outcome",
+    "rows",
+    "files",
+    "bytes",
+    "seconds",
+    "held_batches",
+    "error",
+)
 
 
 def consolidate(
@@ -44,7 +41,13 @@ def consolidate(
     with call.open() as lake, call.output.working("consolidating"):
         worker = Consolidator(lake, consolidate_spec(lake.settings), SparkRunner(lake))
         report = worker.run_once(wait=True)
-    call.output.rows(_RESULT_COLUMNS, [as_record(one) for one in report.results])
+    namespace = lake.settings.telemetry.namespace
+    held = {name.removeprefix(f"{namespace}."): n for name, n in report.held_batches.items()}
+    rows = [
+        {**as_record(result), "held_batches": held.get(result.table, 0)}
+        for result in report.results
+    ]
+    call.output.rows(_RESULT_COLUMNS, rows)
     _tell(call.output, report)
     if report.failed:
         raise typer.Exit(EXIT_INCOMPLETE)
@@ -68,61 +71,3 @@ def _tell(output: Output, report: Report) -> None:
                 f"{table}: audit {result.name} failed for {result.failing} of {result.total} rows "
                 f"({result.on_failure})"
             )
-
-
-@app.command("list")
-def list_batches(
-    context: typer.Context,
-    table: Annotated[
-        Optional[str],  # noqa: UP045 - typer reads it on Python 3.10 too
-        typer.Argument(help="namespace.table; all telemetry tables without it."),
-    ] = None,
-) -> None:
-    """List the batches that are staged or held."""
-    from neve.publish.staged_batches import list_staged
-
-    with context.obj.open() as lake:
-        found = [as_record(one) for one in list_staged(lake, table)]
-    columns = ("table", "batch_id", "state", "rows", "files", "staged_at", "snapshot_id", "ref")
-    context.obj.output.rows(columns, found)
-
-
-@app.command()
-def show(
-    context: typer.Context,
-    table: _Table,
-    batch: _Batch,
-    limit: Annotated[int, typer.Option("--limit", help="How many rows to show.")] = 20,
-) -> None:
-    """Show the rows of a held batch."""
-    from neve.publish.staged_batches import show as show_batch
-
-    with context.obj.open() as lake:
-        answer = show_batch(lake, table, batch, limit)
-    context.obj.output.rows(answer.column_names, answer.to_pylist(maps_as_pydicts="lossy"))
-
-
-@app.command()
-def publish(context: typer.Context, table: _Table, batch: _Batch) -> None:
-    """Publish a held batch after all; its rows come in exactly once."""
-    from neve.publish.staged_batches import release
-
-    _settle(context, table, batch, lambda lake: release(lake, table, batch).value)
-
-
-@app.command()
-def discard(context: typer.Context, table: _Table, batch: _Batch) -> None:
-    """Give a held batch up; its rows are never published."""
-    from neve.publish.staged_batches import discard as give_up
-
-    def settle(lake: Lake) -> str:
-        give_up(lake, table, batch)
-        return "discarded"
-
-    _settle(context, table, batch, settle)
-
-
-def _settle(context: typer.Context, table: str, batch: str, settle: Callable[[Lake], str]) -> None:
-    with context.obj.open() as lake:
-        outcome = settle(lake)
-    context.obj.output.record({"table": table, "batch_id": batch, "outcome": outcome})

@@ -13,6 +13,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, TypeVar
 
 from neve import failpoints
+from neve.errors import HeldLimitError
 from neve.lake.commit_loop import (
     CommitCounters,
     RetryPolicy,
@@ -176,8 +177,18 @@ class Publisher:
         failpoints.reach("publish.published")
         return outcome
 
-    def hold(self, staged: StagedSnapshot) -> Outcome:
-        """Move a blocked batch to a branch of its own and let the marks go on without it."""
+    @property
+    def held_count(self) -> int:
+        """How many batches are held, as the table was last read."""
+        return len(self.table.staged(HELD_PREFIX))
+
+    def hold(self, staged: StagedSnapshot, max_held: int | None = None) -> Outcome:
+        """Move a blocked batch to a branch of its own and let the marks go on without it.
+
+        Raises:
+            HeldLimitError: `max_held` batches are held already. The batch stays staged and its
+                segments stay in the buffer: nothing is lost, and the table waits for a person.
+        """
         ranges = decode_ranges(staged.summary)
         branch = HELD_PREFIX + staged.ref.removeprefix(STAGED_PREFIX)
 
@@ -185,6 +196,8 @@ class Publisher:
             if self._is_consumed(ranges):
                 self.table.drop_ref(staged.ref)
                 return Outcome.SUPERSEDED
+            if max_held is not None and self.held_count >= max_held:
+                raise held_limit_error(self.table.name, self.held_count)
             self.table.apply(
                 Change(
                     base_main=self.table.main_id,
@@ -260,6 +273,16 @@ class Publisher:
         return commit_until_known(
             self.table.refresh, attempt, find_applied, policy=self.retry, counters=self.counters
         )
+
+
+def held_limit_error(table: str, held: int) -> HeldLimitError:
+    """Say that a table takes no further batch until a person decides on those that are held."""
+    return HeldLimitError(
+        f"{table}: a batch failed its audits, and {held} are held already: the table stops until "
+        "some are published or discarded",
+        hint=f"see: neve staged list {table}; then: neve staged publish|discard {table} --all; "
+        "or raise consolidate.max_held",
+    )
 
 
 def _is_next(staged: StagedSnapshot, marks: Marks, streams: Set[str]) -> bool:

@@ -57,6 +57,8 @@ class Recorder:
         self.metrics.unfit.inc(report.unfit_values)
         self.metrics.expired.inc(report.expired_snapshots)
         self.metrics.abandoned.inc(report.abandoned)
+        for table, held in report.held_batches.items():
+            self.metrics.held.labels(table).set(held)
         self._count_commits(report.commits)
         self._on_report(report)
 
