@@ -30,6 +30,7 @@ class Code(str, Enum):
     BUSY = "busy"
     TOO_SLOW = "too_slow"
     CORRUPT = "corrupt"
+    HELD_LIMIT = "held_limit"
 
 
 # Exit statuses of the command line: 2 is for what the user typed or configured, 1 for what failed.
@@ -163,3 +164,9 @@ class CorruptionError(NeveError):
     """Stored bytes are not what was written."""
 
     default_code = Code.CORRUPT
+
+
+class HeldLimitError(NeveError):
+    """A table holds as many batches as it may; it goes on once a person decided on some."""
+
+    default_code = Code.HELD_LIMIT

@@ -23,7 +23,7 @@ def has_many_rows(rows):
     return rows.count() > 3
 
 
-def settings(directory, *audits, table="otel.logs", promote=()):
+def settings(directory, *audits, table="otel.logs", promote=(), **consolidate):
     return Settings.model_validate(
         {
             "catalog": {
@@ -33,6 +33,7 @@ def settings(directory, *audits, table="otel.logs", promote=()):
             "spark": SPARK,
             "audits": {table: audits},
             "telemetry": {"promote": promote},
+            "consolidate": consolidate,
         }
     )
 
@@ -42,8 +43,8 @@ def bench(tmp_path, embedded_lake):
     """Open lakes with audits on the JVM that the embedded lake keeps running."""
     opened = []
 
-    def make(*audits, promote=()):
-        lake = neve.open(settings(tmp_path, *audits, promote=promote))
+    def make(*audits, promote=(), **consolidate):
+        lake = neve.open(settings(tmp_path, *audits, promote=promote, **consolidate))
         opened.append(lake)
         return Bench(lake, tmp_path)
 
@@ -120,6 +121,28 @@ def test_a_blocked_batch_is_held_readers_see_nothing_and_the_next_goes_on(bench)
     release(held.lake, "otel.logs", batch.batch_id)
     assert held.names("logs").total() == 4
     assert list_staged(held.lake) == []
+
+
+def test_a_table_that_holds_enough_stops_alone_and_loses_nothing(bench, caplog):
+    full = bench(audit("row_count", max=1), max_held=1)
+    full.send(Signal.LOGS, "first")
+    report = full.run()
+    assert report.held_batches["otel.logs"] == 1
+    assert "otel.logs: 1 batches are held, and no more may be" in caplog.text
+    assert "neve staged publish|discard otel.logs --all" in caplog.text
+    full.send(Signal.LOGS, "second")
+    full.send(Signal.TRACES, "span")
+    report = full.run()
+    assert report.failed
+    assert report.trouble.startswith("logs: otel.logs: a batch failed its audits")
+    assert full.names("traces").total() == 2
+    assert full.names("logs").total() == 0
+    (held,) = [batch for batch in list_staged(full.lake) if batch.state == "held"]
+    discard(full.lake, "otel.logs", held.batch_id)
+    full.run()
+    (held,) = list_staged(full.lake)
+    release(full.lake, "otel.logs", held.batch_id)
+    assert full.names("logs") == Counter(["second 0", "second 1"])
 
 
 def test_a_discarded_batch_is_never_published(bench):

@@ -12,6 +12,7 @@ from neve.lake.staging import StagingTable
 from neve.publish.publisher import Publisher
 from neve.publish.ranges import Range
 from tests.support.lakes import sqlite_settings
+from tests.support.publishing import KnownStreams
 
 SCHEMA = pa.schema([("id", pa.int64())])
 
@@ -29,7 +30,7 @@ def hold(lake: OpenLake, batch: str, number: int) -> None:
     table = lake.catalog().load_table("otel.logs")
     rows = pa.table({"id": [number]}, SCHEMA)
     files = list(_dataframe_to_data_files(table.metadata, rows, table.io))
-    publisher = Publisher(StagingTable(lake.profile, table), lambda: {"logs/a"})
+    publisher = Publisher(StagingTable(lake.profile, table), KnownStreams("logs/a"))
     staged = publisher.stage(batch, files, {"logs/a": Range(number, number)})
     assert staged is not None
     publisher.hold(staged)

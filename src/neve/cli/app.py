@@ -25,6 +25,7 @@ from neve.cli import (
     merging,
     receive,
     service,
+    staged,
 )
 from neve.cli.output import JsonOutput, Output, TextOutput
 from neve.errors import EXIT_INTERRUPTED, EXIT_STATUS, NeveError, UsageError
@@ -85,7 +86,7 @@ app.command("serve")(receive.serve)
 app.add_typer(buffering.app, name="buffer")
 app.command("run")(service.run)
 app.command("consolidate")(consolidation.consolidate)
-app.add_typer(consolidation.app, name="staged")
+app.add_typer(staged.app, name="staged")
 app.command("merge")(merging.merge)
 app.add_typer(indexing.app, name="index")
 app.command("tables")(catalog.tables)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from neve.cli.ages import parse_age
 from neve.errors import EXIT_INCOMPLETE, UsageError
 
 if TYPE_CHECKING:
@@ -248,18 +249,12 @@ def purge(
 ) -> None:
     """Remove dead letters for good."""
     from neve.buffer.dead_letters import list_dead_letters, remove_dead_letters
-    from neve.config.section import seconds
 
     if older_than is not None and (files or everything):
         raise UsageError("name files, or say --all, or --older-than")
-    try:
-        age_nanos = int(seconds(older_than) * 1e9) if older_than is not None else 0
-    except (OverflowError, ValueError) as error:
-        raise UsageError(f"--older-than {older_than}: {error}") from error
-    if age_nanos < 0:
-        raise UsageError(f"--older-than {older_than} is in the future")
+    age_seconds = parse_age("--older-than", older_than) if older_than is not None else 0.0
     chosen = None if older_than is not None else _chosen(files, everything=everything)
-    before_unix_nano = time.time_ns() - age_nanos
+    before_unix_nano = time.time_ns() - int(age_seconds * 1e9)
     store = _open_store(context)
     removed = [
         file

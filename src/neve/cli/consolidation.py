@@ -1,8 +1,8 @@
-"""`neve consolidate` and `neve staged`."""
+"""`neve consolidate`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from neve.cli.app import Call
     from neve.cli.output import Output
 
-app = typer.Typer(help="What audits hold back.", no_args_is_help=True)
-
-_Table = Annotated[str, typer.Argument(help="namespace.table")]
-_Batch = Annotated[str, typer.Argument(help="The batch's id, as neve staged list shows it.")]
-_RESULT_COLUMNS = ("table", "outcome", "rows", "files", "bytes", "seconds", "error")
-
-
-@app.callback()
-def group() -> None:
-    """What audits hold back."""
+_RESULT_COLUMNS = (
+    "table",
+    "outcome",
+    "rows",
+    "files",
+    "bytes",
+    "seconds",
+    "held_batches",
+    "error",
+)
 
 
 def consolidate(
@@ -38,7 +38,13 @@ def consolidate(
         return
     with call.open() as lake, call.output.working("consolidating"):
         report = lake.consolidate()
-    call.output.rows(_RESULT_COLUMNS, [as_record(one) for one in report.results])
+    namespace = lake.settings.telemetry.namespace
+    held = {name.removeprefix(f"{namespace}."): n for name, n in report.held_batches.items()}
+    rows = [
+        {**as_record(result), "held_batches": held.get(result.table, 0)}
+        for result in report.results
+    ]
+    call.output.rows(_RESULT_COLUMNS, rows)
     _tell(call.output, report)
     if report.failed:
         raise typer.Exit(EXIT_INCOMPLETE)
@@ -62,51 +68,3 @@ def _tell(output: Output, report: ConsolidationReport) -> None:
                 f"{table}: audit {result.name} failed for {result.failing} of {result.total} rows "
                 f"({result.on_failure})"
             )
-
-
-@app.command("list")
-def list_batches(
-    context: typer.Context,
-    table: Annotated[
-        Optional[str],  # noqa: UP045 - typer reads it on Python 3.10 too
-        typer.Argument(help="namespace.table; all telemetry tables without it."),
-    ] = None,
-) -> None:
-    """List the batches that are staged or held."""
-    with context.obj.open() as lake:
-        batches = [as_record(batch) for batch in lake.staged(table)]
-    columns = ("table", "batch_id", "state", "rows", "files", "staged_at", "snapshot_id", "ref")
-    context.obj.output.rows(columns, batches)
-
-
-@app.command()
-def show(
-    context: typer.Context,
-    table: _Table,
-    batch: _Batch,
-    limit: Annotated[int, typer.Option("--limit", help="How many rows to show.")] = 20,
-) -> None:
-    """Show the rows of a held batch."""
-    with context.obj.open() as lake:
-        answer = lake.staged_rows(table, batch, limit)
-    context.obj.output.rows(answer.column_names, answer.to_pylist(maps_as_pydicts="lossy"))
-
-
-@app.command()
-def publish(context: typer.Context, table: _Table, batch: _Batch) -> None:
-    """Publish a held batch after all; its rows come in exactly once."""
-    with context.obj.open() as lake:
-        outcome = lake.publish_staged(table, batch)
-    _print_outcome(context, table, batch, outcome.value)
-
-
-@app.command()
-def discard(context: typer.Context, table: _Table, batch: _Batch) -> None:
-    """Give a held batch up; its rows are never published."""
-    with context.obj.open() as lake:
-        lake.discard_staged(table, batch)
-    _print_outcome(context, table, batch, "discarded")
-
-
-def _print_outcome(context: typer.Context, table: str, batch: str, outcome: str) -> None:
-    context.obj.output.record({"table": table, "batch_id": batch, "outcome": outcome})

@@ -214,7 +214,18 @@ class ConsolidateSettings(Section):
 
     trigger_bytes: int = Field(64 * MIB, gt=0, description="Start when this much is sealed.")
     trigger_seconds: float = Field(
-        2.0, gt=0, description="Start when the oldest sealed segment has waited this long."
+        2.0,
+        gt=0,
+        description="Start this long after the worker first saw a sealed segment waiting.",
+    )
+    max_held: int = Field(
+        100,
+        gt=0,
+        description=(
+            "Batches of one table that audits may hold back. One more that fails its audits stops "
+            "that table, whose requests then wait in the buffer until some are published or "
+            "discarded."
+        ),
     )
     retain_snapshots_seconds: float = Field(
         3600.0,

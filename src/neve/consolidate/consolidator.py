@@ -5,6 +5,7 @@ Delivery: exactly once for each table, whatever is killed and however many worke
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from neve.lake import Lake
 
 __all__ = ["TABLE_PROPERTIES", "Consolidator", "Report", "SparkRunner"]
+
+logger = logging.getLogger(__name__)
 
 # How often a worker that waits for its turn looks whether it has come.
 WAIT_SECONDS = 0.2
@@ -130,9 +133,27 @@ class Consolidator:
         work.finish_staged()
         while not stop.is_set() and not turn.is_lost and work.run_batch():
             pass
+        self._count_held(publishers, report)
         for stream in self.reader.streams(signal.value):
             if stream.closed and not stream.segments:
                 self.reader.drop(stream.stream)
+
+    def _count_held(self, publishers: Mapping[str, Publisher], report: Report) -> None:
+        """Report how many batches tables hold, and warn of those that can hold no more."""
+        limit = self.lake.settings.consolidate.max_held
+        for publisher in publishers.values():
+            table, held = publisher.table.name, publisher.held_count
+            report.held_batches[table] = held
+            if held >= limit:
+                logger.warning(
+                    "%s: %d batches are held, and no more may be (consolidate.max_held); the next "
+                    "that fails its audits stops the table. Run: neve staged list %s, then: "
+                    "neve staged publish|discard %s --all",
+                    table,
+                    held,
+                    table,
+                    table,
+                )
 
     def _publisher(self, name: str, report: Report) -> Publisher:
         schema = with_promoted_fields(SCHEMAS[name], self.spec.promotions)

@@ -41,6 +41,8 @@ class Report:
     duplicate_requests: int = 0
     unfit_values: int = 0
     retired_segments: int = 0
+    # How many batches are held, of each table that was worked at.
+    held_batches: dict[str, int] = field(default_factory=dict)
     # Signals that another worker was at.
     left_to_others: list[str] = field(default_factory=list)
     expired_snapshots: int = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from neve.buffer.reader import StreamStatus
@@ -16,7 +16,6 @@ from neve.observe import sentry
 
 logger = logging.getLogger(__name__)
 
-NANOS = 1_000_000_000
 POLL_SECONDS = 0.5
 # After a failure: a catalog that is down for an hour is asked now and then, and nothing is lost.
 FIRST_PAUSE_SECONDS = 1.0
@@ -33,18 +32,36 @@ class Observer(Protocol):
         """Hear how a look ended, with a run or without, and what failed if something did."""
 
 
-def is_due(
-    streams: Iterable[StreamStatus],
-    trigger_bytes: int,
-    trigger_seconds: float,
-    now_unix_nano: int,
-) -> bool:
-    """Tell whether enough is sealed, or has waited long enough."""
-    sealed = [stream for stream in streams if stream.segments]
-    if sum(stream.bytes for stream in sealed) >= trigger_bytes:
-        return True
-    waited = (now_unix_nano - (stream.oldest_received_unix_nano or 0) for stream in sealed)
-    return any(nanos >= trigger_seconds * NANOS for nanos in waited)
+class Trigger:
+    """Tells when a consolidation is due: when enough is sealed, or has waited long enough.
+
+    Waiting is measured by this process's own monotonic clock, since it first saw the lowest waiting
+    segment of a stream. Receivers' clocks may be wrong, and say nothing here.
+    """
+
+    def __init__(
+        self,
+        trigger_bytes: int,
+        trigger_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._trigger_bytes = trigger_bytes
+        self._trigger_seconds = trigger_seconds
+        self._clock = clock
+        # By stream and by what was retired of it: the next segment is the lowest that waits.
+        self._first_seen: dict[tuple[str, int], float] = {}
+
+    def is_due(self, streams: Iterable[StreamStatus]) -> bool:
+        """Tell whether to start now; to be asked at each look, so that waiting is noticed."""
+        now = self._clock()
+        waiting = [stream for stream in streams if stream.segments]
+        self._first_seen = {
+            key: self._first_seen.get(key, now)
+            for key in ((stream.stream, stream.retired_through) for stream in waiting)
+        }
+        if sum(stream.bytes for stream in waiting) >= self._trigger_bytes:
+            return True
+        return any(now - seen >= self._trigger_seconds for seen in self._first_seen.values())
 
 
 def watch(worker: Consolidator, stop: threading.Event, observer: Observer) -> None:
@@ -54,8 +71,9 @@ def watch(worker: Consolidator, stop: threading.Event, observer: Observer) -> No
     nothing is lost.
     """
     pause = FIRST_PAUSE_SECONDS
+    trigger = Trigger(worker.spec.trigger_bytes, worker.spec.trigger_seconds)
     while not stop.is_set():
-        trouble = look(worker, stop, observer)
+        trouble = look(worker, stop, observer, trigger)
         if trouble is None:
             pause = FIRST_PAUSE_SECONDS
         else:
@@ -66,20 +84,22 @@ def watch(worker: Consolidator, stop: threading.Event, observer: Observer) -> No
 
 
 def look(
-    worker: Consolidator, stop: threading.Event, observer: Observer, *, at_once: bool = False
+    worker: Consolidator,
+    stop: threading.Event,
+    observer: Observer,
+    trigger: Trigger | None = None,
 ) -> str | None:
     """Look into the buffer and consolidate what is due; return what failed, if something did.
 
     Args:
-        at_once: take what is sealed, due or not.
+        trigger: tells what is due; without one, everything that is sealed.
     """
     report = Report()
     try:
         worker.reader.close_abandoned()
         streams = worker.reader.streams()
         observer.looked(streams)
-        spec = worker.spec
-        if at_once or is_due(streams, spec.trigger_bytes, spec.trigger_seconds, time.time_ns()):
+        if trigger is None or trigger.is_due(streams):
             worker.run_once(report, stop)
         else:
             worker.look_after_tables(report)

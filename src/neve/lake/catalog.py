@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from sqlalchemy.exc import DBAPIError
 
 from neve.errors import NotFoundError
 from neve.lake.faults import explained
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 # Each load is a round trip and a small download; the catalog is not to be flooded either.
 _LOADS_AT_ONCE = 8
+# The second is PostgreSQL's, from its own table of types.
+_EXISTS_ALREADY = re.compile(r"already exists|pg_type_typname_nsp_index")
 
 
 def open_catalog(profile: CatalogProfile) -> Catalog:
@@ -28,9 +32,23 @@ def open_catalog(profile: CatalogProfile) -> Catalog:
     with explained(profile):
         if profile.sqlite_file:
             profile.sqlite_file.parent.mkdir(parents=True, exist_ok=True)
-        catalog = load_catalog(profile.name, **profile.pyiceberg_properties())
+        catalog = _load_catalog(profile)
         catalog.list_namespaces()
     return catalog
+
+
+def _load_catalog(profile: CatalogProfile) -> Catalog:
+    """Load a catalog; of two that first use a database at once, the second is refused its tables.
+
+    So it looks again: once for each of the two tables at most.
+    """
+    for _ in range(2):
+        try:
+            return load_catalog(profile.name, **profile.pyiceberg_properties())
+        except DBAPIError as error:
+            if not _EXISTS_ALREADY.search(str(error.orig)):
+                raise
+    return load_catalog(profile.name, **profile.pyiceberg_properties())
 
 
 def list_tables(

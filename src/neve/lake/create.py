@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyiceberg.exceptions import (
     NamespaceAlreadyExistsError,
+    NoSuchNamespaceError,
     NoSuchTableError,
     ServerError,
     TableAlreadyExistsError,
@@ -21,11 +21,15 @@ from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortField, SortOrder
 from pyiceberg.transforms import DayTransform, IdentityTransform
 from pyiceberg.types import IcebergType
+from sqlalchemy.exc import IntegrityError
 
-from neve.errors import CatalogError
+from neve.errors import CatalogError, NeveError
+from neve.lake.catalog import load_table
+from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_known
 from neve.lake.faults import explained
 from neve.lake.identifier import Identifier
 from neve.lake.profile import CatalogProfile
+from neve.lake.staging import commit_outcome
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -59,12 +63,17 @@ def load_if_exists(
     with explained(profile):
         try:
             return catalog.load_table(identifier)
-        except NoSuchTableError:
+        except (NoSuchTableError, NoSuchNamespaceError):
             return None
 
 
-def ensure_table(profile: CatalogProfile, catalog: Catalog, spec: TableSpec) -> Table:
-    """Return the table, made or given the columns it lacks. Idempotent; safe for two at once.
+def ensure_table(
+    profile: CatalogProfile, catalog: Catalog, spec: TableSpec, retry: RetryPolicy | None = None
+) -> Table:
+    """Return the table, made or given the columns it lacks.
+
+    Idempotent. Several callers may do it at once, in one process or in many: all get the same
+    table, and each missing column is added once.
 
     Raises:
         CatalogError: a table with other columns is in the way; nothing is changed then.
@@ -72,20 +81,16 @@ def ensure_table(profile: CatalogProfile, catalog: Catalog, spec: TableSpec) -> 
     table = load_if_exists(profile, catalog, spec.identifier)
     if table is None:
         table = _create(profile, catalog, spec)
-    missing = _missing_columns(table, spec)
-    if missing:
-        with explained(profile), table.update_schema() as update:
-            for name, kind in missing.items():
-                update.add_column(name, kind)
-        table = catalog.load_table(spec.identifier)
-    return table
+    if not _missing_columns(table, spec):
+        return table
+    return _add_missing_columns(profile, catalog, spec, retry or RetryPolicy())
 
 
 def _create(profile: CatalogProfile, catalog: Catalog, spec: TableSpec) -> Table:
     schema = _iceberg_schema(spec.schema)
-    with explained(profile):
-        _create_namespace(catalog, spec.identifier[:-1])
-        try:
+    try:
+        with explained(profile):
+            _create_namespace(catalog, spec.identifier[:-1])
             return catalog.create_table(
                 spec.identifier,
                 schema,
@@ -93,18 +98,63 @@ def _create(profile: CatalogProfile, catalog: Catalog, spec: TableSpec) -> Table
                 sort_order=_sort_order(schema, spec.sort_by),
                 properties={"format-version": "2", **spec.properties},
             )
-        except TableAlreadyExistsError:
-            return catalog.load_table(spec.identifier)
+    except TableAlreadyExistsError:
+        return load_table(profile, catalog, spec.identifier)
+    except NoSuchNamespaceError as error:
+        raise CatalogError(
+            f"table {'.'.join(spec.identifier)} cannot be made: its namespace was dropped",
+            hint="try again",
+            retryable=True,
+        ) from error
+    except NeveError:
+        # The answer may have been lost after the table was made, by this call or by another.
+        table = load_if_exists(profile, catalog, spec.identifier)
+        if table is None:
+            raise
+        return table
 
 
 def _create_namespace(catalog: Catalog, namespace: Identifier) -> None:
-    with suppress(NamespaceAlreadyExistsError):
-        try:
-            catalog.create_namespace(namespace)
-        except ServerError:
-            # Of two that create it at once, some servers answer the second with a 500.
-            if not catalog.namespace_exists(namespace):
-                raise
+    try:
+        catalog.create_namespace(namespace)
+    except NamespaceAlreadyExistsError:
+        return
+    except (IntegrityError, ServerError):
+        # Of two that create it at once, databases refuse the second by their primary key, and
+        # some REST servers answer it with a 500.
+        if not catalog.namespace_exists(namespace):
+            raise
+
+
+def _add_missing_columns(
+    profile: CatalogProfile, catalog: Catalog, spec: TableSpec, retry: RetryPolicy
+) -> Table:
+    """Add the columns that the table lacks at the moment of the commit."""
+    name = ".".join(spec.identifier)
+    table = load_table(profile, catalog, spec.identifier)
+
+    def refresh() -> None:
+        nonlocal table
+        table = load_table(profile, catalog, spec.identifier)
+
+    def attempt() -> Table:
+        missing = _missing_columns(table, spec)
+        if missing:
+            with (
+                commit_outcome(name, f"adding {', '.join(missing)}", None),
+                table.update_schema() as update,
+            ):
+                for column, kind in missing.items():
+                    update.add_column(column, kind)
+            refresh()
+        return table
+
+    def find_applied() -> Table | None:
+        return None if _missing_columns(table, spec) else table
+
+    return commit_until_known(
+        refresh, attempt, find_applied, policy=retry, counters=CommitCounters()
+    )
 
 
 def _missing_columns(table: Table, spec: TableSpec) -> dict[str, IcebergType]:

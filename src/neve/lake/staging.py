@@ -227,7 +227,7 @@ class StagingTable:
             AssertTableUUID(uuid=self.table.metadata.table_uuid),
             AssertRefSnapshotId(ref=MAIN_BRANCH, snapshot_id=base_main),
         )
-        with _outcome(self.name, what, snapshot_id):
+        with commit_outcome(self.name, what, snapshot_id):
             self.table.catalog.commit_table(self.table, requirements, updates)
             self.table.refresh()
 
@@ -258,7 +258,7 @@ def _set_ref(
 
 
 @contextmanager
-def _outcome(table: str, what: str, snapshot_id: int | None) -> Iterator[None]:
+def commit_outcome(table: str, what: str, snapshot_id: int | None) -> Iterator[None]:
     """Sort what a commit raises into refused and unknown; nothing else is known of it."""
     try:
         yield

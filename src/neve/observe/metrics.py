@@ -103,6 +103,12 @@ class ConsolidationMetrics:
             buckets=COMMIT_BUCKETS,
             registry=registry,
         )
+        self.held = Gauge(
+            "neve_held_batches",
+            "Batches that audits hold back, until a person publishes or discards them",
+            ["table"],
+            registry=registry,
+        )
         self._waiting = Gauge(
             "neve_consolidate_waiting_bytes", "Sealed and not consolidated", registry=registry
         )

@@ -70,7 +70,8 @@ class AuditedPublisher:
                     result.total,
                 )
         if any(result.blocks for result in results):
-            return AuditedOutcome(self.publisher.hold(staged), results)
+            max_held = self.lake.settings.consolidate.max_held
+            return AuditedOutcome(self.publisher.hold(staged, max_held), results)
         aside = 0
         if any(result.sets_aside for result in results):
             with self.lake.explaining():

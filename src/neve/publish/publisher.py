@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from neve import failpoints
 from neve.buffer.stream_states import StreamState
-from neve.errors import StorageError, UsageError
+from neve.errors import HeldLimitError, StorageError, UsageError
 from neve.lake.commit_loop import (
     CommitCounters,
     RetryPolicy,
@@ -217,8 +217,18 @@ class Publisher:
         failpoints.reach("publish.published")
         return outcome
 
-    def hold(self, staged: StagedSnapshot) -> Outcome:
-        """Move a blocked batch to a branch of its own and let the marks go on without it."""
+    @property
+    def held_count(self) -> int:
+        """How many batches are held, as the table was last read."""
+        return len(self.table.staged(HELD_PREFIX))
+
+    def hold(self, staged: StagedSnapshot, max_held: int | None = None) -> Outcome:
+        """Move a blocked batch to a branch of its own and let the marks go on without it.
+
+        Raises:
+            HeldLimitError: `max_held` batches are held already. The batch stays staged and its
+                segments stay in the buffer: nothing is lost, and the table waits for a person.
+        """
         ranges = decode_ranges(staged.summary)
         branch = HELD_PREFIX + batch_id_of(staged)
 
@@ -226,6 +236,8 @@ class Publisher:
             if self._is_consumed(ranges):
                 self.table.drop_refs(self._refs_of_batch(staged))
                 return Outcome.SUPERSEDED
+            if max_held is not None and self.held_count >= max_held:
+                raise held_limit_error(self.table.name, self.held_count)
             self.table.apply(
                 Change(
                     base_main=self.table.main_id,
@@ -401,6 +413,16 @@ def batch_id_of(staged: StagedSnapshot) -> str:
     """Return the id that all snapshots and refs of a batch share."""
     name = staged.ref.removeprefix(STAGED_PREFIX).removeprefix(HELD_PREFIX).partition("@")[0]
     return staged.summary.get(BATCH_ID) or name
+
+
+def held_limit_error(table: str, held: int) -> HeldLimitError:
+    """Say that a table takes no further batch until a person decides on those that are held."""
+    return HeldLimitError(
+        f"{table}: a batch failed its audits, and {held} are held already: the table stops until "
+        "some are published or discarded",
+        hint=f"see: neve staged list {table}; then: neve staged publish|discard {table} --all; "
+        "or raise consolidate.max_held",
+    )
 
 
 def _own(summary: Mapping[str, str]) -> dict[str, str]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
@@ -9,7 +12,7 @@ from typing import TYPE_CHECKING
 from neve.buffer.buffer import open_reader
 from neve.buffer.spec import buffer_spec
 from neve.buffer.stream_states import StreamState
-from neve.errors import NotFoundError, UsageError
+from neve.errors import NeveError, NotFoundError, UsageError
 from neve.lake.catalog import list_tables, load_table
 from neve.lake.identifier import Identifier, parse_identifier
 from neve.lake.staging import StagedSnapshot, StagingTable
@@ -20,6 +23,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from neve.lake import Lake
+
+logger = logging.getLogger(__name__)
+
+DISCARDED = "discarded"
+FAILED = "failed"
 
 
 @dataclass(frozen=True)
@@ -34,17 +42,38 @@ class StagedBatch:
     rows: int
     files: int
     staged_at: datetime
+    age_seconds: float
+
+
+@dataclass(frozen=True)
+class HeldSelection:
+    """Which held batches are meant: of one table or of all, those older than an age or all."""
+
+    table: str | None = None
+    older_than_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class HeldResult:
+    """What became of one held batch; without a batch id, of a table that could not be read."""
+
+    table: str
+    batch_id: str | None
+    rows: int
+    age_seconds: float | None
+    outcome: str
+    error: str | None = None
 
 
 def list_staged(lake: Lake, table: str | None = None) -> list[StagedBatch]:
     """Return what is staged or held, in one table or in all that consolidation writes."""
     lake.profile.require_catalog("staging")
-    found = []
+    batches = []
     for identifier in _tables(lake, table):
         staging = _staging(lake, identifier)
         for prefix, state in ((STAGED_PREFIX, "staged"), (HELD_PREFIX, "held")):
-            found += [_batch(identifier, one, state) for one in staging.staged(prefix)]
-    return found
+            batches += [_batch(identifier, snapshot, state) for snapshot in staging.staged(prefix)]
+    return batches
 
 
 def release(lake: Lake, table: str, batch_id: str) -> Outcome:
@@ -79,6 +108,55 @@ def discard(lake: Lake, table: str, batch_id: str) -> None:
     publisher.discard(held)
 
 
+def release_selected(lake: Lake, selection: HeldSelection) -> list[HeldResult]:
+    """Publish held batches, the oldest first, each on its own: one that fails stops no other."""
+    return _for_each_held(lake, selection, lambda batch: release(lake, *batch).value)
+
+
+def discard_selected(lake: Lake, selection: HeldSelection) -> list[HeldResult]:
+    """Give held batches up, each on its own: one that fails stops no other."""
+
+    def discard_one(batch: tuple[str, str]) -> str:
+        discard(lake, *batch)
+        return DISCARDED
+
+    return _for_each_held(lake, selection, discard_one)
+
+
+def _for_each_held(
+    lake: Lake, selection: HeldSelection, action: Callable[[tuple[str, str]], str]
+) -> list[HeldResult]:
+    lake.profile.require_catalog("staging")
+    results = []
+    for identifier in _tables(lake, selection.table):
+        try:
+            staging = _staging(lake, identifier)
+        except NeveError as error:
+            if selection.table:
+                raise
+            name = ".".join(identifier)
+            results.append(HeldResult(name, None, 0, None, FAILED, error.message))
+            continue
+        for snapshot in staging.staged(HELD_PREFIX):
+            batch = _batch(identifier, snapshot, "held")
+            if batch.age_seconds >= selection.older_than_seconds:
+                results.append(_act_on(batch, action))
+    return results
+
+
+def _act_on(batch: StagedBatch, action: Callable[[tuple[str, str]], str]) -> HeldResult:
+    outcome, message = FAILED, None
+    try:
+        outcome = action((batch.table, batch.ref))
+    except NotFoundError:
+        # Another person, or an earlier step of this command, was first.
+        outcome = Outcome.SUPERSEDED.value
+    except NeveError as error:
+        logger.warning("%s: held batch %s: %s", batch.table, batch.batch_id, error)
+        message = error.message
+    return HeldResult(batch.table, batch.batch_id, batch.rows, batch.age_seconds, outcome, message)
+
+
 def show(lake: Lake, table: str, batch_id: str, limit: int) -> pa.Table:
     """Return some rows of a staged or held batch."""
     publisher, held = _find(lake, table, batch_id)
@@ -110,14 +188,15 @@ def _staging(lake: Lake, identifier: Identifier) -> StagingTable:
     return StagingTable(lake.profile, load_table(lake.profile, lake.catalog(), identifier))
 
 
-def _batch(identifier: Identifier, one: StagedSnapshot, state: str) -> StagedBatch:
+def _batch(identifier: Identifier, staged: StagedSnapshot, state: str) -> StagedBatch:
     return StagedBatch(
-        ".".join(identifier),
-        one.summary.get(BATCH_ID, ""),
-        state,
-        one.ref,
-        one.snapshot_id,
-        int(one.summary.get("added-records", 0)),
-        int(one.summary.get("added-data-files", 0)),
-        datetime.fromtimestamp(one.timestamp_ms / 1000, timezone.utc),
+        table=".".join(identifier),
+        batch_id=staged.summary.get(BATCH_ID, ""),
+        state=state,
+        ref=staged.ref,
+        snapshot_id=staged.snapshot_id,
+        rows=int(staged.summary.get("added-records", 0)),
+        files=int(staged.summary.get("added-data-files", 0)),
+        staged_at=datetime.fromtimestamp(staged.timestamp_ms / 1000, timezone.utc),
+        age_seconds=round(max(0.0, time.time() - staged.timestamp_ms / 1000), 1),
     )

@@ -57,6 +57,8 @@ class Recorder:
         self.metrics.unfit.inc(report.unfit_values)
         self.metrics.expired.inc(report.expired_snapshots)
         self.metrics.abandoned.inc(report.abandoned)
+        for table, held in report.held_batches.items():
+            self.metrics.held.labels(table).set(held)
         self._count_commits(report.commits)
         self._on_report(report)
 
@@ -108,4 +110,4 @@ class Consolidation:
         """
         waiting = sum(stream.bytes for stream in self.worker.reader.streams())
         if self.recorder.trouble is None and 0 < waiting <= self.worker.spec.trigger_bytes:
-            look(self.worker, threading.Event(), self.recorder, at_once=True)
+            look(self.worker, threading.Event(), self.recorder)

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 import neve
-from neve.consolidate.watch import look
+from neve.consolidate.watch import Trigger, look
 from neve.lake.catalog import load_table
 from neve.lake.staging import StagingTable
 from neve.publish.publisher import STAGED_PREFIX, Publisher
@@ -51,7 +51,7 @@ def look_after(bench, seconds_later):
 
     listener, worker = Listener(), bench.worker()
     worker.upkeep.clock = lambda: time.time() + seconds_later
-    look(worker, threading.Event(), listener)
+    look(worker, threading.Event(), listener, Trigger(1, 2.0))
     return listener.report.abandoned
 
 

@@ -61,7 +61,7 @@ def test_a_run_that_fails(bench, sentry, error, code, trouble):
     bench.runner = fail
     bench.send(Signal.LOGS, "a")
     observer = Listening()
-    look(bench.worker(), threading.Event(), observer, at_once=True)
+    look(bench.worker(), threading.Event(), observer)
     reporting.stop()
     assert observer.troubles == [trouble]
     [event] = sentry.events

@@ -1,0 +1,180 @@
+"""`neve staged` with many held batches: all of them, the old ones, and those that fail."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from contextlib import contextmanager
+
+import pyarrow as pa
+import pytest
+
+import neve
+from neve.cli.app import run
+from neve.errors import CatalogError, HeldLimitError
+from neve.lake.data_files import write_data_files
+from neve.lake.staging import StagingTable
+from neve.publish.publisher import HELD_PREFIX, STAGED_PREFIX, Publisher
+from neve.publish.ranges import Range
+from tests.support.lakes import sqlite_settings
+from tests.support.publishing import KnownStreams
+
+HOUR = 3600
+TABLES = ("otel.logs", "otel.traces")
+
+
+class HeldBatches:
+    """Two tables, and batches that were held in them."""
+
+    def __init__(self, lake, monkeypatch):
+        self.lake = lake
+        self.monkeypatch = monkeypatch
+        lake.catalog().create_namespace("otel")
+        with self.hours_ago(9):
+            for table in TABLES:
+                lake.catalog().create_table(table, pa.schema([("id", pa.int64())]))
+
+    @contextmanager
+    def hours_ago(self, hours):
+        now = time.time
+        with self.monkeypatch.context() as patch:
+            patch.setattr("time.time", lambda: now() - hours * HOUR)
+            yield
+
+    def publisher(self, table, *streams):
+        staging = StagingTable(self.lake.profile, self.lake.catalog().load_table(table))
+        return Publisher(staging, KnownStreams(*streams))
+
+    def hold(self, table, batch_id, number, hours=0.0, max_held=None):
+        """Hold a batch of one row, as a worker does whose audit blocks it."""
+        publisher = self.publisher(table, batch_id)
+        loaded = publisher.table.table
+        rows = pa.table({"id": pa.array([number], pa.int64())})
+        with self.hours_ago(hours):
+            files = write_data_files(loaded.metadata, loaded.io, rows)
+            staged = publisher.stage(batch_id, files, {batch_id: Range(1, 1)})
+            publisher.hold(staged, max_held)
+
+    def ids(self, table):
+        return Counter(self.lake.catalog().load_table(table).scan().to_arrow()["id"].to_pylist())
+
+    def held(self, table):
+        return [batch.ref for batch in self.publisher(table).table.staged(HELD_PREFIX)]
+
+
+@pytest.fixture
+def batches(tmp_path, monkeypatch):
+    settings = sqlite_settings(tmp_path)
+    monkeypatch.setenv("NEVE_CATALOG__URI", settings.catalog.uri)
+    monkeypatch.setenv("NEVE_CATALOG__WAREHOUSE", settings.catalog.warehouse)
+    with neve.open(settings) as lake:
+        batches = HeldBatches(lake, monkeypatch)
+        batches.hold("otel.logs", "old", 1, hours=8)
+        batches.hold("otel.logs", "young", 2)
+        batches.hold("otel.traces", "other", 3, hours=5)
+        yield batches
+
+
+def answer(capsys, *arguments, status=0):
+    assert run(["--json", "staged", *arguments]) == status
+    return json.loads(capsys.readouterr().out)
+
+
+def outcomes(results):
+    return {row["batch_id"]: row["outcome"] for row in results}
+
+
+def test_the_list_says_how_old_a_batch_is_and_how_many_rows_it_has(batches, capsys):
+    listed = {row["batch_id"]: row for row in answer(capsys, "list")}
+    assert {name: row["rows"] for name, row in listed.items()} == {"old": 1, "young": 1, "other": 1}
+    assert listed["old"]["age_seconds"] == pytest.approx(8 * HOUR, abs=120)
+    assert listed["young"]["age_seconds"] < 120
+
+
+@pytest.mark.parametrize(
+    ("arguments", "decided", "left"),
+    [
+        (["--all"], {"old", "young", "other"}, 0),
+        (["otel.logs", "--all"], {"old", "young"}, 1),
+        (["--older-than", "4h"], {"old", "other"}, 1),
+        (["otel.logs", "--all", "--older-than", "6h"], {"old"}, 2),
+        (["--older-than", "7d"], set(), 3),
+    ],
+)
+@pytest.mark.parametrize("verb", ["publish", "discard"])
+def test_several_are_decided_on_at_once(batches, capsys, verb, arguments, decided, left):
+    results = answer(capsys, verb, *arguments)
+    assert outcomes(results) == dict.fromkeys(decided, f"{verb}ed")
+    assert sum(len(batches.held(table)) for table in TABLES) == left
+    numbers = {"old": 1, "young": 2, "other": 3}
+    shown = batches.ids("otel.logs") + batches.ids("otel.traces")
+    assert shown == Counter(numbers[name] for name in decided if verb == "publish")
+    # Done again, it finds nothing that was decided on already.
+    assert answer(capsys, verb, *arguments) == []
+
+
+@pytest.mark.parametrize("verb", ["publish", "discard"])
+def test_one_that_fails_stops_no_other(batches, capsys, monkeypatch, verb):
+    method = {"publish": "release", "discard": "discard"}[verb]
+    real = getattr(Publisher, method)
+
+    def refuse_old(self, held):
+        if held.ref.endswith("old"):
+            raise CatalogError("it is down")
+        return real(self, held)
+
+    monkeypatch.setattr(Publisher, method, refuse_old)
+    results = answer(capsys, verb, "--all", status=3)
+    assert {name: outcome == "failed" for name, outcome in outcomes(results).items()} == {
+        "old": True,
+        "young": False,
+        "other": False,
+    }
+    (failed,) = [row for row in results if row["outcome"] == "failed"]
+    assert (failed["table"], failed["error"]) == ("otel.logs", "it is down")
+    assert batches.held("otel.logs") == [f"{HELD_PREFIX}old"]
+
+
+def test_a_table_that_cannot_be_read_stops_no_other(batches, capsys, tmp_path):
+    location = batches.lake.catalog().load_table("otel.logs").metadata_location
+    (tmp_path / location.partition(str(tmp_path))[2].lstrip("/")).unlink()
+    results = answer(capsys, "discard", "--all", status=3)
+    assert [(row["table"], row["outcome"]) for row in results] == [
+        ("otel.logs", "failed"),
+        ("otel.traces", "discarded"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "name a table and a batch"),
+        (["otel.logs"], "name a table and a batch"),
+        (["otel.logs", "old", "--all"], "not both"),
+        (["otel.logs", "old", "--older-than", "1h"], "not both"),
+        (["--older-than", "soon"], "--older-than soon"),
+        (["--older-than=-5"], "in the future"),
+        (["--older-than", "nan"], "--older-than nan"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(batches, capsys, arguments, message):
+    assert run(["staged", "discard", *arguments]) == 2
+    assert message in capsys.readouterr().err
+    assert len(batches.held("otel.logs")) == 2
+
+
+def test_a_full_table_keeps_the_next_batch_staged_until_some_were_decided_on(batches, capsys):
+    with pytest.raises(HeldLimitError, match=r"otel\.logs: .* 2 are held already") as failure:
+        batches.hold("otel.logs", "next", 4, max_held=2)
+    assert "neve staged publish|discard otel.logs --all" in failure.value.hint
+    publisher = batches.publisher("otel.logs", "next")
+    (staged,) = publisher.table.staged(STAGED_PREFIX)
+    # No mark has moved: the rows are in the buffer still, and another table is not concerned.
+    assert "next" not in publisher.marks()
+    batches.hold("otel.traces", "next", 5, max_held=2)
+    answer(capsys, "discard", "otel.logs", "old")
+    publisher.hold(publisher.waiting(), 2)
+    assert publisher.marks()["next"] == 1
+    assert staged.ref not in publisher.table.table.metadata.refs
+    assert batches.held("otel.logs") == [f"{HELD_PREFIX}young", f"{HELD_PREFIX}next"]
