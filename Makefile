@@ -13,7 +13,7 @@ demo: ## run the pipeline on an embedded lake, with data it makes
 
 test: lint ## lint, types, walls and all tests, against real servers
 	@.venv/bin/python -m tests.support.install
-	$(PYTEST) -m "not soak"
+	@.venv/bin/python -m tools.side_by_side
 
 soak: ## the long runs: kills at random moments, fuzzing, full load
 	@tools/environment dev

@@ -14,6 +14,13 @@ from tests.support.servers import (
 )
 
 
+def pytest_collection_modifyitems(items):
+    """Mark what uses the Spark session of this process: `make test` runs it beside the rest."""
+    for item in items:
+        if "embedded_lake" in item.fixturenames:
+            item.add_marker("spark")
+
+
 @pytest.fixture(scope="session")
 def server_directory(tmp_path_factory):
     return tmp_path_factory.mktemp("servers")

@@ -103,6 +103,11 @@ def main(config: str) -> None:
         seen = {
             "tasks": write_rows(lake),
             "merges": merge_waves(lake),
+            "consolidated": {
+                result.table: result.rows
+                for result in lake.consolidate().results
+                if result.outcome == "published"
+            },
             "master": lake.spark.sparkContext.master,
         }
     json.dump(seen, sys.stdout)

@@ -19,11 +19,12 @@ from neve.config import load
 from neve.lake.profile import DEFAULT_CATALOG, profile_named
 from neve.signals import Signal
 from tests.e2e import cluster_job
-from tests.support.command import NEVE
 from tests.support.consolidation import NAME_COLUMN
 from tests.support.otlp_bodies import protobuf
 from tests.support.requests import buffered
 from tests.support.servers import REGION, SHORT_LIVED_JAVA, running_spark_cluster
+
+REQUESTS = [f"request {n}" for n in range(3)]
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +91,13 @@ def run_job(*command):
 
 @pytest.fixture(scope="module")
 def seen(config):
-    """What one job saw: the start of each takes longer than what it does."""
+    """What one job saw and did: a job's start takes longer than its work."""
+    settings = load(config).settings
+    with open_buffer(buffer_spec(settings), [signal.value for signal in Signal]) as buffer:
+        for signal in Signal:
+            for name in REQUESTS:
+                request = buffered(protobuf(signal, name, 2))
+                buffer.append(signal.value, request).durable.result(10)
     return run_job(sys.executable, cluster_job.__file__, config)
 
 
@@ -108,19 +115,11 @@ def test_code_and_dependencies_reach_the_executors(seen, config, bare_python, cl
         assert catalog.load_table("cluster.rows").scan().count() == cluster_job.ROWS
 
 
-def test_consolidation_reads_a_buffer_in_the_object_store(config):
-    settings = load(config).settings
-    names = [f"request {n}" for n in range(3)]
-    with open_buffer(buffer_spec(settings), [signal.value for signal in Signal]) as buffer:
-        for signal in Signal:
-            for name in names:
-                request = buffered(protobuf(signal, name, 2))
-                buffer.append(signal.value, request).durable.result(10)
-    results = run_job(NEVE, "--json", "consolidate", "--once", "--config", config)
-    published = {one["table"]: one["rows"] for one in results if one["outcome"] == "published"}
-    assert published == dict.fromkeys(NAME_COLUMN, 6)
+def test_consolidation_reads_a_buffer_in_the_object_store(seen, config):
+    assert seen["consolidated"] == dict.fromkeys(NAME_COLUMN, 6)
 
-    expected = Counter(f"{name} {n}" for name in names for n in range(2))
+    settings = load(config).settings
+    expected = Counter(f"{name} {n}" for name in REQUESTS for n in range(2))
     profile = profile_named(settings, DEFAULT_CATALOG)
     with load_catalog("check", **profile.pyiceberg_properties()) as catalog:
         for table, column in NAME_COLUMN.items():

@@ -101,7 +101,7 @@ def faults(commit_faults):
 
 
 @pytest.fixture(params=PROFILES)
-def lake(request):
+def lake(request, embedded_lake):
     """An open lake, on each catalog profile in turn."""
     return request.getfixturevalue(f"{request.param}_lake")
 

@@ -43,6 +43,10 @@ class Moment:
     tables: dict
 
 
+# One history for all: the tests without Spark run where its mirror is merged.
+pytestmark = pytest.mark.usefixtures("embedded_lake")
+
+
 @pytest.fixture(scope="module")
 def history(postgres, tmp_path_factory):
     """The moment of the snapshot, the one after many changes, and the one after a truncate."""
