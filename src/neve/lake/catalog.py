@@ -7,13 +7,15 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
 from neve.errors import NotFoundError
 from neve.lake.faults import explained
 from neve.lake.identifier import Identifier
+from neve.lake.postgres_timeout import Timeouts
 from neve.lake.profile import CatalogProfile
+from neve.lake.pyiceberg_private import NeveRestCatalog, NeveSqlCatalog
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -28,9 +30,17 @@ def open_catalog(profile: CatalogProfile) -> Catalog:
     with explained(profile):
         if profile.sqlite_file:
             profile.sqlite_file.parent.mkdir(parents=True, exist_ok=True)
-        catalog = load_catalog(profile.name, **profile.pyiceberg_properties())
+        catalog = _load(profile)
         catalog.list_namespaces()
     return catalog
+
+
+def _load(profile: CatalogProfile) -> Catalog:
+    """Make PyIceberg's catalog by itself, without what its own configuration files may say."""
+    settings = profile.settings
+    timeouts = Timeouts(settings.connect_timeout_seconds, settings.timeout_seconds)
+    kind = NeveSqlCatalog if settings.type in ("sqlite", "postgres") else NeveRestCatalog
+    return kind(profile.name, timeouts, **profile.pyiceberg_properties())
 
 
 def list_tables(

@@ -15,7 +15,6 @@ from pyiceberg.exceptions import (
     ServerError,
     TableAlreadyExistsError,
 )
-from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortField, SortOrder
@@ -26,6 +25,7 @@ from neve.errors import CatalogError
 from neve.lake.faults import explained
 from neve.lake.identifier import Identifier
 from neve.lake.profile import CatalogProfile
+from neve.lake.pyiceberg_private import schema_without_ids
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -140,7 +140,7 @@ def _arrow(kind: IcebergType) -> pa.DataType:
 
 
 def _iceberg_schema(schema: pa.Schema) -> Schema:
-    return assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(schema))
+    return assign_fresh_schema_ids(schema_without_ids(schema))
 
 
 def _partition_spec(schema: Schema, column: str | None) -> PartitionSpec:

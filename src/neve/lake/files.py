@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import (
-    _determine_partitions,
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
     parquet_path_to_id_mapping,
@@ -32,6 +31,7 @@ from pyiceberg.transforms import DayTransform
 from pyiceberg.typedef import Record
 
 from neve.errors import UnsupportedError
+from neve.lake.pyiceberg_private import partition_rows
 from neve.lake.uuids import has_uuids, with_uuids
 
 ROW_GROUP_ROWS = 256 * 1024
@@ -122,9 +122,8 @@ def _partitions(metadata: TableMetadata, rows: pa.Table) -> Iterator[_Piece]:
     elif column is not None:
         yield from _days(rows, column, order)
     else:
-        for part in _any_partitions(spec, schema, rows):
-            table = part.arrow_table_partition
-            yield _Piece(part.partition_key.partition, table, _places(table, order))
+        for partition, part in _any_partitions(spec, schema, rows):
+            yield _Piece(partition, part, _places(part, order))
 
 
 def _places(rows: pa.Table, order: Iterable[str | None]) -> pa.Array:
@@ -134,10 +133,12 @@ def _places(rows: pa.Table, order: Iterable[str | None]) -> pa.Array:
     return pc.sort_indices(rows.select(names), [(name, "ascending") for name in names])
 
 
-def _any_partitions(spec: PartitionSpec, schema: Any, rows: pa.Table) -> Iterator[Any]:
+def _any_partitions(
+    spec: PartitionSpec, schema: Any, rows: pa.Table
+) -> Iterator[tuple[Record, pa.Table]]:
     try:
         shaped = _with_table_columns(rows, schema_to_pyarrow(schema, include_field_ids=True))
-        yield from _determine_partitions(spec, schema, shaped)
+        yield from partition_rows(spec, schema, shaped)
     except (ValueError, NotImplementedError) as error:
         raise UnsupportedError(
             f"files cannot be written for the partition spec {spec}: {error}",
