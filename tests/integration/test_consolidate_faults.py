@@ -78,7 +78,8 @@ def test_commits_that_go_wrong_leave_each_row_once(bench, faults, fault):
     report = bench.run()
     assert not report.failed
     assert faults.commits >= 6
-    # A commit whose answer was lost is known for ours, not taken for another worker's.
+    # A commit whose answer was lost, or that was sent twice and refused the second time, is known
+    # for ours, and not taken for another worker's.
     assert report.rows == 6
     check(bench, ROWS + Counter(["c 0", "c 1"]))
 

@@ -8,15 +8,12 @@ from neve import failpoints
 from neve.errors import ConflictError, UnknownOutcomeError
 from neve.lake.java_tables import JavaTable
 from neve.merge.strategy import Strategy
-from tests.support import catalog_faults
-from tests.support.catalog_faults import lost_after, lost_before, refused
+from tests.support.catalog_faults import FAULTS, lost_after, lost_before, refused
 from tests.support.merging import Mirrored, event
 from tests.support.power_cut import power_cut
 
 pytestmark = pytest.mark.usefixtures("embedded_lake")
 
-# One that was sent twice is refused the second time, and looks like another merger's.
-FAULTS = {name: fault for name, fault in catalog_faults.FAULTS.items() if name != "sent twice"}
 # Of a merge with something of everything: tombstones, rejected rows, a branch, rows on it, main.
 BURY, REJECT, BRANCH, APPLY, PUBLISH = range(1, 6)
 # As files there is no branch; the index comes in the same commit.
@@ -63,8 +60,8 @@ def living(embedded_lake, faulty_lake):
     ("strategy", "number"), [(Strategy.MERGE, PUBLISH), (Strategy.INDEX, INDEXED_PUBLISH)]
 )
 def test_commits_that_go_wrong(living, faults, strategy, number):
-    """One that is refused, and two that are applied without a word of it."""
-    for name in ("409", "504 after it was applied", "dropped after it was applied"):
+    """One that is refused, two that are applied without a word of it, and one that is both."""
+    for name in ("409", "504 after it was applied", "dropped after it was applied", "sent twice"):
         report = go_wrong(living, faults, strategy, number, name)
         assert report.conflicts == (name == "409"), name
     living.check_all()

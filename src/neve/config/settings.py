@@ -22,7 +22,7 @@ from pydantic import (
 from neve.config.merging import MergeSettings
 from neve.config.paths import EMBEDDED_DIRECTORY, LocalPath, resolve_path
 from neve.config.receiving import BufferSettings, ReceiveSettings
-from neve.config.section import Section
+from neve.config.section import Duration, Section
 
 MIB = 1024 * 1024
 
@@ -60,6 +60,17 @@ class StorageSettings(Section):
         default=False,
         description="Put the bucket into the path, as most stores that are not AWS want it.",
     )
+    connect_timeout_seconds: Duration = Field(
+        5.0, gt=0, description="How long the store may take to accept a connection."
+    )
+    timeout_seconds: Duration = Field(
+        20.0,
+        gt=0,
+        description=(
+            "How long the store may be silent within a request. A request that fails so is "
+            "repeated a few times."
+        ),
+    )
 
     @model_validator(mode="after")
     def _keys_come_in_pairs(self) -> StorageSettings:
@@ -93,6 +104,17 @@ class CatalogSettings(Section):
     token: SecretStr | None = Field(None, description="Bearer token (rest).")
     credential: SecretStr | None = Field(
         None, description="OAuth2 client credentials as id:secret (rest)."
+    )
+    connect_timeout_seconds: Duration = Field(
+        10.0, gt=0, description="How long the catalog may take to accept a connection."
+    )
+    timeout_seconds: Duration = Field(
+        60.0,
+        gt=0,
+        description=(
+            "How long the catalog may take to answer. After a commit that was not answered in time "
+            "the table is read again, to see whether it was applied."
+        ),
     )
     properties: Properties = Field(
         default_factory=dict,

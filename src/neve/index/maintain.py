@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.table.snapshots import Operation, ancestors_of
 
-from neve.errors import ConflictError, CorruptionError
+from neve.errors import CorruptionError
 from neve.index.build import build_root
 from neve.index.compaction import compact_buckets, plan_compaction, with_compacted
 from neve.index.mirrors import Mirror, observe
@@ -35,7 +35,6 @@ logger = logging.getLogger(__name__)
 Progress = Callable[[str], None]
 
 FRESH, REFRESHED, REBUILT = "fresh", "refreshed", "rebuilt"
-_ATTEMPTS = 3
 # Merging so many entries takes less time than a job of Spark.
 _MERGED_HERE = 1024 * 1024
 # What only adds rows, or moves them.
@@ -186,13 +185,7 @@ def compacted(lake: Lake, mirror: Mirror, root: Root, *, force: bool = False) ->
 
 
 def _named(lake: Lake, found: Refreshed) -> Refreshed:
-    for attempt in range(_ATTEMPTS):
-        try:
-            register(lake, found.mirror, found.root)
-            break
-        except ConflictError:
-            if attempt + 1 == _ATTEMPTS:
-                raise
+    register(lake, found.mirror, found.root)
     remove_unreferenced(observe(lake, found.mirror.identifier))
     return found
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from neve.errors import CorruptionError
 from neve.index.mirrors import Mirror, observe
 from neve.index.root import Root, new_path, read_root, write_root
+from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_known
 from neve.lake.row_delta import StatisticsFile, set_statistics
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ROOT_PROPERTY = "neve.index.root"
+# Of naming a root: an index that is not named costs time only, and is built again.
+_ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
@@ -123,12 +126,27 @@ def store_root(mirror: Mirror, root: Root) -> Registration:
 def register(lake: Lake, mirror: Mirror, root: Root) -> Registration:
     """Write a root and make it the one that counts.
 
-    Atomic, one attempt. Of two at once the later wins; if its root is behind, that is noticed.
+    Atomic. Of two at once the later wins; if its root is behind, that is noticed.
 
     Raises:
-        ConflictError: the table changed at this moment; nothing was applied.
-        UnknownOutcomeError: the answer was lost.
+        ConflictError: the table changed at the moment of each attempt; nothing was applied.
+        UnknownOutcomeError: the answer was lost, and the table does not name the root, or not yet.
     """
     stored = store_root(mirror, root)
-    set_statistics(lake.spark, mirror.identifier, stored.statistics, stored.properties)
-    return stored
+
+    def attempt() -> Registration:
+        # Reads the table anew by itself: `main` does not move, so nothing has to be decided again.
+        set_statistics(lake.spark, mirror.identifier, stored.statistics, stored.properties)
+        return stored
+
+    def find_applied() -> Registration | None:
+        named = property_of(observe(lake, mirror.identifier))
+        return stored if named == stored.path else None
+
+    return commit_until_known(
+        lambda: None,
+        attempt,
+        find_applied,
+        policy=RetryPolicy(attempts=_ATTEMPTS),
+        counters=CommitCounters(),
+    )

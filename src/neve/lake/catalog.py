@@ -8,14 +8,16 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from sqlalchemy.exc import DBAPIError
 
 from neve.errors import NotFoundError
 from neve.lake.faults import explained
 from neve.lake.identifier import Identifier
+from neve.lake.postgres_timeout import Timeouts
 from neve.lake.profile import CatalogProfile
+from neve.lake.pyiceberg_private import NeveRestCatalog, NeveSqlCatalog
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -44,11 +46,19 @@ def _load_catalog(profile: CatalogProfile) -> Catalog:
     """
     for _ in range(2):
         try:
-            return load_catalog(profile.name, **profile.pyiceberg_properties())
+            return _connect(profile)
         except DBAPIError as error:
             if not _EXISTS_ALREADY.search(str(error.orig)):
                 raise
-    return load_catalog(profile.name, **profile.pyiceberg_properties())
+    return _connect(profile)
+
+
+def _connect(profile: CatalogProfile) -> Catalog:
+    """Make PyIceberg's catalog by itself, without what its own configuration files may say."""
+    settings = profile.settings
+    timeouts = Timeouts(settings.connect_timeout_seconds, settings.timeout_seconds)
+    kind = NeveSqlCatalog if settings.type in ("sqlite", "postgres") else NeveRestCatalog
+    return kind(profile.name, timeouts, **profile.pyiceberg_properties())
 
 
 def list_tables(

@@ -15,7 +15,6 @@ from pyiceberg.exceptions import (
     ServerError,
     TableAlreadyExistsError,
 )
-from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortField, SortOrder
@@ -25,11 +24,12 @@ from sqlalchemy.exc import IntegrityError
 
 from neve.errors import CatalogError, NeveError
 from neve.lake.catalog import load_table
+from neve.lake.commit_errors import committing
 from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_known
 from neve.lake.faults import explained
 from neve.lake.identifier import Identifier
 from neve.lake.profile import CatalogProfile
-from neve.lake.staging import commit_outcome
+from neve.lake.pyiceberg_private import schema_without_ids
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -141,7 +141,7 @@ def _add_missing_columns(
         missing = _missing_columns(table, spec)
         if missing:
             with (
-                commit_outcome(name, f"adding {', '.join(missing)}", None),
+                committing(profile, name, f"adding {', '.join(missing)}"),
                 table.update_schema() as update,
             ):
                 for column, kind in missing.items():
@@ -190,7 +190,7 @@ def _arrow(kind: IcebergType) -> pa.DataType:
 
 
 def _iceberg_schema(schema: pa.Schema) -> Schema:
-    return assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(schema))
+    return assign_fresh_schema_ids(schema_without_ids(schema))
 
 
 def _partition_spec(schema: Schema, column: str | None) -> PartitionSpec:

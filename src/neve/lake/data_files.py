@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import (
-    _determine_partitions,
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
     parquet_path_to_id_mapping,
@@ -32,6 +31,7 @@ from pyiceberg.transforms import DayTransform
 from pyiceberg.typedef import Record
 
 from neve.errors import UnsupportedError
+from neve.lake.pyiceberg_private import partition_rows
 from neve.lake.row_order import RowOrder, row_order
 from neve.lake.uuids import has_uuids, with_uuids
 
@@ -129,16 +129,16 @@ def _split_by_partition(metadata: TableMetadata, rows: pa.Table) -> Iterator[Par
         order = row_order(metadata, rows, cast_column, partition=days)
         yield from _split_by_day(rows, days, order)
     else:
-        for part in _split_by_spec(spec, schema, rows):
-            table = part.arrow_table_partition
-            order = row_order(metadata, table, cast_column)
-            yield PartitionRows(part.partition_key.partition, table, order)
+        for partition, part in _split_by_spec(spec, schema, rows):
+            yield PartitionRows(partition, part, row_order(metadata, part, cast_column))
 
 
-def _split_by_spec(spec: PartitionSpec, schema: Any, rows: pa.Table) -> Iterator[Any]:
+def _split_by_spec(
+    spec: PartitionSpec, schema: Any, rows: pa.Table
+) -> Iterator[tuple[Record, pa.Table]]:
     try:
         shaped = with_table_columns(rows, schema_to_pyarrow(schema, include_field_ids=True))
-        yield from _determine_partitions(spec, schema, shaped)
+        yield from partition_rows(spec, schema, shaped)
     except (ValueError, NotImplementedError) as error:
         raise UnsupportedError(
             f"files cannot be written for the partition spec {spec}: {error}",

@@ -21,6 +21,17 @@ _REFUSED_LOGIN = re.compile(
 )
 _BAD_CERTIFICATE = re.compile(r"certificate|SSL error|SSLError|handshake", re.IGNORECASE)
 _BROKEN_SQLITE = re.compile(r"not a database|malformed|disk image", re.IGNORECASE)
+# Answers after which the same request may succeed a moment later.
+_PASSING_ANSWERS = (
+    iceberg.ServerError,
+    iceberg.ServiceUnavailableError,
+    iceberg.TooManyRequestsError,
+)
+_PASSING_STORE = re.compile(
+    r"AWS Error (NETWORK_CONNECTION|SLOW_DOWN|SERVICE_UNAVAILABLE|INTERNAL_FAILURE|"
+    r"REQUEST_TIMEOUT|THROTTLING)|HTTP status code: 5\d\d|timed out|timeout",
+    re.IGNORECASE,
+)
 _CLOSED_SQLITE = re.compile(r"unable to open|readonly", re.IGNORECASE)
 
 
@@ -34,26 +45,37 @@ def explained(profile: CatalogProfile) -> Iterator[None]:
         yield
     except (iceberg.NoSuchTableError, iceberg.NoSuchNamespaceError, NeveError):
         raise
-    except requests.exceptions.RequestException as error:
-        raise _http_fault(profile, error) from error
-    except (iceberg.UnauthorizedError, iceberg.ForbiddenError, iceberg.OAuthError) as error:
-        raise refused(profile, str(error)) from error
-    except iceberg.RESTError as error:
-        raise CatalogError(
+    except Exception as error:
+        explanation = explain_fault(profile, error)
+        if explanation is None:
+            raise
+        raise explanation from error
+
+
+def explain_fault(profile: CatalogProfile, error: Exception) -> NeveError | None:
+    """Say what an error of a catalog, a database or a file system means; None: it is no such."""
+    if isinstance(error, requests.exceptions.RequestException):
+        return _http_fault(profile, error)
+    if isinstance(error, (iceberg.UnauthorizedError, iceberg.ForbiddenError, iceberg.OAuthError)):
+        return refused(profile, str(error))
+    if isinstance(error, iceberg.RESTError):
+        return CatalogError(
             f"catalog {profile.name} at {_where(profile)} failed: {_one_line(error)}",
             hint="look at the server's log; the request was not retried",
-            retryable=isinstance(error, (iceberg.ServerError, iceberg.ServiceUnavailableError)),
-        ) from error
-    except pydantic.ValidationError as error:
-        raise _not_iceberg(profile, f"no valid {error.title}") from error
-    except sqlalchemy.exc.DBAPIError as error:
-        raise _database_fault(profile, error) from error
-    except OSError as error:
-        raise StorageError(
+            retryable=isinstance(error, _PASSING_ANSWERS),
+        )
+    if isinstance(error, pydantic.ValidationError):
+        return _not_iceberg(profile, f"no valid {error.title}")
+    if isinstance(error, sqlalchemy.exc.DBAPIError):
+        return _database_fault(profile, error)
+    if isinstance(error, OSError):
+        return StorageError(
             f"catalog {profile.name}: {error.filename or profile.warehouse}: "
             f"{error.strerror or _one_line(error)}",
             hint="check catalog.uri, catalog.warehouse, the storage section and the permissions",
-        ) from error
+            retryable=_PASSING_STORE.search(str(error)) is not None,
+        )
+    return None
 
 
 def refused(profile: CatalogProfile, reason: str) -> CatalogError:
@@ -94,7 +116,12 @@ def _http_fault(
         found = re.search(r"certificate verify failed: ([^(\"']+)", str(error))
         return untrusted(profile, found[1].strip() if found else "the TLS handshake failed")
     if isinstance(error, requests.exceptions.Timeout):
-        return unreachable(profile, "no answer in time")
+        settings = profile.settings
+        if isinstance(error, requests.exceptions.ConnectTimeout):
+            return unreachable(
+                profile, f"no connection within {settings.connect_timeout_seconds:g} s"
+            )
+        return unreachable(profile, f"no answer within {settings.timeout_seconds:g} s")
     if isinstance(error, requests.exceptions.ConnectionError):
         found = re.search(r"\[Errno -?\d+\] ([^'\")]+)", str(error))
         return unreachable(profile, found[1] if found else "the connection broke")

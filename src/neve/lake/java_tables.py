@@ -1,19 +1,19 @@
 """Tables that PyIceberg cannot write, through Iceberg's Java API: format version 3, branches.
 
-Every commit is one compare-and-set. What it raises is sorted as in `staging.py`: refused means
-that nothing was applied, unknown that only a fresh look can tell.
+Every commit is one compare-and-set. It raises what `commit_errors.py` says: `ConflictError` means
+that nothing was applied, `UnknownOutcomeError` that only the table can tell.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
-from neve.errors import CatalogError, ConflictError, UnknownOutcomeError
+from neve.errors import ConflictError
 from neve.lake import jvm
 from neve.lake.identifier import Identifier
+from neve.lake.java_commits import committing_in_java
 from neve.lake.jvm import tables
 from neve.lake.jvm.tables import MAIN, Task
 
@@ -23,17 +23,6 @@ if TYPE_CHECKING:
     from neve.lake.lake import Lake
 
 __all__ = ["MAIN", "JavaTable", "Task", "isolated"]
-
-# RESTException is what Iceberg says of an answer it could not read, or that did not come.
-_UNKNOWN = re.compile(
-    r"CommitStateUnknownException|ServiceFailureException|NoHttpResponse|exceptions\.RESTException"
-)
-_REFUSED = re.compile(
-    r"CommitFailedException|exceptions\.ValidationException|AlreadyExistsException|"
-    r"SQLITE_BUSY|SQLITE_CONSTRAINT"
-)
-# A read that fails so may succeed a moment later.
-_PASSING = re.compile(r"ServiceUnavailable|ServiceFailure|InternalServerError|IOError")
 
 
 @contextmanager
@@ -50,41 +39,8 @@ def isolated(lake: Lake, conf: Mapping[str, str]) -> Iterator[SparkSession]:
             jvm.close_catalogs(session)
 
 
-@contextmanager
-def sorted_faults(lake: Lake, table: str, what: str) -> Iterator[None]:
-    """Raise what a commit's Java exception means."""
-    with lake.explaining(), _causes(table, what):
-        yield
-
-
-@contextmanager
-def _causes(table: str, what: str) -> Iterator[None]:
-    try:
-        yield
-    except jvm.JavaError as error:
-        causes = jvm.messages(error)
-        text = " ".join(causes)
-        if _UNKNOWN.search(text):
-            raise UnknownOutcomeError(
-                f"{table}: the outcome of {what} is unknown: {causes[-1]}",
-                hint="nothing is cleaned up; the table is looked at again",
-                retryable=True,
-            ) from error
-        if _REFUSED.search(text):
-            raise ConflictError(
-                f"{table}: {what} was refused: {causes[-1]}",
-                hint="it is tried again",
-                retryable=True,
-            ) from error
-        if _PASSING.search(text):
-            raise CatalogError(
-                f"{table}: {what} failed: {causes[-1]}", hint="it is tried again", retryable=True
-            ) from error
-        raise
-
-
 class JavaTable:
-    """One table as those see it who commit through Java."""
+    """A table committed through Iceberg's Java API."""
 
     def __init__(self, lake: Lake, session: SparkSession, identifier: Identifier) -> None:
         self.lake = lake
@@ -143,7 +99,7 @@ class JavaTable:
 
     def plan_files(self, snapshot_id: int, after_id: int | None = None) -> list[Task]:
         """Return the files of a snapshot, or those appended after another one."""
-        with self._committing("planning files"):
+        with self.lake.explaining():
             return tables.plan_files(self.session, self.identifier, snapshot_id, after_id)
 
     def scan(self, tasks: Sequence[Task]) -> AbstractContextManager[DataFrame]:
@@ -151,4 +107,4 @@ class JavaTable:
         return tables.staged_scan(self.session, self.identifier, tasks)
 
     def _committing(self, what: str) -> AbstractContextManager[None]:
-        return sorted_faults(self.lake, self.name, what)
+        return committing_in_java(self.name, what)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
@@ -70,6 +71,11 @@ class CatalogProfile:
             "io-impl": "org.apache.iceberg.io.ResolvingFileIO",
             **self._spark_connection(),
             **self._object_store({"region": "client.region", "path": "s3.path-style-access"}),
+            # Of the client that Iceberg takes unless http-client.type says otherwise.
+            "http-client.apache.connection-timeout-ms": _millis(
+                self.storage.connect_timeout_seconds
+            ),
+            "http-client.apache.socket-timeout-ms": _millis(self.storage.timeout_seconds),
             **self.settings.properties,
         }
         if self.warehouse:
@@ -83,6 +89,8 @@ class CatalogProfile:
         properties = {
             **self._pyiceberg_connection(),
             **self._object_store({"region": "s3.region"}),
+            "s3.connect-timeout": f"{self.storage.connect_timeout_seconds:g}",
+            "s3.request-timeout": f"{self.storage.timeout_seconds:g}",
             **self.settings.properties,
         }
         if self.warehouse:
@@ -105,17 +113,27 @@ class CatalogProfile:
             return {
                 "type": "jdbc",
                 "uri": "jdbc:" + urlunsplit(parts._replace(netloc=host)),
+                "jdbc.connectTimeout": _whole_seconds(self.settings.connect_timeout_seconds),
+                "jdbc.loginTimeout": _whole_seconds(self.settings.timeout_seconds),
+                "jdbc.socketTimeout": _whole_seconds(self.settings.timeout_seconds),
                 **_JDBC,
                 **{key: unquote(value) for key, value in login.items() if value},
             }
         if kind == "s3tables":
             return self._signed("rest.") | {
+                **self._rest_timeouts(),
                 "rest.auth.type": "sigv4",
                 "rest.auth.sigv4.delegate-auth-type": "none",
                 # S3 Tables drops tables with purge only; Spark would purge by itself, and drop.
                 "rest-catalog-purge": "true",
             }
-        return {"type": "rest", "uri": uri, **self._authorization()}
+        return {"type": "rest", "uri": uri, **self._rest_timeouts(), **self._authorization()}
+
+    def _rest_timeouts(self) -> dict[str, str]:
+        return {
+            "rest.client.connection-timeout-ms": _millis(self.settings.connect_timeout_seconds),
+            "rest.client.socket-timeout-ms": _millis(self.settings.timeout_seconds),
+        }
 
     def _pyiceberg_connection(self) -> dict[str, str]:
         kind, uri = self.settings.type, self.settings.uri or ""
@@ -125,7 +143,11 @@ class CatalogProfile:
         if kind == "postgres":
             return {"type": "sql", "uri": uri.replace("postgresql://", "postgresql+psycopg2://", 1)}
         if kind == "s3tables":
-            return self._signed("client.") | {"rest.sigv4-enabled": "true"}
+            return self._signed("client.") | {
+                "rest.sigv4-enabled": "true",
+                # Each would wait as long again for a connection; callers repeat what may pass.
+                "rest.sigv4.max-retries": "0",
+            }
         return {"type": "rest", "uri": uri, **self._authorization()}
 
     def _authorization(self) -> dict[str, str]:
@@ -168,6 +190,15 @@ class CatalogProfile:
         if storage.path_style and "path" in names:
             found[names["path"]] = "true"
         return {key: value for key, value in found.items() if value}
+
+
+def _millis(seconds: float) -> str:
+    return str(math.ceil(seconds * 1000))
+
+
+def _whole_seconds(seconds: float) -> str:
+    # At least one: zero means for ever.
+    return str(math.ceil(seconds))
 
 
 def profiles(settings: Settings) -> dict[str, CatalogProfile]:

@@ -7,16 +7,17 @@ were looked up in that snapshot, and no other.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from neve.errors import ConflictError, NeveError, UnknownOutcomeError, UsageError
+from neve.errors import ConflictError, UsageError
 from neve.lake import jvm
+from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_known
 from neve.lake.content_files import data_files_json, live_files_json, vectors_json
 from neve.lake.identifier import Identifier, quote_identifier
+from neve.lake.java_commits import committing_in_java
 from neve.lake.jvm import commits
 from neve.lake.jvm.commits import StatisticsFile
 from neve.lake.live_files import LiveFile, live_files
@@ -40,11 +41,7 @@ __all__ = [
     "set_statistics",
 ]
 
-_CONFLICT = re.compile(r"CommitFailedException|ValidationException")
-# Answers that say that nothing was applied.
-_REFUSED = re.compile(
-    r"NotAuthorizedException|ForbiddenException|BadRequestException|NoSuch(Table|Namespace)Exception"
-)
+_ONCE = RetryPolicy(attempts=1)
 
 
 @dataclass(frozen=True)
@@ -77,22 +74,26 @@ class PreparedCommit:
     ) -> int:
         """Make the snapshot `main`, with properties and its statistics file, in one swap.
 
-        Atomic, one attempt. What was refused or lost is looked for in the table: a commit that was
-        sent twice on its way is refused the second time, and applied all the same.
+        Atomic, one attempt.
 
         Raises:
             ConflictError: another writer was first; nothing was applied.
             UnknownOutcomeError: the answer was lost, and the snapshot is not there, or not yet.
         """
-        try:
-            with _outcome(self._table, f"snapshot {self.snapshot_id}"):
+
+        def attempt() -> int:
+            with committing_in_java(self._table, f"snapshot {self.snapshot_id}"):
                 self._delta.send(properties or {}, statistics)
-        except (ConflictError, UnknownOutcomeError):
-            with _outcome(self._table, f"snapshot {self.snapshot_id}"):
-                applied = self._delta.is_applied(self.snapshot_id)
-            if not applied:
-                raise
-        return self.snapshot_id
+            return self.snapshot_id
+
+        def find_applied() -> int | None:
+            with _explaining():
+                return self.snapshot_id if self._delta.is_applied(self.snapshot_id) else None
+
+        # The base is fixed, so there is nothing to refresh and nothing to try again.
+        return commit_until_known(
+            lambda: None, attempt, find_applied, policy=_ONCE, counters=CommitCounters()
+        )
 
 
 def prepare_row_delta(spark: SparkSession, table: Table, changes: RowChanges) -> PreparedCommit:
@@ -108,7 +109,7 @@ def prepare_row_delta(spark: SparkSession, table: Table, changes: RowChanges) ->
     name = ".".join(identifier)
     touched = _touched(table, changes)
     replaced = [file.vector for file in touched.values() if file.vector]
-    with _preparing():
+    with _explaining():
         delta = commits.RowDelta(spark, quote_identifier((DEFAULT_CATALOG, *identifier)))
         if delta.base_snapshot_id != changes.base_snapshot_id:
             raise _conflict(
@@ -170,7 +171,8 @@ def set_statistics(
     Atomic, one attempt; `main` does not move. Raises as `PreparedCommit.commit`.
     """
     name = quote_identifier((DEFAULT_CATALOG, *identifier))
-    with _outcome(".".join(identifier), f"statistics of snapshot {statistics.snapshot_id}"):
+    what = f"registering the statistics of snapshot {statistics.snapshot_id}"
+    with committing_in_java(".".join(identifier), what):
         commits.set_statistics(spark, name, statistics, properties or {})
 
 
@@ -188,35 +190,12 @@ def read_statistics(table: Table) -> dict[int, StatisticsFile]:
 
 
 @contextmanager
-def _preparing() -> Iterator[None]:
-    """Explain what is raised before anything was sent."""
+def _explaining() -> Iterator[None]:
+    """Explain what is raised by what sends nothing."""
     try:
         yield
     except jvm.JavaError as error:
         raise explain(error) from error
-
-
-@contextmanager
-def _outcome(table: str, what: str) -> Iterator[None]:
-    """Sort what a commit raises into refused and unknown; nothing else is known of it."""
-    try:
-        yield
-    except jvm.JavaError as error:
-        raise _sorted(table, what, error) from error
-
-
-def _sorted(table: str, what: str, error: Exception) -> NeveError:
-    causes = jvm.messages(error)
-    # The outermost says what the commit came to; its causes may be of any kind.
-    if _CONFLICT.search(causes[0].partition(":")[0]):
-        return _conflict(table, f"{what} was refused: {causes[0].partition(': ')[2]}")
-    if _REFUSED.search(causes[0].partition(":")[0]):
-        return explain(error)
-    return UnknownOutcomeError(
-        f"{table}: the outcome of {what} is unknown: {causes[-1]}",
-        hint=f"nothing is cleaned up; look for {what}",
-        retryable=True,
-    )
 
 
 def _conflict(table: str, reason: str) -> ConflictError:

@@ -36,7 +36,9 @@ _JAVA_FAULTS: tuple[tuple[re.Pattern[str], type[NeveError], Code, str], ...] = (
     ),
     (
         re.compile(
-            r"ConnectException|UnknownHost|NoHttpResponse|HttpHostConnect|terminating connection"
+            r"ConnectException|UnknownHost|NoHttpResponse|HttpHostConnect|terminating connection|"
+            r"SocketTimeoutException|ConnectTimeout|connection attempt failed|"
+            r"connection has been closed"
         ),
         CatalogError,
         Code.UNREACHABLE,
@@ -55,6 +57,11 @@ _JAVA_FAULTS: tuple[tuple[re.Pattern[str], type[NeveError], Code, str], ...] = (
         "run: neve tables",
     ),
     (re.compile(r"AlreadyExistsException"), SqlError, Code.SQL, "choose another name"),
+)
+# What may succeed a moment later: an overloaded server, a store that did not answer in time.
+_PASSING = re.compile(
+    r"Service(Unavailable|Failure)Exception|Status Code: (5\d\d|429)|SlowDown|SdkClientException|"
+    r"timed out"
 )
 _NO_SUCH_TABLE = "TABLE_OR_VIEW_NOT_FOUND"
 
@@ -75,11 +82,12 @@ def explain(error: Exception) -> NeveError:
     for telling, kind, code, hint in _JAVA_FAULTS:
         for cause in causes:
             if telling.search(cause):
-                retryable = code in (Code.LOCKED, Code.UNREACHABLE)
+                retryable = code in (Code.LOCKED, Code.UNREACHABLE) or bool(_PASSING.search(cause))
                 return kind(_without_class(cause), code=code, hint=hint, retryable=retryable)
     return CatalogError(
         f"Spark failed: {_without_class(causes[-1])}",
         hint="run again with -v for Spark's own log",
+        retryable=any(_PASSING.search(cause) for cause in causes),
     )
 
 

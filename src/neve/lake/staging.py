@@ -7,21 +7,19 @@ built with its snapshot producers and handed to the catalog directly.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-import pydantic
-import sqlalchemy.exc
-from pyiceberg import exceptions as iceberg
+from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntryStatus
 from pyiceberg.table import FileScanTask
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
-from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
     AssertRefSnapshotId,
@@ -32,15 +30,19 @@ from pyiceberg.table.update import (
     SetSnapshotRefUpdate,
     TableUpdate,
 )
-from pyiceberg.table.update.snapshot import _MergeAppendFiles
 
-from neve.errors import ConflictError, NotFoundError, UnknownOutcomeError
+from neve.errors import NotFoundError, UnknownOutcomeError
+from neve.lake.commit_errors import committing
 from neve.lake.faults import explained
 from neve.lake.profile import CatalogProfile
+from neve.lake.pyiceberg_private import append_update, delete_old_metadata
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.table import Table
+    from pyiceberg.table.metadata import TableMetadata
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,8 @@ class StagingTable:
     def __init__(self, profile: CatalogProfile, table: Table) -> None:
         self.profile = profile
         self.table = table
+        # What the table was before commits whose outcome was unknown: see `_delete_old_metadata`.
+        self._before_unknown: TableMetadata | None = None
 
     @property
     def name(self) -> str:
@@ -91,9 +95,17 @@ class StagingTable:
         return self.table.metadata.properties
 
     def refresh(self) -> None:
-        """Read the catalog anew; to be done before each decision. Raises CatalogError."""
-        with explained(self.profile):
-            self.table.refresh()
+        """Read the catalog anew; to be done before each decision.
+
+        Raises:
+            NotFoundError: the table was dropped.
+            CatalogError: the catalog does not answer, or with a failure.
+        """
+        try:
+            with explained(self.profile):
+                self.table.refresh()
+        except NoSuchTableError as error:
+            raise NotFoundError(f"table {self.name} does not exist any more") from error
 
     def staged(self, prefix: str) -> list[StagedSnapshot]:
         """Return what refs beginning with `prefix` name, the oldest first."""
@@ -165,7 +177,7 @@ class StagingTable:
         added = self._append(files, summary)
         snapshot_id = added.snapshot.snapshot_id
         updates = (added, _set_ref(MAIN_BRANCH, snapshot_id))
-        self._commit(updates, self.main_id, f"appending {snapshot_id}", snapshot_id)
+        self._commit(updates, self.main_id, f"appending snapshot {snapshot_id}")
         return snapshot_id
 
     def apply(self, change: Change) -> int:
@@ -190,7 +202,7 @@ class StagingTable:
             updates.append(SetPropertiesUpdate(updates=dict(change.set_properties)))
         if change.remove_properties:
             updates.append(RemovePropertiesUpdate(removals=list(change.remove_properties)))
-        self._commit(tuple(updates), change.base_main, f"moving main to {target}", target)
+        self._commit(tuple(updates), change.base_main, f"moving main to snapshot {target}")
         return target
 
     def drop_refs(self, names: Sequence[str]) -> None:
@@ -201,35 +213,43 @@ class StagingTable:
             self._commit(updates, self.main_id, f"dropping {', '.join(present)}")
 
     def _append(self, files: Sequence[DataFile], summary: Mapping[str, str]) -> AddSnapshotUpdate:
-        producer = _MergeAppendFiles(
-            Operation.APPEND,
-            self.table.transaction(),
-            self.table.io,
-            snapshot_properties=dict(summary),
-            branch=None,
-        )
-        for file in files:
-            producer.append_data_file(file)
         with explained(self.profile):
-            (added,), _ = producer._commit()  # noqa: SLF001 - the only way to build without sending
-        if not isinstance(added, AddSnapshotUpdate):
-            raise TypeError(added)
-        return added
+            return append_update(self.table, files, summary)
 
     def _commit(
         self,
         updates: tuple[TableUpdate, ...],
         base_main: int | None,
         what: str,
-        snapshot_id: int | None = None,
     ) -> None:
         requirements = (
             AssertTableUUID(uuid=self.table.metadata.table_uuid),
             AssertRefSnapshotId(ref=MAIN_BRANCH, snapshot_id=base_main),
         )
-        with commit_outcome(self.name, what, snapshot_id):
-            self.table.catalog.commit_table(self.table, requirements, updates)
-            self.table.refresh()
+        before = self._before_unknown or self.table.metadata
+        try:
+            with committing(self.profile, self.name, what):
+                answer = self.table.catalog.commit_table(self.table, requirements, updates)
+        except UnknownOutcomeError:
+            self._before_unknown = before
+            raise
+        # Known to be applied: nothing that fails from here on may say otherwise.
+        self.table.metadata = answer.metadata
+        self.table.metadata_location = answer.metadata_location
+        self._before_unknown = None
+        self._delete_old_metadata(before)
+
+    def _delete_old_metadata(self, before: TableMetadata) -> None:
+        """Delete metadata files that left the log, also by commits whose answer was lost.
+
+        Servers do this by themselves; with a database, it is for whoever commits.
+        """
+        if self.profile.settings.type not in ("sqlite", "postgres"):
+            return
+        try:
+            delete_old_metadata(self.table.io, before, self.table.metadata)
+        except Exception as error:  # noqa: BLE001 - the commit is applied, whatever happens here
+            logger.warning("%s: old metadata files are left: %s", self.name, error)
 
 
 def _staged(ref: str, snapshot: Snapshot) -> StagedSnapshot:
@@ -254,32 +274,4 @@ def _set_ref(
         max_ref_age_ms=None,
         max_snapshot_age_ms=None,
         min_snapshots_to_keep=None,
-    )
-
-
-@contextmanager
-def commit_outcome(table: str, what: str, snapshot_id: int | None) -> Iterator[None]:
-    """Sort what a commit raises into refused and unknown; nothing else is known of it."""
-    try:
-        yield
-    except pydantic.ValidationError as error:
-        # An answer was cut or is not the catalog's. A ValueError, but nobody refused anything.
-        raise _unknown(table, what, snapshot_id, error) from error
-    except (iceberg.CommitFailedException, iceberg.BadRequestError, ValueError) as error:
-        # Two stagings at once want the same sequence number: the second gets one of the latter two.
-        raise ConflictError(
-            f"{table}: {what} was refused: {error}", hint="it is tried again", retryable=True
-        ) from error
-    except (iceberg.RESTError, sqlalchemy.exc.DBAPIError, OSError) as error:
-        # OSError: from the network, and from a store that takes no metadata file or shows none.
-        raise _unknown(table, what, snapshot_id, error) from error
-
-
-def _unknown(
-    table: str, what: str, snapshot_id: int | None, error: Exception
-) -> UnknownOutcomeError:
-    return UnknownOutcomeError(
-        f"{table}: the outcome of {what} is unknown: {type(error).__name__}",
-        hint=f"nothing is cleaned up; look for snapshot {snapshot_id}",
-        retryable=True,
     )

@@ -11,9 +11,9 @@ import logging
 import math
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
@@ -24,10 +24,9 @@ from neve.errors import (
     ConfigError,
     ConflictError,
     NeveError,
-    UnknownOutcomeError,
 )
 from neve.index.maintain import build
-from neve.lake.commit_loop import RetryPolicy
+from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_known
 from neve.lake.create import load_if_exists
 from neve.lake.java_tables import MAIN, JavaTable, isolated
 from neve.merge.batch import BatchWork
@@ -50,13 +49,11 @@ from neve.merge.report import Counts, Preview, TableReport
 from neve.merge.side import REJECTED_SCHEMA, SideTable, tombstones_schema
 from neve.merge.spec import merge_specs
 from neve.merge.strategy import Strategy
-from neve.merge.way import choose_way, foreseen
+from neve.merge.way import Way, choose_way, foreseen
 from neve.observe.traces import span
 
 if TYPE_CHECKING:
     import threading
-
-    from pyiceberg.table.metadata import TableMetadata
 
     from neve.lake import Lake
     from neve.merge.spec import MergeSpec
@@ -80,6 +77,15 @@ class Committed:
     reaches: Checkpoint
 
 
+@dataclass(frozen=True)
+class _SentBatch:
+    """The batch whose commit was sent last."""
+
+    batch_id: str
+    way: Way
+    committed: Committed
+
+
 @dataclass
 class Merger:
     """Keeps one mirror."""
@@ -91,6 +97,7 @@ class Merger:
     strategy: Strategy = Strategy.AUTO
     # After an index could not be built: whatever the reason, it is likely to last.
     _no_index_before: float = -math.inf
+    _sent: _SentBatch | None = None
 
     @property
     def name(self) -> str:
@@ -107,7 +114,7 @@ class Merger:
         """
         report = report or TableReport(self.name)
         with _timed(report):
-            done = self._insist(report, look_anew)
+            done = self._retry_until_committed(report, look_anew)
             if done is not None:
                 report.add(done.counts, done.seconds)
         return report
@@ -152,7 +159,7 @@ class Merger:
         report = report or TableReport(self.name)
         with _timed(report):
             while True:
-                done = self._insist(report, stop=stop)
+                done = self._retry_until_committed(report, stop=stop)
                 if done is None:
                     break
                 report.add(done.counts, done.seconds)
@@ -163,22 +170,36 @@ class Merger:
                     break
         return report
 
-    def _insist(
+    def _retry_until_committed(
         self, report: TableReport, observe: Observe = look, stop: threading.Event | None = None
     ) -> Committed | None:
-        """Merge one batch, on fresh metadata each time, until it is done or refused for good."""
-        for number in range(self.retry.attempts):
+        """Merge one batch until it is committed, or refused for good; None: nothing waits."""
+
+        def attempt() -> Committed | None:
+            # Looks at the tables anew by itself.
             try:
                 return self._merge_batch(report, observe)
-            except NeveError as error:
-                report.conflicts += isinstance(error, ConflictError)
-                if not error.retryable or number + 1 == self.retry.attempts:
-                    raise
-                logger.warning("%s", error)
-                self.retry.wait(number, stop)
-                if _is_set(stop):
-                    raise
-        return None
+            except ConflictError:
+                report.conflicts += 1
+                raise
+
+        self._sent = None
+        return commit_until_known(
+            lambda: None,
+            attempt,
+            self._find_applied,
+            policy=self.retry,
+            counters=CommitCounters(),
+            stop=stop,
+        )
+
+    def _find_applied(self) -> Committed | None:
+        """Return the batch that was sent last, if the mirror has it."""
+        if self._sent is None or not self._is_published(self._sent.batch_id):
+            return None
+        self._sent.way.tidy()
+        failpoints.reach("merge.published")
+        return self._sent.committed
 
     def _merge_batch(self, report: TableReport, observe: Observe) -> Committed | None:
         started = time.monotonic()
@@ -202,9 +223,13 @@ class Merger:
             work = stack.enter_context(
                 BatchWork.reading(self.lake, session, self.spec, found, batch)
             )
-            self._apply(work, report)
+            way, batch_id, summary = self._write(work, report)
+            committed = Committed(work.counts, time.monotonic() - started, batch.reaches)
+            self._sent = _SentBatch(batch_id, way, committed)
+            way.commit(summary)
+            way.tidy()
         failpoints.reach("merge.published")
-        return Committed(work.counts, time.monotonic() - started, batch.reaches)
+        return replace(committed, seconds=time.monotonic() - started)
 
     def _settle(self, found: Look) -> None:
         """Put the tables beside the mirror where it says, after another worker was first.
@@ -249,8 +274,8 @@ class Merger:
             mirror.union_schema(united_schema(found.drift).model_dump_json(), remembered)
         return self._prepare(anew(self.lake, self.spec)) if grown else found
 
-    def _apply(self, work: BatchWork, report: TableReport) -> None:
-        """Decide a batch, write what is beside the mirror, then commit to the mirror itself."""
+    def _write(self, work: BatchWork, report: TableReport) -> tuple[Way, str, Mapping[str, str]]:
+        """Decide a batch and write all but the mirror's commit; return what commits it, and how."""
         found, state = work.found, work.found.state
         if state is None:
             raise AssertionError("the mirror was prepared")
@@ -285,13 +310,7 @@ class Merger:
             REJECTED: str(refused),
             **work.barrier_summary(),
         }
-        try:
-            way.commit(summary)
-        except UnknownOutcomeError:
-            # Nothing is cleaned up: the commit is there, or it is not.
-            if not self._is_published(batch_id):
-                raise
-        way.tidy()
+        return way, batch_id, summary
 
     def _build_index(self, report: TableReport) -> None:
         """Build the index that the next merge will use; a failure costs nothing but time."""
@@ -307,27 +326,16 @@ class Merger:
             self._no_index_before = ended + max(_LEAST_PAUSE, _PAUSES * (ended - started))
 
     def _is_published(self, batch_id: str) -> bool:
-        """Look for a commit whose answer was lost, for as long as a merge is insisted on."""
-        metadata = self._mirror_metadata()
-        if metadata is None:
+        """Tell whether a batch is in the history of the mirror's `main`."""
+        mirror = load_if_exists(self.lake.profile, self.lake.catalog(), self.spec.mirror)
+        if mirror is None:
             return False
+        metadata = mirror.metadata
         main = metadata.snapshot_by_name(MAIN)
         return any(
-            one.summary is not None and one.summary[BATCH_ID] == batch_id
-            for one in ancestors_of(main, metadata)
+            snapshot.summary is not None and snapshot.summary[BATCH_ID] == batch_id
+            for snapshot in ancestors_of(main, metadata)
         )
-
-    def _mirror_metadata(self) -> TableMetadata | None:
-        for number in range(self.retry.attempts):
-            try:
-                found = load_if_exists(self.lake.profile, self.lake.catalog(), self.spec.mirror)
-            except NeveError as error:
-                if not error.retryable or number + 1 == self.retry.attempts:
-                    raise
-                self.retry.wait(number)
-            else:
-                return found.metadata if found else None
-        return None
 
     def _tombstones(self, found: Look) -> SideTable:
         schema = tombstones_schema(self.spec, found.schema)

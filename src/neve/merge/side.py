@@ -22,6 +22,7 @@ from neve.errors import ConflictError
 from neve.lake.create import TableSpec, ensure_table, load_if_exists
 from neve.lake.faults import explained
 from neve.lake.frames import write_frame
+from neve.lake.pyiceberg_private import schema_without_ids
 from neve.lake.staging import Change, StagingTable
 from neve.merge.checkpoint import BATCH_ID
 from neve.merge.drift import Fit, fit_of
@@ -162,12 +163,13 @@ class SideTable:
         main = self.staging.main_id
         if main is None:
             raise ConflictError(
-                f"{self.staging.name} has lost its main branch", hint="it is tried again"
+                f"{self.staging.name} has lost its main branch",
+                hint="it is tried again",
+                retryable=True,
             )
         return main
 
     def _widen(self, table: object) -> None:
-        from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
         from pyiceberg.table import Table
 
         if not isinstance(table, Table):
@@ -175,7 +177,7 @@ class SideTable:
         present = {field.name: field.field_type for field in table.schema().fields}
         wider = {
             field.name: field.field_type
-            for field in _pyarrow_to_schema_without_ids(self.schema).fields
+            for field in schema_without_ids(self.schema).fields
             if field.name in present and fit_of(present[field.name], field.field_type) is Fit.WIDENS
         }
         if wider:

@@ -18,7 +18,8 @@ from pyspark.sql import functions as F
 from neve import failpoints
 from neve.errors import NeveError, UnknownOutcomeError
 from neve.lake.identifier import quote_identifier
-from neve.lake.java_tables import JavaTable, sorted_faults
+from neve.lake.java_commits import committing_in_java
+from neve.lake.java_tables import JavaTable
 from neve.lake.profile import DEFAULT_CATALOG
 from neve.merge import names
 from neve.merge import transforms as tr
@@ -154,7 +155,7 @@ class MergeInto:
             self.mirror.append_nothing(branch, summary)
             return
         changes = work.changes()
-        with sorted_faults(self.lake, self.mirror.name, "the merge"):
+        with committing_in_java(self.mirror.name, "the merge"):
             if not found.mirror_is_empty:
                 _source(changes, work).createOrReplaceTempView(_SOURCE)
                 work.session.sql(merge_statement(target, work.shape, work.barrier))

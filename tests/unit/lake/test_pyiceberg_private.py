@@ -1,0 +1,114 @@
+"""What Neve relies on in PyIceberg and PyIceberg does not promise.
+
+After an upgrade of PyIceberg: a failure here names what changed. Read the new version's code, adapt
+`lake/pyiceberg_private.py`, then this test, and only then the version below.
+"""
+
+import ast
+import inspect
+from importlib.metadata import version
+from pathlib import Path
+
+import pyarrow as pa
+import pyiceberg.io.pyarrow as pyarrow_io
+import pytest
+from pyiceberg.catalog import Catalog, MetastoreCatalog, delete_files
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.update.snapshot import _MergeAppendFiles
+from pyiceberg.transforms import BucketTransform
+from pyiceberg.types import LongType, NestedField
+
+import neve
+from neve.lake import pyiceberg_private as private
+from tests.support.lakes import sqlite_settings
+
+CHANGED = "PyIceberg changed: adapt lake/pyiceberg_private.py, then this test"
+SOURCE = Path(neve.__file__).parent
+
+SIGNATURES = {
+    _MergeAppendFiles.__init__: [
+        "self",
+        "operation",
+        "transaction",
+        "io",
+        "branch",
+        "commit_uuid",
+        "snapshot_properties",
+    ],
+    _MergeAppendFiles._commit: ["self"],
+    Catalog._delete_old_metadata: ["io", "base", "metadata"],
+    delete_files: ["io", "files_to_delete", "file_type"],
+    pyarrow_io._determine_partitions: ["spec", "schema", "arrow_table"],
+    MetastoreCatalog._update_and_stage_table: [
+        "self",
+        "current_table",
+        "table_identifier",
+        "requirements",
+        "updates",
+    ],
+    SqlCatalog.commit_table: ["self", "table", "requirements", "updates"],
+}
+
+
+def test_the_version_is_the_one_that_was_read():
+    assert version("pyiceberg") == "0.12.0", CHANGED
+
+
+@pytest.mark.parametrize("function", SIGNATURES, ids=lambda one: one.__qualname__)
+def test_signatures(function):
+    assert list(inspect.signature(function).parameters) == SIGNATURES[function], CHANGED
+
+
+def test_nobody_else_uses_what_is_private():
+    """Neither by import nor as an attribute of a module or class of PyIceberg."""
+    for file in SOURCE.rglob("*.py"):
+        if file.name == "pyiceberg_private.py":
+            continue
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pyiceberg"):
+                private_names = [name.name for name in node.names if name.name.startswith("_")]
+                assert not private_names, f"{file}: import them in pyiceberg_private.py"
+
+
+@pytest.fixture
+def table(tmp_path):
+    with neve.open(sqlite_settings(tmp_path)) as lake:
+        lake.catalog().create_namespace("ns")
+        yield lake.catalog().create_table("ns.t", pa.schema([("id", pa.int64())]))
+
+
+def test_an_append_is_built_and_not_sent(table):
+    before = table.metadata
+    update = private.append_update(table, [], {"neve.batch-id": "b1"})
+    assert update.snapshot.summary["neve.batch-id"] == "b1", CHANGED
+    assert update.snapshot.sequence_number == before.last_sequence_number + 1, CHANGED
+    assert table.io.new_input(update.snapshot.manifest_list).exists(), CHANGED
+    table.refresh()
+    assert table.metadata == before, CHANGED
+    assert MAIN_BRANCH not in table.metadata.refs, CHANGED
+
+
+def test_a_schema_without_ids_is_converted():
+    schema = private.schema_without_ids(pa.schema([("a", pa.int64()), ("b", pa.list_(pa.int32()))]))
+    assert [field.name for field in schema.fields] == ["a", "b"], CHANGED
+    assert {field.field_id for field in schema.fields} == {-1}, CHANGED
+
+
+def test_rows_are_split_by_partition():
+    schema = Schema(NestedField(1, "id", LongType(), required=False))
+    spec = PartitionSpec(PartitionField(1, 1000, BucketTransform(4), "id_bucket"))
+    parts = list(private.partition_rows(spec, schema, pa.table({"id": range(100)})))
+    assert {len(key) for key, _ in parts} == {1}, CHANGED
+    assert sorted(key[0] for key, _ in parts) == [0, 1, 2, 3], CHANGED
+    assert sorted(n for _, rows in parts for n in rows["id"].to_pylist()) == list(range(100))
+
+
+def test_sessions_are_made_where_time_outs_are_put_on_them():
+    source = inspect.getsource(RestCatalog._create_session)
+    # Headers come first: from then on requests are sent, the one for a token among them.
+    assert source.index("_config_headers(") < source.index("_create_legacy_oauth2"), CHANGED
+    assert source.index("_create_legacy_oauth2") < source.index("_init_sigv4("), CHANGED
