@@ -17,11 +17,13 @@ from neve.signals import Signal
 from tests.support.consolidation import Bench
 from tests.support.lakes import postgres_settings, rest_settings, sqlite_settings
 from tests.support.readers import read_with_duckdb, read_with_pyiceberg
-from tests.support.worker import run_worker
+from tests.support.worker import run_release, run_worker
 
 # Retiring is the buffer's step, and only consolidation takes it.
 ROOMS = ("consolidate.", "publish.", "buffer.retire_")
 POINTS = [name for name in failpoints.POINTS if name.startswith(ROOMS)]
+# A person's `neve staged publish`, after an audit held everything.
+RELEASING = {"publish.release_ready", "publish.released"}
 CATALOGS = ("sqlite", "postgres", "rest")
 # Of the others, for the ordinary run; REST is tried there with faults, which is harder.
 ESSENCE = {("postgres", "publish.ready")}
@@ -91,11 +93,12 @@ def killing(request, catalog, tmp_path):
 
 @pytest.mark.parametrize(("catalog", "point"), list(matrix()))
 def test_a_worker_killed_at_any_step_leaves_each_record_once(killing, point):
-    if point == "publish.restaged":
-        # It takes a batch that is staged, and a main that has moved since.
-        assert run_worker(killing.config, "publish.staged") == -signal.SIGKILL
+    if point in RELEASING:
+        assert run_worker(killing.config, "", hold=True) == 0
         killing.move_main()
-    status = run_worker(killing.config, point, hold=point == "publish.staged_batches")
+        status = run_release(killing.config, point)
+    else:
+        status = run_worker(killing.config, point, hold=point == "publish.held")
     assert status == -signal.SIGKILL
     killing.bench.send(Signal.LOGS, "b")
     killing.bench.run()

@@ -19,9 +19,11 @@ from neve import failpoints
 from neve.consolidate.consolidator import Consolidator
 from neve.consolidate.spec import consolidate_spec
 from neve.publish.audited_publisher import AuditedOutcome, AuditedPublisher
+from neve.publish.staged_batches import list_staged, release
 from tests.support.consolidation import run_inline
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from neve.lake.staging import StagedSnapshot
@@ -35,18 +37,38 @@ def run_worker(config: Path, failpoint: str, *, hold: bool = False) -> int:
     Args:
         hold: hold every batch, as an audit does that nothing passes.
     """
+    return _run(_work, str(config), failpoint, hold)
+
+
+def run_release(config: Path, failpoint: str) -> int:
+    """Publish all held batches in a process that dies at `failpoint`; return its exit status."""
+    return _run(_release, str(config), failpoint)
+
+
+def _run(work: Callable[..., None], *arguments: object) -> int:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
-    process = context.Process(target=_work, args=(str(config), failpoint, hold))
+    process = context.Process(target=work, args=arguments)
     process.start()
     process.join(DEADLINE_SECONDS)
     assert process.exitcode is not None, "it does not end"
     return process.exitcode
 
 
-def _work(config: str, failpoint: str, hold: bool) -> None:
+def _arm(failpoint: str) -> None:
     os.environ[failpoints.ENVIRONMENT_VARIABLE] = failpoint
     importlib.reload(failpoints)  # it looks at the environment once, as every process does
+
+
+def _release(config: str, failpoint: str) -> None:
+    _arm(failpoint)
+    with neve.open(config) as lake:
+        for held in list_staged(lake):
+            release(lake, held.table, held.batch_id)
+
+
+def _work(config: str, failpoint: str, hold: bool) -> None:
+    _arm(failpoint)
     if hold:
         AuditedPublisher.audit_and_publish = _hold
     with neve.open(config) as lake:

@@ -21,7 +21,7 @@ from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntryStatus
 from pyiceberg.table import FileScanTask
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
-from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
+from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
     AssertRefSnapshotId,
@@ -57,10 +57,11 @@ class StagedSnapshot:
 
 @dataclass(frozen=True)
 class Change:
-    """What one commit does. `main` moves to `to_main`, or onto an empty append without it."""
+    """What one commit does. `main` moves to `to_main`; without it, onto an append of `files`."""
 
     base_main: int | None
     to_main: int | None = None
+    files: tuple[DataFile, ...] = ()
     set_properties: Mapping[str, str] = field(default_factory=dict)
     remove_properties: tuple[str, ...] = ()
     branches: Mapping[str, int] = field(default_factory=dict)
@@ -103,11 +104,14 @@ class StagingTable:
                 found.append(_staged(name, snapshot))
         return sorted(found, key=lambda one: (one.sequence_number, one.snapshot_id))
 
-    def on_main(self, snapshot_id: int) -> bool:
-        """Tell whether `main` is this snapshot or grew from it."""
-        main = self.table.metadata.snapshot_by_name(MAIN_BRANCH)
-        ids = (snapshot.snapshot_id for snapshot in ancestors_of(main, self.table.metadata))
-        return snapshot_id in ids
+    def main_summaries(self) -> Iterator[Mapping[str, str]]:
+        """Yield the summary of each snapshot that `main` grew from, the newest first."""
+        # PyIceberg's `ancestors_of` searches all snapshots for each parent.
+        snapshots = {snapshot.snapshot_id: snapshot for snapshot in self.table.metadata.snapshots}
+        next_id = self.main_id
+        while next_id is not None and (snapshot := snapshots.get(next_id)) is not None:
+            yield snapshot.summary.additional_properties if snapshot.summary else {}
+            next_id = snapshot.parent_snapshot_id
 
     def exists(self, snapshot_id: int) -> bool:
         return self.table.metadata.snapshot_by_id(snapshot_id) is not None
@@ -171,12 +175,12 @@ class StagingTable:
 
         Raises:
             ConflictError: `main` has moved, or another writer was first; nothing was applied.
-            UnknownOutcomeError: the answer was lost; `on_main` tells after a refresh.
+            UnknownOutcomeError: the answer was lost; the table tells after a refresh.
         """
         updates: list[TableUpdate] = []
         target = change.to_main
         if target is None:
-            added = self._append((), change.summary)
+            added = self._append(change.files, change.summary)
             updates.append(added)
             target = added.snapshot.snapshot_id
         updates.append(_set_ref(MAIN_BRANCH, target))
@@ -189,12 +193,12 @@ class StagingTable:
         self._commit(tuple(updates), change.base_main, f"moving main to {target}", target)
         return target
 
-    def drop_ref(self, name: str) -> None:
-        """Forget a staged or held snapshot; expiry removes its files. Idempotent."""
-        if name in self.table.metadata.refs:
-            self._commit(
-                (RemoveSnapshotRefUpdate(ref_name=name),), self.main_id, f"dropping {name}"
-            )
+    def drop_refs(self, names: Sequence[str]) -> None:
+        """Forget staged or held snapshots; expiry removes their files. Atomic, idempotent."""
+        present = [name for name in names if name in self.table.metadata.refs]
+        if present:
+            updates = tuple(RemoveSnapshotRefUpdate(ref_name=name) for name in present)
+            self._commit(updates, self.main_id, f"dropping {', '.join(present)}")
 
     def _append(self, files: Sequence[DataFile], summary: Mapping[str, str]) -> AddSnapshotUpdate:
         producer = _MergeAppendFiles(

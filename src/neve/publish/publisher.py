@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, TypeVar
 
@@ -43,6 +43,9 @@ T = TypeVar("T")
 
 STAGED_PREFIX = "neve-staged-"
 HELD_PREFIX = "neve-held-"
+# In the summary of the commit that holds a batch: that commit has its id, and none of its rows.
+HELD = "neve.held"
+SOURCE_SNAPSHOT_ID = "source-snapshot-id"
 
 
 class Outcome(str, Enum):
@@ -90,17 +93,14 @@ class Publisher:
         Idempotent by range: a batch staged twice is published once, the oldest staging winning.
         """
         entries = {BATCH_ID: batch_id, RANGES: encode_ranges(ranges), **(summary or {})}
+        ref = f"{STAGED_PREFIX}{batch_id}"
 
         def attempt() -> StagedSnapshot | None:
             if self._is_consumed(ranges):
                 return None
-            return self.table.stage(files, entries, f"{STAGED_PREFIX}{batch_id}")
+            return self.table.stage(files, entries, ref)
 
-        def find_applied() -> StagedSnapshot | None:
-            name = f"{STAGED_PREFIX}{batch_id}"
-            return next((one for one in self.table.staged(name) if one.ref == name), None)
-
-        staged = self._commit(attempt, find_applied)
+        staged = self._commit(attempt, lambda: self._find(ref))
         failpoints.reach("publish.staged")
         return staged
 
@@ -111,14 +111,14 @@ class Publisher:
         streams are dropped; its mark may be gone with it.
         """
         self._refresh()
-        found = self.table.staged(STAGED_PREFIX)
+        stagings = self.table.staged(STAGED_PREFIX)
         marks = read_marks(self.table.properties)
-        streams = set(self.streams()) if found else set()
-        winner = None
-        for staged in found:
-            if winner is None and _is_next(staged, marks, streams):
-                winner = staged
-            else:
+        streams = set(self.streams()) if stagings else set()
+        winner = next((staged for staged in stagings if _is_next(staged, marks, streams)), None)
+        # Publishing the winner drops all refs of its batch.
+        kept = batch_id_of(winner) if winner else None
+        for staged in stagings:
+            if batch_id_of(staged) != kept:
                 self.discard(staged)
         return winner
 
@@ -129,61 +129,62 @@ class Publisher:
         is time: should the buffer have been lost, a staging is the last copy there is.
         """
         self._refresh()
-        found = [one for one in self.table.staged(STAGED_PREFIX) if one.timestamp_ms < before_ms]
+        old = [
+            staged for staged in self.table.staged(STAGED_PREFIX) if staged.timestamp_ms < before_ms
+        ]
         marks = read_marks(self.table.properties)
-        streams = set(self.streams()) if found else set()
-        return [one for one in found if not _is_next(one, marks, streams)]
+        streams = set(self.streams()) if old else set()
+        return [staged for staged in old if not _is_next(staged, marks, streams)]
 
     def discard(self, staged: StagedSnapshot) -> None:
-        """Forget a staging; its files go when snapshots are expired. Idempotent."""
+        """Forget a batch, all its refs; its files go when snapshots are expired. Idempotent."""
         logger.info("%s: discarding %s", self.table.name, staged.ref)
         self.counters.discarded += 1
 
         def attempt() -> bool:
-            self.table.drop_ref(staged.ref)
+            self.table.drop_refs(self._refs_of_batch(staged))
             return True
 
         self._commit(attempt, lambda: None)
 
     def publish(self, staged: StagedSnapshot) -> Outcome:
-        """Move `main` to a staged snapshot and the marks with it, in one swap."""
+        """Show a staged batch on `main`, move its marks and drop its refs, in one commit.
+
+        Exactly once. SUPERSEDED: another worker has consumed its range.
+        """
         ranges = decode_ranges(staged.summary)
-        current = staged
+        was_sent = False
 
         def attempt() -> Outcome:
-            nonlocal current
-            if self._is_consumed(ranges):
-                self.table.drop_ref(current.ref)
-                return Outcome.SUPERSEDED
-            if self.table.main_id != current.parent_id:
-                current = self._restage(current)
+            nonlocal was_sent
+            is_on_main = self._is_on_main(staged)
+            if is_on_main or self._is_consumed(ranges):
+                self.table.drop_refs(self._refs_of_batch(staged))
+                return Outcome.PUBLISHED if is_on_main and was_sent else Outcome.SUPERSEDED
+            change = self._showing(staged)
             failpoints.reach("publish.ready")
+            was_sent = True
             self.table.apply(
-                Change(
-                    base_main=current.parent_id,
-                    to_main=current.snapshot_id,
+                replace(
+                    change,
                     set_properties=write_marks(ranges),
                     remove_properties=self._forgotten(ranges),
-                    drop_refs=(current.ref,),
                 )
             )
             return Outcome.PUBLISHED
 
-        def find_applied() -> Outcome | None:
-            return Outcome.PUBLISHED if self.table.on_main(current.snapshot_id) else None
-
-        outcome = self._commit(attempt, find_applied)
+        outcome = self._commit(attempt, lambda: self._find_published(staged))
         failpoints.reach("publish.published")
         return outcome
 
     def hold(self, staged: StagedSnapshot) -> Outcome:
         """Move a blocked batch to a branch of its own and let the marks go on without it."""
         ranges = decode_ranges(staged.summary)
-        branch = HELD_PREFIX + staged.ref.removeprefix(STAGED_PREFIX)
+        branch = HELD_PREFIX + batch_id_of(staged)
 
         def attempt() -> Outcome:
             if self._is_consumed(ranges):
-                self.table.drop_ref(staged.ref)
+                self.table.drop_refs(self._refs_of_batch(staged))
                 return Outcome.SUPERSEDED
             self.table.apply(
                 Change(
@@ -191,42 +192,81 @@ class Publisher:
                     set_properties=write_marks(ranges),
                     remove_properties=self._forgotten(ranges),
                     branches={branch: staged.snapshot_id},
-                    drop_refs=(staged.ref,),
-                    summary={"neve.held": branch, BATCH_ID: staged.summary.get(BATCH_ID, "")},
+                    drop_refs=self._refs_of_batch(staged),
+                    summary={HELD: branch, BATCH_ID: batch_id_of(staged)},
                 )
             )
             return Outcome.HELD
 
-        def find_applied() -> Outcome | None:
-            return Outcome.HELD if self.table.staged(branch) else None
-
-        outcome = self._commit(attempt, find_applied)
-        failpoints.reach("publish.staged_batches")
+        outcome = self._commit(attempt, lambda: Outcome.HELD if self._find(branch) else None)
+        failpoints.reach("publish.held")
         return outcome
 
     def release(self, held: StagedSnapshot) -> Outcome:
         """Publish a held batch after all; its marks have moved long ago.
 
-        Exactly once: the branch goes in the very commit that shows its rows.
+        Exactly once: all refs of the batch go in the very commit that shows its rows. SUPERSEDED:
+        it is on `main` already, or was discarded.
         """
-        current = held
+        was_sent = False
 
         def attempt() -> Outcome:
-            nonlocal current
-            if not any(one.ref == held.ref for one in self.table.staged(HELD_PREFIX)):
+            nonlocal was_sent
+            if self._is_on_main(held):
+                return Outcome.PUBLISHED if was_sent else Outcome.SUPERSEDED
+            if self._find(held.ref) is None:
                 return Outcome.SUPERSEDED
-            if self.table.main_id != current.parent_id:
-                current = self._restage(current)
-            refs = {held.ref, current.ref}
-            self.table.apply(
-                Change(self.table.main_id, current.snapshot_id, drop_refs=tuple(sorted(refs)))
-            )
+            change = self._showing(held)
+            failpoints.reach("publish.release_ready")
+            was_sent = True
+            self.table.apply(change)
             return Outcome.PUBLISHED
 
-        def find_applied() -> Outcome | None:
-            return Outcome.PUBLISHED if self.table.on_main(current.snapshot_id) else None
+        outcome = self._commit(attempt, lambda: self._find_published(held))
+        failpoints.reach("publish.released")
+        return outcome
 
-        return self._commit(attempt, find_applied)
+    def _showing(self, staged: StagedSnapshot) -> Change:
+        """Return the change that moves `main` to a batch's rows and drops all refs of the batch.
+
+        Where `main` is no longer the staged snapshot's parent, the same files are appended to the
+        `main` of now. Both snapshots then share data files: `source-snapshot-id` keeps Iceberg's
+        incremental cleanup from deleting them when the staged one is expired (iceberg#13614).
+        """
+        refs = self._refs_of_batch(staged)
+        if self.table.main_id == staged.parent_id:
+            return Change(staged.parent_id, staged.snapshot_id, drop_refs=refs)
+        self.counters.restaged += 1
+        return Change(
+            self.table.main_id,
+            files=tuple(self.table.added_files(staged.snapshot_id)),
+            summary={**_own(staged.summary), SOURCE_SNAPSHOT_ID: str(staged.snapshot_id)},
+            drop_refs=refs,
+        )
+
+    def _refs_of_batch(self, staged: StagedSnapshot) -> tuple[str, ...]:
+        """Name all refs of a batch: earlier versions left some that end in `@` and a number."""
+        batch_id = batch_id_of(staged)
+        return tuple(
+            present.ref
+            for prefix in (STAGED_PREFIX, HELD_PREFIX)
+            for present in self.table.staged(prefix)
+            if batch_id_of(present) == batch_id
+        )
+
+    def _find(self, ref: str) -> StagedSnapshot | None:
+        return next((staged for staged in self.table.staged(ref) if staged.ref == ref), None)
+
+    def _find_published(self, staged: StagedSnapshot) -> Outcome | None:
+        return Outcome.PUBLISHED if self._is_on_main(staged) else None
+
+    def _is_on_main(self, staged: StagedSnapshot) -> bool:
+        """Tell whether the history of `main`, as far as it is kept, has this batch's rows."""
+        batch_id = batch_id_of(staged)
+        return any(
+            summary.get(BATCH_ID) == batch_id and HELD not in summary
+            for summary in self.table.main_summaries()
+        )
 
     def _is_consumed(self, ranges: Ranges) -> bool:
         """Tell whether another worker was first.
@@ -242,17 +282,6 @@ class Publisher:
         stale = set(read_marks(self.table.properties)) - set(ranges)
         return tuple(without_streams(stale, self.streams())) if stale else ()
 
-    def _restage(self, staged: StagedSnapshot) -> StagedSnapshot:
-        """Stage the same files on the `main` of now; the older staging goes once this one is."""
-        self.counters.restaged += 1
-        files = self.table.added_files(staged.snapshot_id)
-        name, _, times = staged.ref.partition("@")
-        again = self.table.stage(files, _own(staged.summary), f"{name}@{int(times or 0) + 1}")
-        failpoints.reach("publish.restaged")
-        if staged.ref.startswith(STAGED_PREFIX):
-            self.table.drop_ref(staged.ref)
-        return again
-
     def _refresh(self) -> None:
         read_until_available(self.table.refresh, self.retry)
 
@@ -266,6 +295,12 @@ def _is_next(staged: StagedSnapshot, marks: Marks, streams: Set[str]) -> bool:
     """Tell whether a staging goes on where its table is; streams that are gone were consumed."""
     ranges = decode_ranges(staged.summary)
     return follows(ranges, marks) and streams >= set(ranges)
+
+
+def batch_id_of(staged: StagedSnapshot) -> str:
+    """Return the id that all snapshots and refs of a batch share."""
+    name = staged.ref.removeprefix(STAGED_PREFIX).removeprefix(HELD_PREFIX).partition("@")[0]
+    return staged.summary.get(BATCH_ID) or name
 
 
 def _own(summary: Mapping[str, str]) -> dict[str, str]:

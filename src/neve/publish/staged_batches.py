@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from neve.errors import NotFoundError
+from neve.errors import NotFoundError, UsageError
 from neve.lake.catalog import list_tables, load_table
 from neve.lake.identifier import Identifier, parse_identifier
 from neve.lake.staging import StagedSnapshot, StagingTable
@@ -45,9 +45,19 @@ def list_staged(lake: Lake, table: str | None = None) -> list[StagedBatch]:
 
 
 def release(lake: Lake, table: str, batch_id: str) -> Outcome:
-    """Publish a held batch after all. Exactly once."""
+    """Publish a held batch after all. Exactly once.
+
+    Raises:
+        UsageError: its rows are on `main` already, or another has discarded it meanwhile.
+    """
     publisher, held = _find(lake, table, batch_id)
-    return publisher.release(held)
+    outcome = publisher.release(held)
+    if outcome is Outcome.SUPERSEDED:
+        raise UsageError(
+            f"table {table}: batch {batch_id} was published or discarded already",
+            hint=f"if it is still listed, drop it: neve staged discard {table} {batch_id}",
+        )
+    return outcome
 
 
 def discard(lake: Lake, table: str, batch_id: str) -> None:

@@ -1,0 +1,103 @@
+"""A table of one column and publishers at it, without Spark, and a catalog that fails on demand."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
+from pyiceberg.table import CommitTableResponse
+
+from neve.lake.commit_loop import RetryPolicy
+from neve.lake.staging import StagingTable
+from neve.publish.publisher import Outcome, Publisher
+from neve.publish.ranges import Range
+
+STREAM = "logs/a"
+QUICK = RetryPolicy(attempts=6, first_seconds=0.001, most_seconds=0.01)
+
+
+class Lab:
+    """A table, and what tests do to it."""
+
+    def __init__(self, lake):
+        self.lake = lake
+        catalog = lake.catalog()
+        catalog.create_namespace_if_not_exists("otel")
+        self.schema = pa.schema([("id", pa.int64())])
+        self.streams = {STREAM}
+        catalog.create_table("otel.logs", self.schema)
+
+    def publisher(self):
+        table = self.lake.catalog().load_table("otel.logs")
+        return Publisher(StagingTable(self.lake.profile, table), lambda: self.streams, QUICK)
+
+    def files(self, *ids):
+        from pyiceberg.io.pyarrow import _dataframe_to_data_files
+
+        table = self.lake.catalog().load_table("otel.logs")
+        rows = pa.table({"id": pa.array(ids, pa.int64())}, self.schema)
+        return list(_dataframe_to_data_files(table.metadata, rows, table.io))
+
+    def rows(self):
+        table = self.lake.catalog().load_table("otel.logs")
+        return sorted(table.scan().to_arrow()["id"].to_pylist())
+
+    def refs(self):
+        return sorted(self.lake.catalog().load_table("otel.logs").metadata.refs)
+
+    def snapshot_ids(self):
+        table = self.lake.catalog().load_table("otel.logs")
+        return {snapshot.snapshot_id for snapshot in table.metadata.snapshots}
+
+    def append_by_another(self, *ids):
+        table = self.lake.catalog().load_table("otel.logs")
+        table.append(pa.table({"id": pa.array(ids, pa.int64())}, self.schema))
+
+    def expire_everything(self):
+        table = self.lake.catalog().load_table("otel.logs")
+        kept = {ref.snapshot_id for ref in table.metadata.refs.values()}
+        old = [one.snapshot_id for one in table.metadata.snapshots if one.snapshot_id not in kept]
+        if old:
+            table.maintenance.expire_snapshots().by_ids(old).commit()
+
+    def run(self, batch, ids, first, last):
+        """What a worker does from its start: finish what is staged, then its own batch."""
+        publisher = self.publisher()
+        while staged := publisher.waiting():
+            publisher.publish(staged)
+        if publisher.marks().get(STREAM, 0) >= last:
+            return Outcome.SUPERSEDED
+        staged = publisher.stage(batch, self.files(*ids), {STREAM: Range(first, last)})
+        return publisher.publish(staged) if staged else Outcome.SUPERSEDED
+
+
+class Lossy:
+    """A catalog whose answers get lost, before or after the commit was applied.
+
+    A step of the plan may be a function: it is called before the commit, which then passes.
+    With `swaps_only`, the plan is for the commits that move `main`, and all others pass.
+    """
+
+    def __init__(self, catalog, plan, *, swaps_only=False):
+        self.catalog = catalog
+        self.plan = list(plan)
+        self.swaps_only = swaps_only
+
+    def __getattr__(self, name):
+        return getattr(self.catalog, name)
+
+    def commit_table(self, *arguments):
+        moves_main = any(getattr(update, "ref_name", "") == "main" for update in arguments[2])
+        is_hit = self.plan and (moves_main or not self.swaps_only)
+        step = self.plan.pop(0) if is_hit else "pass"
+        if callable(step):
+            step()
+        if step == "conflict":
+            raise CommitFailedException("409")
+        if step == "lost before":
+            raise CommitStateUnknownException("504")
+        answer = self.catalog.commit_table(*arguments)
+        if step == "lost after":
+            raise CommitStateUnknownException("504")
+        if step == "cut after":
+            CommitTableResponse.model_validate_json("{")
+        return answer

@@ -1,0 +1,99 @@
+"""`neve staged publish`: a held batch comes in exactly once, whatever fails meanwhile."""
+
+from functools import partial
+
+import pytest
+
+import neve
+from neve import failpoints
+from neve.errors import NotFoundError, UsageError
+from neve.publish.publisher import HELD_PREFIX, STAGED_PREFIX, Outcome
+from neve.publish.ranges import BATCH_ID, Range
+from neve.publish.staged_batches import discard, list_staged, release
+from tests.support.lakes import sqlite_settings
+from tests.support.publishing import STREAM, Lab, Lossy
+
+TABLE = "otel.logs"
+
+
+@pytest.fixture
+def lab(tmp_path):
+    """A table whose batch `bad`, with the row 666, is held; `main` has moved since."""
+    with neve.open(sqlite_settings(tmp_path)) as lake:
+        lab = Lab(lake)
+        publisher = lab.publisher()
+        publisher.hold(publisher.stage("bad", lab.files(666), {STREAM: Range(1, 1)}))
+        lab.append_by_another(1)
+        yield lab
+
+
+@pytest.mark.parametrize("fault", ["overtaken", "lost before", "lost after", "cut after"])
+def test_a_swap_that_goes_wrong_leaves_one_copy_and_no_ref(lab, fault):
+    publisher = lab.publisher()
+    plan = [partial(lab.append_by_another, 2) if fault == "overtaken" else fault]
+    publisher.table.table.catalog = Lossy(lab.lake.catalog(), plan, swaps_only=True)
+    (held,) = publisher.table.staged(HELD_PREFIX)
+    assert publisher.release(held) is Outcome.PUBLISHED
+    assert publisher.table.table.catalog.plan == []
+    # Whatever is still listed can be published: that is how rows were stored twice.
+    for batch in list_staged(lab.lake, TABLE):
+        release(lab.lake, TABLE, batch.ref)
+    assert lab.rows() == ([1, 2, 666] if fault == "overtaken" else [1, 666])
+    assert lab.refs() == ["main"]
+    assert publisher.marks() == {STREAM: 1}
+
+
+@pytest.mark.parametrize("point", ["publish.release_ready", "publish.released"])
+def test_cut_and_done_again(lab, point):
+    with pytest.raises(failpoints.PowerCut), failpoints.armed(point):
+        release(lab.lake, TABLE, "bad")
+    if point == "publish.released":
+        with pytest.raises(NotFoundError, match="holds no batch bad"):
+            release(lab.lake, TABLE, "bad")
+    else:
+        assert release(lab.lake, TABLE, "bad") is Outcome.PUBLISHED
+    assert lab.rows() == [1, 666]
+    assert lab.refs() == ["main"]
+
+
+def leave_ref_of_earlier_version(lab, ref):
+    """Stage the batch once more, as earlier versions did before each swap."""
+    table = lab.publisher().table
+    held = table.staged(HELD_PREFIX)[0]
+    return table.stage(table.added_files(held.snapshot_id), {BATCH_ID: "bad"}, ref)
+
+
+def test_refs_that_an_earlier_version_left_go_with_the_batch(lab):
+    leave_ref_of_earlier_version(lab, f"{HELD_PREFIX}bad@1")
+    leave_ref_of_earlier_version(lab, f"{STAGED_PREFIX}bad@2")
+    assert release(lab.lake, TABLE, "bad") is Outcome.PUBLISHED
+    assert lab.rows() == [1, 666]
+    assert lab.refs() == ["main"]
+
+
+def test_a_batch_whose_rows_are_on_main_is_refused_and_can_be_discarded(lab):
+    publisher = lab.publisher()
+    (held,) = publisher.table.staged(HELD_PREFIX)
+    publisher.release(held)
+    table = lab.publisher().table
+    table.stage(lab.files(666), {BATCH_ID: "bad"}, f"{HELD_PREFIX}bad@1")
+    with pytest.raises(UsageError, match="bad was published or discarded already"):
+        release(lab.lake, TABLE, "bad")
+    discard(lab.lake, TABLE, "bad")
+    assert lab.rows() == [1, 666]
+    assert lab.refs() == ["main"]
+
+
+def test_of_two_people_who_publish_it_at_once_one_does(lab):
+    first, second = lab.publisher(), lab.publisher()
+    (held,) = first.table.staged(HELD_PREFIX)
+    assert first.release(held) is Outcome.PUBLISHED
+    assert second.release(held) is Outcome.SUPERSEDED
+    assert lab.rows() == [1, 666]
+
+
+def test_discarding_drops_all_refs_of_the_batch(lab):
+    leave_ref_of_earlier_version(lab, f"{HELD_PREFIX}bad@1")
+    discard(lab.lake, TABLE, "bad")
+    assert lab.refs() == ["main"]
+    assert lab.rows() == [1]
