@@ -121,7 +121,7 @@ def foreign(name):
 @pytest.mark.filterwarnings(WRITES_NO_BLOOM_FILTERS)
 @pytest.mark.parametrize("number", COMMITS)
 def test_another_writer_in_between(bench, direct_lake, faults, number):
-    bench.worker()._publisher(Signal.LOGS, "logs", Report())
+    bench.worker()._publisher("logs", Report())
     theirs = direct_lake.catalog().load_table(f"{bench.spec.namespace}.logs")
     faults.expect(bench.spec.namespace, {number: after(lambda: theirs.append(foreign("theirs")))})
     report = bench.run()
@@ -133,7 +133,7 @@ def test_another_writer_in_between(bench, direct_lake, faults, number):
 @pytest.mark.parametrize("number", COMMITS)
 def test_a_compaction_in_between(bench, direct_lake, faults, number):
     """Every row of `main` is written anew into other files, and the old ones are removed."""
-    bench.worker()._publisher(Signal.LOGS, "logs", Report())
+    bench.worker()._publisher("logs", Report())
     theirs = direct_lake.catalog().load_table(f"{bench.spec.namespace}.logs")
     theirs.append(foreign("one"))
     theirs.append(foreign("two"))

@@ -18,6 +18,7 @@ from neve.publish.ranges import Range, read_marks
 from neve.signals import Signal
 from tests.support.consolidation import Bench
 from tests.support.lakes import sqlite_settings
+from tests.support.publishing import KnownStreams
 
 LOGS = ("otel", "logs")
 EVERYTHING = {"retain_snapshots_seconds": 0.001, "retain_snapshots_min": 2, "expire_at_once": 1}
@@ -31,7 +32,7 @@ def bench(embedded_lake, tmp_path):
 
 def publisher(bench, *streams):
     table = load_table(bench.lake.profile, bench.lake.catalog(), LOGS)
-    return Publisher(StagingTable(bench.lake.profile, table), lambda: streams)
+    return Publisher(StagingTable(bench.lake.profile, table), KnownStreams(*streams))
 
 
 def metadata(bench):

@@ -6,13 +6,38 @@ import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.table import CommitTableResponse
 
+from neve.buffer.stream_states import StreamState
 from neve.lake.commit_loop import RetryPolicy
 from neve.lake.staging import StagingTable
 from neve.publish.publisher import Outcome, Publisher
 from neve.publish.ranges import Range
 
 STREAM = "logs/a"
+OTHERS = "logs/x-"
 QUICK = RetryPolicy(attempts=6, first_seconds=0.001, most_seconds=0.01)
+
+
+class KnownStreams:
+    """What a buffer says of its streams: `publisher.Streams`. Streams called x-… are another's."""
+
+    def __init__(self, *present):
+        self.present = set(present)
+        self.dropped = set()
+
+    def drop(self, stream):
+        self.present.discard(stream)
+        self.dropped.add(stream)
+
+    def stream_states(self, names):
+        return {name: self._state(name) for name in names}
+
+    def _state(self, name):
+        if name in self.dropped:
+            return StreamState.DROPPED
+        return StreamState.PRESENT if name in self.present else StreamState.MISSING
+
+    def owns(self, stream):
+        return stream in self.present or not stream.startswith(OTHERS)
 
 
 class Lab:
@@ -23,12 +48,12 @@ class Lab:
         catalog = lake.catalog()
         catalog.create_namespace_if_not_exists("otel")
         self.schema = pa.schema([("id", pa.int64())])
-        self.streams = {STREAM}
+        self.streams = KnownStreams(STREAM, "logs/b")
         catalog.create_table("otel.logs", self.schema)
 
     def publisher(self):
         table = self.lake.catalog().load_table("otel.logs")
-        return Publisher(StagingTable(self.lake.profile, table), lambda: self.streams, QUICK)
+        return Publisher(StagingTable(self.lake.profile, table), self.streams, QUICK)
 
     def files(self, *ids):
         from pyiceberg.io.pyarrow import _dataframe_to_data_files

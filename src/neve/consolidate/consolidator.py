@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from neve.buffer.buffer import is_object_location, open_store
@@ -61,7 +60,7 @@ class Consolidator:
         )
         self.retention_limit = RetentionLimit(self.store, spec.buffer.retain_seconds)
         self.dead_letter_limit = DeadLetterLimit(self.store, spec.buffer)
-        self.upkeep = Upkeep(lake, spec, self._streams)
+        self.upkeep = Upkeep(lake, spec, self.reader)
         lake.profile.require_catalog("consolidation")
         _require_shared_buffer(lake, spec)
 
@@ -124,7 +123,7 @@ class Consolidator:
     def _consolidate(
         self, signal: Signal, report: Report, stop: threading.Event, turn: KeptLease
     ) -> None:
-        publishers = {name: self._publisher(signal, name, report) for name in TABLES_OF[signal]}
+        publishers = {name: self._publisher(name, report) for name in TABLES_OF[signal]}
         work = SignalWorker(
             self.lake, self.spec, self.reader, self.runner, signal, publishers, report
         )
@@ -135,7 +134,7 @@ class Consolidator:
             if stream.closed and not stream.segments:
                 self.reader.drop(stream.stream)
 
-    def _publisher(self, signal: Signal, name: str, report: Report) -> Publisher:
+    def _publisher(self, name: str, report: Report) -> Publisher:
         schema = with_promoted_fields(SCHEMAS[name], self.spec.promotions)
         bloom = {BLOOM_PROPERTY: "true"} if "trace_id" in schema.names else {}
         table = ensure_table(
@@ -150,12 +149,7 @@ class Consolidator:
             ),
         )
         staging = StagingTable(self.lake.profile, table)
-        streams = partial(self._streams, signal)
-        return Publisher(staging, streams, counters=report.commits)
-
-    def _streams(self, signal: Signal | None = None) -> list[str]:
-        found = self.reader.streams(signal.value if signal else None)
-        return [one.stream for one in found]
+        return Publisher(staging, self.reader, counters=report.commits)
 
 
 class SparkRunner:

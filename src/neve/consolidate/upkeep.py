@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from neve.lake.expiry import count_expirable, expire_snapshots
 from neve.lake.staging import StagingTable
 from neve.publish import ledger
 from neve.publish.audited_publisher import REJECTED_SUFFIX
-from neve.publish.publisher import Publisher
+from neve.publish.publisher import Publisher, Streams
 from neve.telemetry.schemas import SCHEMAS
 
 if TYPE_CHECKING:
@@ -44,8 +44,7 @@ class Upkeep:
 
     lake: Lake
     spec: ConsolidateSpec
-    # The streams that exist now, of all signals.
-    streams: Callable[[], Iterable[str]]
+    streams: Streams
     clock: Callable[[], float] = time.time
     next_look: float = 0.0
 
@@ -85,7 +84,7 @@ class Upkeep:
         found = publisher.abandoned(before_ms)
         for staged in found:
             logger.warning(
-                "%s: nobody published %s, of %s rows; it is discarded",
+                "%s: %s, of %s rows, lost against another worker's; it is discarded",
                 publisher.table.name,
                 staged.ref,
                 staged.summary.get("added-records", 0),

@@ -7,12 +7,14 @@ that moves `main` to the batch's rows. Whoever loses a race finds the mark past 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from neve import failpoints
+from neve.buffer.stream_states import StreamState
+from neve.errors import StorageError, UsageError
 from neve.lake.commit_loop import (
     CommitCounters,
     RetryPolicy,
@@ -23,6 +25,7 @@ from neve.lake.staging import Change, StagedSnapshot, StagingTable
 from neve.publish.contains import CONTAINS, contained_after
 from neve.publish.ranges import (
     BATCH_ID,
+    MARK_PREFIX,
     RANGES,
     Marks,
     Ranges,
@@ -31,7 +34,6 @@ from neve.publish.ranges import (
     follows,
     is_consumed,
     read_marks,
-    without_streams,
     write_marks,
 )
 
@@ -58,6 +60,16 @@ class Outcome(str, Enum):
     SUPERSEDED = "superseded"
 
 
+class Streams(Protocol):
+    """What publishing asks of a buffer; a `BufferReader` has it."""
+
+    def stream_states(self, names: Iterable[str]) -> Mapping[str, StreamState]:
+        """Return for each stream whether it is there, was dropped, or is not found."""
+
+    def owns(self, stream: str) -> bool:
+        """Tell whether a stream is this buffer's, and not another one's."""
+
+
 @dataclass
 class PublishCounters(CommitCounters):
     """What publishing cost, for the metrics."""
@@ -71,9 +83,9 @@ class Publisher:
     """Stages and publishes batches of one table."""
 
     table: StagingTable
-    # The streams that exist now. Asked after each look at the table and never before: a stream that
-    # a mark or a staging names, and that is then not there, was consumed and dropped for good.
-    streams: Callable[[], Iterable[str]]
+    # Asked after each look at the table and never before: whoever drops a stream was past it in
+    # every table, so a stream that is there now had all its marks when the table was read.
+    streams: Streams
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     counters: PublishCounters = field(default_factory=PublishCounters)
 
@@ -108,34 +120,46 @@ class Publisher:
     def waiting(self) -> StagedSnapshot | None:
         """Return the staged snapshot to publish next, discarding those that lost.
 
-        A staging of a stream that is gone was consumed by another worker, since only consumed
-        streams are dropped; its mark may be gone with it.
+        Stagings of other buffers are left to those. One of a stream that was dropped is discarded:
+        only consumed streams are dropped, and the mark may be gone by now.
+
+        Raises:
+            StorageError: a stream of ours is not in the buffer, and was not dropped.
         """
         self._refresh()
-        stagings = self.table.staged(STAGED_PREFIX)
         marks = read_marks(self.table.properties)
-        streams = set(self.streams()) if stagings else set()
-        winner = next((staged for staged in stagings if _is_next(staged, marks, streams)), None)
+        own = [staged for staged in self._stagings() if staged.is_own]
+        winner = next((staged for staged in own if staged.is_next(marks)), None)
         # Publishing the winner drops all refs of its batch.
-        kept = batch_id_of(winner) if winner else None
-        for staged in stagings:
-            if batch_id_of(staged) != kept:
-                self.discard(staged)
-        return winner
+        kept = batch_id_of(winner.snapshot) if winner else None
+        for staged in own:
+            is_proven = staged.is_consumed(marks) or staged.is_present
+            if is_proven and batch_id_of(staged.snapshot) != kept:
+                self.discard(staged.snapshot)
+            elif winner is None:
+                require_present(self.table.name, staged.states)
+        return winner.snapshot if winner else None
 
     def abandoned(self, before_ms: int) -> list[StagedSnapshot]:
-        """Return what was staged before that time, and that nobody can ever publish.
+        """Return our stagings of before that time whose rows are proven to be in the table.
 
-        `waiting` discards such a one at once, but looks only while its signal has data. Here there
-        is time: should the buffer have been lost, a staging is the last copy there is.
+        `waiting` discards such a one at once, but looks only while its signal has data.
         """
         self._refresh()
-        old = [
-            staged for staged in self.table.staged(STAGED_PREFIX) if staged.timestamp_ms < before_ms
-        ]
         marks = read_marks(self.table.properties)
-        streams = set(self.streams()) if old else set()
-        return [staged for staged in old if not _is_next(staged, marks, streams)]
+        return [
+            staged.snapshot
+            for staged in self._stagings()
+            if staged.snapshot.timestamp_ms < before_ms
+            and staged.is_own
+            and staged.is_consumed(marks)
+        ]
+
+    def remembers(self, stream: str) -> bool:
+        """Tell whether the table, as it was read last, has a mark or a staging of a stream."""
+        return stream in read_marks(self.table.properties) or any(
+            stream in decode_ranges(staged.summary) for staged in self.table.staged(STAGED_PREFIX)
+        )
 
     def discard(self, staged: StagedSnapshot) -> None:
         """Forget a batch, all its refs; its files go when snapshots are expired. Idempotent."""
@@ -152,14 +176,30 @@ class Publisher:
         """Show a staged batch on `main`, move its marks and drop its refs, in one commit.
 
         Exactly once. SUPERSEDED: another worker has consumed its range.
+
+        Raises:
+            StorageError: a stream is not in the buffer, and was not dropped.
         """
+        return self._publish(staged, self._is_consumed)
+
+    def publish_for_other_buffer(self, staged: StagedSnapshot) -> Outcome:
+        """Publish a staged batch whose streams are not in this buffer: a person decided so.
+
+        Exactly once, also beside a worker of that buffer: the marks move in the same commit.
+
+        Raises:
+            UsageError: a batch before it was not published yet.
+        """
+        return self._publish(staged, self._is_consumed_by_marks)
+
+    def _publish(self, staged: StagedSnapshot, is_consumed: Callable[[Ranges], bool]) -> Outcome:
         ranges = decode_ranges(staged.summary)
         was_sent = False
 
         def attempt() -> Outcome:
             nonlocal was_sent
             is_on_main = self._is_on_main(staged)
-            if is_on_main or self._is_consumed(ranges):
+            if is_on_main or is_consumed(ranges):
                 self.table.drop_refs(self._refs_of_batch(staged))
                 return Outcome.PUBLISHED if is_on_main and was_sent else Outcome.SUPERSEDED
             change = self._showing(staged)
@@ -169,7 +209,7 @@ class Publisher:
                 replace(
                     change,
                     set_properties=self._marks_after(ranges),
-                    remove_properties=self._forgotten(ranges),
+                    remove_properties=self._dropped_marks(ranges),
                 )
             )
             return Outcome.PUBLISHED
@@ -191,7 +231,7 @@ class Publisher:
                 Change(
                     base_main=self.table.main_id,
                     set_properties=self._marks_after(ranges),
-                    remove_properties=self._forgotten(ranges),
+                    remove_properties=self._dropped_marks(ranges),
                     branches={branch: staged.snapshot_id},
                     drop_refs=self._refs_of_batch(staged),
                     summary={
@@ -285,18 +325,51 @@ class Publisher:
         )
 
     def _is_consumed(self, ranges: Ranges) -> bool:
-        """Tell whether another worker was first.
+        """Tell whether another worker was first: a mark says so, or that a stream was dropped.
 
-        A stream that is gone was consumed, and its mark may be gone with it. One that is there now
-        had all its marks when the table was looked at; whoever removes one later moves `main`.
+        Raises:
+            StorageError: a stream is not in the buffer, and was not dropped. That proves nothing.
         """
-        marks = read_marks(self.table.properties)
-        return is_consumed(ranges, marks) or not set(self.streams()) >= set(ranges)
+        if is_consumed(ranges, read_marks(self.table.properties)):
+            return True
+        states = self.streams.stream_states(ranges)
+        if StreamState.DROPPED in states.values():
+            return True
+        require_present(self.table.name, states)
+        return False
 
-    def _forgotten(self, ranges: Ranges) -> tuple[str, ...]:
-        """Name the marks of streams that are gone, to be removed in the same swap."""
+    def _is_consumed_by_marks(self, ranges: Ranges) -> bool:
+        marks = read_marks(self.table.properties)
+        if is_consumed(ranges, marks):
+            return True
+        if not follows(ranges, marks):
+            raise UsageError(
+                f"{self.table.name}: a batch of the same stream comes before this one",
+                hint="publish or discard that one first; see: neve staged list",
+            )
+        return False
+
+    def _dropped_marks(self, ranges: Ranges) -> tuple[str, ...]:
+        """Name the marks of streams that were dropped, to be removed in the same commit."""
         stale = set(read_marks(self.table.properties)) - set(ranges)
-        return tuple(without_streams(stale, self.streams())) if stale else ()
+        states = self.streams.stream_states(stale) if stale else {}
+        dropped = [stream for stream, state in states.items() if state is StreamState.DROPPED]
+        return tuple(f"{MARK_PREFIX}{stream}" for stream in sorted(dropped))
+
+    def _stagings(self) -> list[_Staging]:
+        snapshots = self.table.staged(STAGED_PREFIX)
+        ranges = [decode_ranges(snapshot.summary) for snapshot in snapshots]
+        names = {stream for of_one in ranges for stream in of_one}
+        states = self.streams.stream_states(names) if names else {}
+        return [
+            _Staging(
+                snapshot,
+                of_one,
+                {stream: states[stream] for stream in of_one},
+                is_own=all(self.streams.owns(stream) for stream in of_one),
+            )
+            for snapshot, of_one in zip(snapshots, ranges, strict=True)
+        ]
 
     def _refresh(self) -> None:
         read_until_available(self.table.refresh, self.retry)
@@ -307,10 +380,37 @@ class Publisher:
         )
 
 
-def _is_next(staged: StagedSnapshot, marks: Marks, streams: Set[str]) -> bool:
-    """Tell whether a staging goes on where its table is; streams that are gone were consumed."""
-    ranges = decode_ranges(staged.summary)
-    return follows(ranges, marks) and streams >= set(ranges)
+@dataclass(frozen=True)
+class _Staging:
+    """A staged snapshot, and what this buffer says of its streams."""
+
+    snapshot: StagedSnapshot
+    ranges: Ranges
+    states: Mapping[str, StreamState]
+    is_own: bool
+
+    @property
+    def is_present(self) -> bool:
+        return all(state is StreamState.PRESENT for state in self.states.values())
+
+    def is_next(self, marks: Marks) -> bool:
+        """Tell whether it goes on where its table is, and all its streams are there."""
+        return self.is_present and follows(self.ranges, marks)
+
+    def is_consumed(self, marks: Marks) -> bool:
+        """Tell whether it is proven that the table has its rows."""
+        return StreamState.DROPPED in self.states.values() or is_consumed(self.ranges, marks)
+
+
+def require_present(table: str, states: Mapping[str, StreamState]) -> None:
+    """Raise StorageError, retryable, if a stream is not in the buffer and was not dropped."""
+    missing = sorted(stream for stream, state in states.items() if state is StreamState.MISSING)
+    if missing:
+        raise StorageError(
+            f"{table}: stream {missing[0]} is not in the buffer, and was not dropped",
+            hint="if its directory was moved, move it back; see also: neve staged list",
+            retryable=True,
+        )
 
 
 def batch_id_of(staged: StagedSnapshot) -> str:

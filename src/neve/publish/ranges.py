@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 MARK_PREFIX = "neve.mark."
@@ -35,23 +35,24 @@ def read_marks(properties: Mapping[str, str]) -> dict[str, int]:
 
 def write_marks(ranges: Ranges) -> dict[str, str]:
     """Return the table properties that say these ranges are consumed."""
-    return {f"{MARK_PREFIX}{stream}": str(found.last) for stream, found in ranges.items()}
+    return {f"{MARK_PREFIX}{stream}": str(segments.last) for stream, segments in ranges.items()}
 
 
 def encode_ranges(ranges: Ranges) -> str:
     """Write ranges into one summary value."""
-    return json.dumps({stream: [one.first, one.last] for stream, one in sorted(ranges.items())})
+    pairs = {stream: [segments.first, segments.last] for stream, segments in ranges.items()}
+    return json.dumps(pairs, sort_keys=True)
 
 
 def decode_ranges(summary: Mapping[str, str]) -> dict[str, Range]:
     """Read ranges from a snapshot's summary."""
-    found = json.loads(summary.get(RANGES, "{}"))
-    return {stream: Range(first, last) for stream, (first, last) in found.items()}
+    pairs = json.loads(summary.get(RANGES, "{}"))
+    return {stream: Range(first, last) for stream, (first, last) in pairs.items()}
 
 
 def follows(ranges: Ranges, marks: Marks) -> bool:
     """Tell whether every range begins right behind its mark."""
-    return all(one.first == marks.get(stream, 0) + 1 for stream, one in ranges.items())
+    return all(segments.first == marks.get(stream, 0) + 1 for stream, segments in ranges.items())
 
 
 def is_consumed(ranges: Ranges, marks: Marks) -> bool:
@@ -59,9 +60,4 @@ def is_consumed(ranges: Ranges, marks: Marks) -> bool:
 
     Marks move by whole ranges, so a batch that overlaps a mark lost against the one that moved it.
     """
-    return any(one.first <= marks.get(stream, 0) for stream, one in ranges.items())
-
-
-def without_streams(marked: Iterable[str], alive: Iterable[str]) -> list[str]:
-    """Return the properties of marks whose stream is gone: consumed, retired and dropped."""
-    return [f"{MARK_PREFIX}{stream}" for stream in sorted(set(marked) - set(alive))]
+    return any(segments.first <= marks.get(stream, 0) for stream, segments in ranges.items())

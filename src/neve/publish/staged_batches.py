@@ -6,12 +6,15 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
+from neve.buffer.buffer import open_reader
+from neve.buffer.spec import buffer_spec
+from neve.buffer.stream_states import StreamState
 from neve.errors import NotFoundError, UsageError
 from neve.lake.catalog import list_tables, load_table
 from neve.lake.identifier import Identifier, parse_identifier
 from neve.lake.staging import StagedSnapshot, StagingTable
 from neve.publish.publisher import HELD_PREFIX, STAGED_PREFIX, Outcome, Publisher
-from neve.publish.ranges import BATCH_ID
+from neve.publish.ranges import BATCH_ID, decode_ranges
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,13 +48,23 @@ def list_staged(lake: Lake, table: str | None = None) -> list[StagedBatch]:
 
 
 def release(lake: Lake, table: str, batch_id: str) -> Outcome:
-    """Publish a held batch after all. Exactly once.
+    """Publish a held batch, or one that the worker of another buffer staged. Exactly once.
 
     Raises:
-        UsageError: its rows are on `main` already, or another has discarded it meanwhile.
+        UsageError: its rows are on `main` already, another has discarded it meanwhile, or it is
+            this buffer's own, which consolidation publishes.
     """
-    publisher, held = _find(lake, table, batch_id)
-    outcome = publisher.release(held)
+    publisher, batch = _find(lake, table, batch_id)
+    if batch.ref.startswith(HELD_PREFIX):
+        outcome = publisher.release(batch)
+    else:
+        states = publisher.streams.stream_states(decode_ranges(batch.summary)).values()
+        if all(state is StreamState.PRESENT for state in states):
+            raise UsageError(
+                f"table {table}: the segments of batch {batch_id} are in this buffer",
+                hint="audit and publish it with: neve consolidate --once",
+            )
+        outcome = publisher.publish_for_other_buffer(batch)
     if outcome is Outcome.SUPERSEDED:
         raise UsageError(
             f"table {table}: batch {batch_id} was published or discarded already",
@@ -61,26 +74,27 @@ def release(lake: Lake, table: str, batch_id: str) -> Outcome:
 
 
 def discard(lake: Lake, table: str, batch_id: str) -> None:
-    """Give a held batch up: its rows are never published."""
+    """Give a batch up: its rows are never published."""
     publisher, held = _find(lake, table, batch_id)
     publisher.discard(held)
 
 
 def show(lake: Lake, table: str, batch_id: str, limit: int) -> pa.Table:
-    """Return some rows of a held batch."""
+    """Return some rows of a staged or held batch."""
     publisher, held = _find(lake, table, batch_id)
     return publisher.table.added_rows(held.snapshot_id, limit)
 
 
 def _find(lake: Lake, table: str, batch_id: str) -> tuple[Publisher, StagedSnapshot]:
     staging = _staging(lake, parse_identifier(table))
-    held = staging.staged(HELD_PREFIX)
-    for one in held:
-        if batch_id in (one.summary.get(BATCH_ID), one.ref):
-            return Publisher(staging, tuple), one
-    known = ", ".join(one.summary.get(BATCH_ID, one.ref) for one in held) or "none"
+    batches = [*staging.staged(HELD_PREFIX), *staging.staged(STAGED_PREFIX)]
+    for batch in batches:
+        if batch_id in (batch.summary.get(BATCH_ID), batch.ref):
+            return Publisher(staging, open_reader(buffer_spec(lake.settings))), batch
+    known = ", ".join(batch.summary.get(BATCH_ID, batch.ref) for batch in batches) or "none"
     raise NotFoundError(
-        f"table {table} holds no batch {batch_id}", hint=f"held are: {known}; see: neve staged list"
+        f"table {table} holds no batch {batch_id}",
+        hint=f"staged or held are: {known}; see: neve staged list",
     )
 
 

@@ -5,12 +5,12 @@ import pytest
 
 import neve
 from neve import failpoints
-from neve.errors import NotFoundError
+from neve.errors import NotFoundError, StorageError
 from neve.publish.publisher import HELD_PREFIX, STAGED_PREFIX, Outcome
 from neve.publish.ranges import Range
 from neve.publish.staged_batches import show
 from tests.support.lakes import sqlite_settings
-from tests.support.publishing import STREAM, Lab, Lossy
+from tests.support.publishing import OTHERS, STREAM, KnownStreams, Lab, Lossy
 
 
 @pytest.fixture
@@ -110,29 +110,77 @@ def test_a_longer_range_that_begins_where_another_did_loses_too(lab):
     assert lab.rows() == [1]
 
 
-def test_a_staging_of_a_stream_that_is_gone_is_discarded(lab):
+def test_a_staging_of_a_stream_that_was_dropped_is_discarded(lab):
     publisher = lab.publisher()
     publisher.stage("b1", lab.files(1), {STREAM: Range(1, 1)})
-    lab.streams = {"logs/other"}
+    lab.streams.drop(STREAM)
     assert publisher.waiting() is None
     assert publisher.table.staged(STAGED_PREFIX) == []
     assert lab.rows() == []
 
 
-def test_marks_of_streams_that_are_gone_are_removed_with_the_next_publish(lab):
-    lab.run("b1", [1], 1, 4)
-    lab.streams = {"logs/b"}
+def test_a_stream_that_is_not_found_proves_nothing(lab):
     publisher = lab.publisher()
+    staged = publisher.stage("b1", lab.files(1), {STREAM: Range(1, 1)})
+    lab.streams.present.discard(STREAM)
+    with pytest.raises(StorageError, match=f"{STREAM} is not in the buffer") as refusal:
+        publisher.publish(staged)
+    assert refusal.value.retryable
+    for step in (
+        publisher.waiting,
+        lambda: publisher.hold(staged),
+        lambda: lab.run("b2", [1], 1, 1),
+    ):
+        with pytest.raises(StorageError, match="was not dropped"):
+            step()
+    assert publisher.abandoned(before_ms=2**62) == []
+    lab.streams.present.add(STREAM)
+    assert publisher.publish(publisher.waiting()) is Outcome.PUBLISHED
+    assert lab.rows() == [1]
+
+
+def test_what_is_behind_a_mark_is_consumed_also_while_its_stream_is_not_found(lab):
+    first, second = lab.publisher(), lab.publisher()
+    staged = first.stage("b1", lab.files(1), {STREAM: Range(1, 1)})
+    second.stage("b2", lab.files(1), {STREAM: Range(1, 1)})
+    first.publish(staged)
+    lab.streams.present.discard(STREAM)
+    assert [batch.ref for batch in second.abandoned(before_ms=2**62)] == [f"{STAGED_PREFIX}b2"]
+    assert second.waiting() is None
+    assert lab.refs() == ["main"]
+
+
+def test_marks_and_stagings_of_another_buffer_are_left_alone(lab):
+    other = lab.publisher()
+    other.streams = KnownStreams(f"{OTHERS}1", f"{OTHERS}2")
+    other.publish(other.stage("t1", lab.files(7), {f"{OTHERS}1": Range(1, 4)}))
+    other.stage("t2", lab.files(8), {f"{OTHERS}2": Range(1, 1)})
+    lab.run("b1", [1], 1, 1)
+    lab.run("b2", [2], 2, 2)
+    publisher = lab.publisher()
+    assert publisher.marks() == {STREAM: 2, f"{OTHERS}1": 4}
+    assert publisher.waiting() is None
+    assert publisher.abandoned(before_ms=2**62) == []
+    assert other.publish(other.waiting()) is Outcome.PUBLISHED
+    assert lab.rows() == [1, 2, 7, 8]
+
+
+def test_marks_of_streams_that_were_dropped_are_removed_with_the_next_publish(lab):
+    lab.run("b1", [1], 1, 4)
+    lab.streams.drop(STREAM)
+    publisher = lab.publisher()
+    assert publisher.remembers(STREAM)
     staged = publisher.stage("b2", lab.files(2), {"logs/b": Range(1, 1)})
     publisher.publish(staged)
     assert publisher.marks() == {"logs/b": 1}
+    assert not publisher.remembers(STREAM)
 
 
 def test_a_worker_that_slept_until_stream_and_mark_were_gone_publishes_nothing(lab):
     slow = lab.publisher()
     staged = slow.stage("slow", lab.files(1), {STREAM: Range(1, 1)})
     lab.publisher().publish(lab.publisher().stage("quick", lab.files(1), {STREAM: Range(1, 1)}))
-    lab.streams = {"logs/b"}
+    lab.streams.drop(STREAM)
     other = lab.publisher()
     other.publish(other.stage("next", lab.files(2), {"logs/b": Range(1, 1)}))
     assert other.marks() == {"logs/b": 1}

@@ -6,12 +6,15 @@ import pytest
 
 import neve
 from neve import failpoints
+from neve.buffer.buffer import open_buffer, open_reader
+from neve.buffer.spec import buffer_spec
 from neve.errors import NotFoundError, UsageError
 from neve.publish.publisher import HELD_PREFIX, STAGED_PREFIX, Outcome
 from neve.publish.ranges import BATCH_ID, Range
 from neve.publish.staged_batches import discard, list_staged, release
 from tests.support.lakes import sqlite_settings
-from tests.support.publishing import STREAM, Lab, Lossy
+from tests.support.publishing import STREAM, KnownStreams, Lab, Lossy
+from tests.support.requests import buffered
 
 TABLE = "otel.logs"
 
@@ -19,7 +22,9 @@ TABLE = "otel.logs"
 @pytest.fixture
 def lab(tmp_path):
     """A table whose batch `bad`, with the row 666, is held; `main` has moved since."""
-    with neve.open(sqlite_settings(tmp_path)) as lake:
+    settings = sqlite_settings(tmp_path)
+    buffer = settings.buffer.model_copy(update={"location": str(tmp_path / "buffer")})
+    with neve.open(settings.model_copy(update={"buffer": buffer})) as lake:
         lab = Lab(lake)
         publisher = lab.publisher()
         publisher.hold(publisher.stage("bad", lab.files(666), {STREAM: Range(1, 1)}))
@@ -96,4 +101,43 @@ def test_discarding_drops_all_refs_of_the_batch(lab):
     leave_ref_of_earlier_version(lab, f"{HELD_PREFIX}bad@1")
     discard(lab.lake, TABLE, "bad")
     assert lab.refs() == ["main"]
+    assert lab.rows() == [1]
+
+
+LOST = "logs/00000000deadbeef-20260101T000000Z-1"
+
+
+def stage_for_lost_buffer(lab, batch_id, row, first):
+    publisher = lab.publisher()
+    publisher.streams = KnownStreams(LOST)
+    publisher.stage(batch_id, lab.files(row), {LOST: Range(first, first)})
+
+
+def test_a_staged_batch_of_a_lost_buffer_is_published_with_its_marks(lab):
+    stage_for_lost_buffer(lab, "lost", 7, first=1)
+    assert release(lab.lake, TABLE, "lost") is Outcome.PUBLISHED
+    assert lab.rows() == [1, 7]
+    assert lab.publisher().marks() == {STREAM: 1, LOST: 1}
+    assert lab.refs() == ["main", f"{HELD_PREFIX}bad"]
+
+
+def test_a_staged_batch_of_a_lost_buffer_waits_for_the_one_before_it(lab):
+    stage_for_lost_buffer(lab, "second", 8, first=2)
+    with pytest.raises(UsageError, match="comes before this one"):
+        release(lab.lake, TABLE, "second")
+    stage_for_lost_buffer(lab, "first", 7, first=1)
+    release(lab.lake, TABLE, "first")
+    release(lab.lake, TABLE, "second")
+    assert lab.rows() == [1, 7, 8]
+
+
+def test_a_staged_batch_of_this_buffer_is_left_to_consolidation(lab):
+    with open_buffer(buffer_spec(lab.lake.settings), ["logs"]) as buffer:
+        buffer.append("logs", buffered(b"")).durable.result(10)
+    (stream,) = open_reader(buffer_spec(lab.lake.settings)).streams()
+    publisher = lab.publisher()
+    publisher.streams = KnownStreams(stream.stream)
+    publisher.stage("ours", lab.files(7), {stream.stream: Range(1, 1)})
+    with pytest.raises(UsageError, match="are in this buffer"):
+        release(lab.lake, TABLE, "ours")
     assert lab.rows() == [1]
