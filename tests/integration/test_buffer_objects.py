@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -36,12 +37,18 @@ def test_requests_come_back_and_are_known_after_they_were_retired(spec):
     with open_buffer(spec, ["logs"]) as buffer:
         for content in CONTENTS:
             buffer.append("logs", buffered(content)).durable.result(30)
-    reader = open_reader(spec)
+    reader = open_reader(replace(spec, retain_seconds=3600))
     [stream] = reader.streams()
     assert stream.closed
     assert payloads(open_store(spec)) == CONTENTS
     reader.retire(stream.stream, stream.segments)
     assert reader.segments(stream.stream) == []
+    assert [
+        payload
+        for kept in reader.retained("logs")
+        for batch in reader.read(kept.segment)
+        for payload in batch["payload"].to_pylist()
+    ] == CONTENTS
     with open_buffer(spec, ["logs"]) as buffer:
         assert buffer.append("logs", buffered(CONTENTS[0])).duplicate
 

@@ -14,6 +14,7 @@ LEASES = "leases"
 IDENTITY = "identity"
 DROPPED = "dropped"
 RETAINED = "retained"
+DUPLICATES_SUFFIX = ".duplicates"
 BUFFER_ID_BYTES = 8
 # A sealed file on disk carries its length in its name: sealing then needs no space, and a file cut
 # short afterwards is noticed.
@@ -107,6 +108,16 @@ def drop_note_path(stream: str) -> str:
 def retained_path(path: str) -> str:
     """Return where a stream, or a segment of it, is kept after it was consumed."""
     return f"{RETAINED}/{path}"
+
+
+def is_retained_path(path: str) -> bool:
+    """Tell whether this is the path of a segment that is kept after it was consumed."""
+    return path.startswith(f"{RETAINED}/")
+
+
+def duplicates_path(stream: str, number: int) -> str:
+    """Return where it is noted which requests of a retained segment were stored elsewhere."""
+    return retained_path(f"{stream}/{number:0{NUMBER_DIGITS}d}{DUPLICATES_SUFFIX}")
 
 
 def lease_path(name: str) -> str:

@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from neve.buffer import retire as retirement
 from neve.buffer import stream_states
-from neve.buffer.frame import Entry, read_frames, read_sender_names
+from neve.buffer.frame import Entry, read_frames, read_heads, read_sender_names
 from neve.buffer.identity import ensure_identity
 from neve.buffer.layout import buffer_id_of, retained_path
 from neve.buffer.payload import HASH_BYTES, SENDER_BYTES, unpack
-from neve.buffer.retained import list_retained
+from neve.buffer.retained import list_retained, note_duplicates, read_duplicates
 from neve.buffer.stream import (
     StreamParts,
     is_closed,
@@ -28,7 +28,7 @@ from neve.buffer.window import NANOS
 from neve.errors import CorruptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from neve.buffer.layout import Part
     from neve.buffer.store import BufferStore
@@ -148,6 +148,15 @@ class BufferReader:
         except CorruptionError as error:
             raise CorruptionError(f"{segment.path}: {error.message}") from error
 
+    def entries(self, segment: Segment) -> Iterator[Entry]:
+        """Yield what identifies a segment's requests, without reading their payloads.
+
+        Raises as `read` does.
+        """
+        with self._store.open_file(segment.path) as read:
+            for head in read_heads(read, segment.bytes):
+                yield from head.entries
+
     def is_retired(self, segment: Segment) -> bool:
         """Tell whether a segment was declared retired, alone or with its whole stream.
 
@@ -224,6 +233,23 @@ class BufferReader:
             )
             for part in list_retained(self._store, prefix)
         ]
+
+    def note_duplicates(
+        self, stream: str, number: int, positions: Mapping[str, Sequence[int]]
+    ) -> None:
+        """Note, before a segment is retired, which of its requests are copies of stored ones.
+
+        Idempotent, and only where segments are retained.
+
+        Args:
+            positions: for each table that left requests out, their positions in the segment.
+        """
+        if self._retain_seconds > 0:
+            note_duplicates(self._store, stream, number, positions)
+
+    def noted_duplicates(self, signal: str) -> dict[tuple[str, int], dict[str, list[int]]]:
+        """Return what was noted of retained segments: by stream and number, positions by table."""
+        return read_duplicates(self._store, signal)
 
     def finish_retiring(self, signal: str) -> None:
         """Retain, or delete, what a kill left behind between declaration and removal."""

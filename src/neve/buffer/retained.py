@@ -6,18 +6,26 @@ stream is dropped only after its retained segments are gone: a stream with a not
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from neve.buffer.layout import RETAINED, Kind, parse_part, retained_path
+from neve.buffer.layout import (
+    DUPLICATES_SUFFIX,
+    RETAINED,
+    Kind,
+    duplicates_path,
+    parse_part,
+    retained_path,
+)
 from neve.buffer.window import NANOS
 from neve.errors import NeveError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from neve.buffer.layout import Part, StoredFile
     from neve.buffer.store import BufferStore
@@ -51,6 +59,29 @@ def list_retained(store: BufferStore, prefix: str = "") -> list[Part]:
         if (part := parse_part(replace(file, path=file.path.removeprefix(f"{RETAINED}/"))))
         and part.kind is Kind.SEGMENT
     ]
+
+
+def note_duplicates(
+    store: BufferStore, stream: str, number: int, positions: Mapping[str, Sequence[int]]
+) -> None:
+    """Note which requests of a segment were not stored, as a table had another copy. Idempotent.
+
+    Args:
+        positions: for each table, the requests' positions in the segment.
+    """
+    document = {table: sorted(of_table) for table, of_table in sorted(positions.items())}
+    store.put_new(duplicates_path(stream, number), json.dumps(document).encode())
+
+
+def read_duplicates(store: BufferStore, signal: str) -> dict[tuple[str, int], dict[str, list[int]]]:
+    """Return what was noted of retained segments: by stream and number, positions by table."""
+    noted = {}
+    for file in store.files(retained_path(signal)):
+        if file.path.endswith(DUPLICATES_SUFFIX):
+            stream, _, name = file.path.removeprefix(f"{RETAINED}/").rpartition("/")
+            number = int(name.removesuffix(DUPLICATES_SUFFIX))
+            noted[stream, number] = json.loads(store.read(file.path))
+    return noted
 
 
 def remove_retained(store: BufferStore, stream: str) -> None:

@@ -20,6 +20,7 @@ from pyiceberg.table.metadata import TableMetadataUtil
 from neve import failpoints, limits
 from neve.buffer.buffer import open_store
 from neve.buffer.dead_letters import dead_request, set_aside, set_segment_aside
+from neve.buffer.layout import is_retained_path
 from neve.buffer.reader import BufferReader, Segment
 from neve.buffer.spec import BufferSpec
 from neve.buffer.store import BufferStore
@@ -186,18 +187,27 @@ def _read(store: BufferStore, job: Job, number: int, tally: _Tally) -> Iterator[
                 yield from _cut_by_records(requests)
         except NotFoundError as error:
             # Declared retired: another worker was faster. Tables with rows in it have them, and
-            # will refuse ours. Otherwise its rows would be lost, with the marks past them.
-            if not reader.is_retired(segment):
-                raise StorageError(
-                    f"segment {segment.number} of stream {segment.stream} is not in the buffer, "
-                    "and was not declared retired",
-                    hint="if its directory was moved, move it back; nothing of it was consumed",
-                    retryable=True,
-                ) from error
+            # will refuse ours. Otherwise its rows would be lost, with the marks past them; so
+            # would those of a retained segment, which a replay reads because a table lacks them.
+            if is_retained_path(segment.path) or not reader.is_retired(segment):
+                raise _missing(segment) from error
         except CorruptionError as error:
             # What came before the damage was read; the rest is kept as it is, for a person.
             set_segment_aside(store, segment, store.read(segment.path), error.message)
             tally.dead_letters += 1
+
+
+def _missing(segment: Segment) -> StorageError:
+    where = f"segment {segment.number} of stream {segment.stream}"
+    if is_retained_path(segment.path):
+        return StorageError(
+            f"{where} is not retained any more", hint="nothing of this batch was written"
+        )
+    return StorageError(
+        f"{where} is not in the buffer, and was not declared retired",
+        hint="if its directory was moved, move it back; nothing of it was consumed",
+        retryable=True,
+    )
 
 
 def _cut_by_records(requests: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

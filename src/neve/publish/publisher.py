@@ -22,6 +22,7 @@ from neve.lake.commit_loop import (
     read_until_available,
 )
 from neve.lake.staging import Change, StagedSnapshot, StagingTable
+from neve.publish.contains import CONTAINS, contained_after
 from neve.publish.ranges import (
     BATCH_ID,
     MARK_PREFIX,
@@ -110,7 +111,7 @@ class Publisher:
         def attempt() -> StagedSnapshot | None:
             if self._is_consumed(ranges):
                 return None
-            return self.table.stage(files, entries, ref)
+            return self.table.stage(files, self._with_contained(entries), ref)
 
         staged = self._commit(attempt, lambda: self._find(ref))
         failpoints.reach("publish.staged")
@@ -207,7 +208,7 @@ class Publisher:
             self.table.apply(
                 replace(
                     change,
-                    set_properties=write_marks(ranges),
+                    set_properties=self._marks_after(ranges),
                     remove_properties=self._dropped_marks(ranges),
                 )
             )
@@ -241,11 +242,15 @@ class Publisher:
             self.table.apply(
                 Change(
                     base_main=self.table.main_id,
-                    set_properties=write_marks(ranges),
+                    set_properties=self._marks_after(ranges),
                     remove_properties=self._dropped_marks(ranges),
                     branches={branch: staged.snapshot_id},
                     drop_refs=self._refs_of_batch(staged),
-                    summary={HELD: branch, BATCH_ID: batch_id_of(staged)},
+                    summary={
+                        HELD: branch,
+                        BATCH_ID: batch_id_of(staged),
+                        CONTAINS: contained_after(self.table, staged.summary),
+                    },
                 )
             )
             return Outcome.HELD
@@ -292,9 +297,20 @@ class Publisher:
         return Change(
             self.table.main_id,
             files=tuple(self.table.added_files(staged.snapshot_id)),
-            summary={**_own(staged.summary), SOURCE_SNAPSHOT_ID: str(staged.snapshot_id)},
+            summary={
+                **self._with_contained(_own(staged.summary)),
+                SOURCE_SNAPSHOT_ID: str(staged.snapshot_id),
+            },
             drop_refs=refs,
         )
+
+    def _with_contained(self, summary: Mapping[str, str]) -> dict[str, str]:
+        """Add to a batch's summary what `main` contains once the batch is on it."""
+        return {**summary, CONTAINS: contained_after(self.table, summary)}
+
+    def _marks_after(self, ranges: Ranges) -> dict[str, str]:
+        """Return the properties that change when these ranges are consumed."""
+        return write_marks(ranges)
 
     def _refs_of_batch(self, staged: StagedSnapshot) -> tuple[str, ...]:
         """Name all refs of a batch: earlier versions left some that end in `@` and a number."""

@@ -1,0 +1,54 @@
+"""Sets of segments as ranges."""
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neve.publish.contains import (
+    READ_FROM,
+    decode_contained,
+    encode_contained,
+    encode_read_from,
+    has_segment,
+    merge,
+    overlaps,
+    ranges_read,
+    with_ranges,
+    without,
+)
+from neve.publish.ranges import RANGES, Range, encode_ranges
+
+RANGE = st.tuples(st.integers(1, 12), st.integers(0, 4)).map(lambda r: Range(r[0], r[0] + r[1]))
+SEVERAL = st.lists(RANGE, max_size=4)
+
+
+def numbers(ranges):
+    return {n for r in ranges for n in range(r.first, r.last + 1)}
+
+
+@given(SEVERAL, SEVERAL)
+def test_ranges_behave_as_sets_of_numbers(first, second):
+    assert numbers(merge(first)) == numbers(first)
+    assert numbers(without(first, second)) == numbers(first) - numbers(second)
+    contained = {"s": merge(first)}
+    assert all(
+        after.first > before.last + 1
+        for before, after in zip(merge(first), merge(first)[1:], strict=False)
+    )
+    assert decode_contained(encode_contained(contained)) == contained
+    for added in second:
+        assert overlaps(contained, {"s": added}) == bool(numbers(first) & numbers([added]))
+        assert not overlaps(contained, {"other": added})
+        assert numbers(with_ranges(contained, {"s": added})["s"]) == numbers([*first, added])
+    for number in range(1, 18):
+        assert has_segment(contained, "s", number) == (number in numbers(first))
+
+
+def test_a_batch_contains_what_it_read_and_not_what_was_retired_before():
+    ranges = {"new": Range(1, 9), "known": Range(4, 9), "whole": Range(1, 2)}
+    entry = encode_read_from({"new": 8, "known": 7, "whole": 1}, ranges)
+    assert json.loads(entry[READ_FROM]) == {"new": 8}
+    summary = {RANGES: encode_ranges(ranges), **entry}
+    assert ranges_read(summary) == {**ranges, "new": Range(8, 9)}
+    assert encode_read_from({"whole": 1}, {"whole": Range(1, 2)}) == {}
