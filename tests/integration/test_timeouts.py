@@ -14,8 +14,9 @@ import neve
 from neve.buffer.buffer import open_buffer
 from neve.buffer.spec import BufferSpec
 from neve.cli.app import run
-from neve.errors import CatalogError, Code, UnknownOutcomeError
+from neve.errors import CatalogError, Code, StorageError, UnknownOutcomeError
 from neve.lake.catalog import open_catalog
+from neve.lake.probe import probe_storage
 from neve.lake.profile import DEFAULT_CATALOG, profile_named
 from neve.lake.staging import Change, StagingTable
 from neve.signals import Signal
@@ -118,3 +119,34 @@ def test_commands_end_with_a_clear_line(silent, tmp_path, capfd):
         assert run([*command, "-c", str(path)]) == 1
         assert time.monotonic() - started < SOON_SECONDS
         assert "no answer within 1 s" in capfd.readouterr().err
+
+
+def test_a_store_that_never_answers(silent, s3, postgres):
+    storage = replace(s3, endpoint=silent.uri)
+    settings = with_timeouts(postgres_settings(postgres, storage), SHORT)
+    started = time.monotonic()
+    with pytest.raises(StorageError, match="not writable"):
+        probe_storage(profile_named(settings, DEFAULT_CATALOG))
+    assert time.monotonic() - started < SOON_SECONDS
+
+
+@pytest.mark.parametrize("kind", ["rest", "postgres"])
+def test_spark_ends_as_well(embedded_lake, kind, rest_catalog, postgres, s3):
+    """Python would say it first: what is silent here is silent only once the lake is open."""
+    upstream = {"rest": rest_catalog.port, "postgres": postgres.port}[kind]
+    with running_silent_server(upstream) as server:
+        settings = {
+            "rest": lambda: rest_settings(server.uri, s3),
+            "postgres": lambda: postgres_settings(replace(postgres, port=server.port), s3),
+        }[kind]()
+        with neve.open(with_timeouts(settings, PATIENT)) as lake:
+            namespace = f"silent_{uuid.uuid4().hex[:12]}"
+            lake.sql(f"CREATE NAMESPACE {namespace}")
+            lake.sql(f"CREATE TABLE {namespace}.t (a BIGINT) USING iceberg")
+            server.silent.set()
+            started = time.monotonic()
+            with pytest.raises((CatalogError, StorageError)) as raised:
+                lake.query(f"SELECT * FROM {namespace}.t")
+            assert time.monotonic() - started < SOON_SECONDS
+            assert raised.value.retryable
+            server.silent.clear()

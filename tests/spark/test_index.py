@@ -87,7 +87,7 @@ def test_a_build_has_every_row_and_tombstone_and_is_named_twice(indexed):
 
 
 def test_the_same_in_tasks_of_spark(indexed, monkeypatch):
-    monkeypatch.setattr("neve.index.tasks.LOCAL_ROWS", 0)
+    monkeypatch.setattr("neve.lake.spark_tasks.LOCAL_ROWS", 0)
     indexed.build()
     indexed.verify()
     indexed.append(event("U", 60, 7, "y"), event("D", 61, 8), event("I", 62, 100, "z"))

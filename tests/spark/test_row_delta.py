@@ -28,6 +28,7 @@ from neve.lake.row_delta import (
     read_statistics,
     set_statistics,
 )
+from neve.lake.table_ref import TableRef
 from neve.lake.vectors import encode_vector, read_vector, write_vectors
 from tests.support.mirrors import Mirror
 from tests.support.readers import by_all
@@ -325,7 +326,9 @@ def test_statistics_are_replaced_and_the_property_stays(mirror):
     main = mirror.main
     for number in (1, 2):
         file = StatisticsFile(main, f"file:/somewhere/root-{number}.puffin", 400, 200)
-        set_statistics(mirror.lake.spark, mirror.identifier, file, {"neve.index.root": file.path})
+        set_statistics(
+            mirror.lake.spark, TableRef.of(mirror.table), file, {"neve.index.root": file.path}
+        )
         assert read_statistics(mirror.table) == {main: file}
     assert mirror.main == main
     mirror.lake.sql(f"CALL system.compute_table_stats(table => '{mirror.name}')").collect()

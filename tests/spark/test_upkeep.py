@@ -74,7 +74,7 @@ def test_marks_staged_and_held_batches_survive(bench):
     assert bench.names("logs") == expected
     assert read_marks(metadata(bench).properties) == marks
     (held,) = publisher(bench).table.staged(HELD_PREFIX)
-    rows = added_rows(bench.lake.spark, LOGS, held.snapshot_id, held.parent_id)
+    rows = added_rows(bench.lake.spark, bench.lake.ref(LOGS), held.snapshot_id, held.parent_id)
     assert {row.body for row in rows.collect()} == {"d 0", "d 1"}
     assert publisher(bench, "logs/x").publish(staged) is Outcome.PUBLISHED
     assert publisher(bench).release(held) is Outcome.PUBLISHED

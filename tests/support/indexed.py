@@ -24,9 +24,9 @@ from neve.index.refresh import refresh_root
 from neve.index.root import Root
 from neve.index.runs import Source
 from neve.index.search import IndexReader
-from neve.index.tasks import LocalRunner
 from neve.lake.live_files import FileChanges, LiveFile
 from neve.lake.puffin import PuffinWriter
+from neve.lake.spark_tasks import LocalTasks
 from neve.lake.vectors import DeletionVector, encode_vector
 
 _numbers = itertools.count()
@@ -141,9 +141,7 @@ class Workbench:
             bits=0,
         )
         files = [self.now.file(path) for path in self.now.rows]
-        return build_root(
-            runner or LocalRunner(), self.source, root, files, self.now.buried_files()
-        )
+        return build_root(runner or LocalTasks(), self.source, root, files, self.now.buried_files())
 
     def refresh(self, root: Root, before: Files, runner: Any = None) -> Root:
         now = self.now
@@ -158,7 +156,7 @@ class Workbench:
             },
         )
         added = [one for one in now.buried_files() if one.path not in before.buried]
-        chosen = runner or LocalRunner()
+        chosen = runner or LocalTasks()
         return refresh_root(lambda _: chosen, self.source, root, changes, added, now.buried_files)
 
     def contents(self, root: Root) -> dict[int, tuple[str | None, int, Any]]:

@@ -186,8 +186,7 @@ class SparkRunner:
     def __call__(self, job: Job) -> Iterable[Mapping[str, Any]]:
         from neve.consolidate.spark import run_job
 
-        with self.lake.explaining():
-            return run_job(self.lake.spark, job)
+        return run_job(self.lake, job)
 
 
 def _require_shared_buffer(lake: Lake, spec: ConsolidateSpec) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from neve.errors import NeveError
@@ -15,6 +16,8 @@ logger = logging.getLogger(__name__)
 
 # So often is a lease kept in the time that it lasts: one that fails is not the end of it.
 RENEWALS = 3
+# A turn that takes longer than this is one of a worker that hangs: its lease is left to expire.
+KEEP_SECONDS = 1800.0
 
 
 class NoLease:
@@ -33,10 +36,13 @@ class KeptLease:
     Only ever saves work. With a lease that cannot be had, since its store fails, work goes on.
     """
 
-    def __init__(self, name: str, lease: Lease, seconds: float) -> None:
+    def __init__(
+        self, name: str, lease: Lease, seconds: float, keep_seconds: float = KEEP_SECONDS
+    ) -> None:
         self.name = name
-        # Another took the lease over: this worker was thought dead.
+        # Another took the lease over, or may: this worker is thought dead.
         self.is_lost = False
+        self._keep_seconds = keep_seconds
         self._lease = lease
         self._every_seconds = seconds / RENEWALS
         self._ended = threading.Event()
@@ -63,7 +69,14 @@ class KeptLease:
             logger.warning("%s: the lease is left to expire: %s", self.name, failure)
 
     def _keep(self) -> None:
+        began = time.monotonic()
         while not self._ended.wait(self._every_seconds):
+            if time.monotonic() - began > self._keep_seconds:
+                logger.warning(
+                    "%s: the lease is left to expire after %g s", self.name, self._keep_seconds
+                )
+                self.is_lost = True
+                return
             if not self._hold():
                 logger.warning("%s: another worker took over", self.name)
                 self.is_lost = True

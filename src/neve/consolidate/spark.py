@@ -1,26 +1,27 @@
-"""The same tasks, on Spark."""
+"""The tasks of consolidation, on Spark."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-from pyspark.sql import SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
+from neve.consolidate.task import Job, run_task
+from neve.lake.spark_tasks import SparkTasks
 
-from neve.consolidate.task import RESULT, Job, run_task
+if TYPE_CHECKING:
+    from neve.lake import Lake
 
 
-def run_job(spark: SparkSession, job: Job) -> list[Mapping[str, Any]]:
-    """Run every task of a job; what comes back is one row a file, which the driver can hold."""
+def run_job(lake: Lake, job: Job) -> list[Mapping[str, Any]]:
+    """Run every task of a job; return one row for each file, which the driver can hold.
 
-    def work(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column("id").to_pylist():
-                yield from run_task(job, number)
+    Raises:
+        NeveError: what a task raised.
+    """
+    results = SparkTasks(lake).run(partial(_run_task, job), range(len(job.tasks)))
+    return [row for rows in results for row in rows]
 
-    count = len(job.tasks)
-    tasks = spark.range(0, count, 1, count)
-    rows: pa.Table = tasks.mapInArrow(work, from_arrow_schema(RESULT)).toArrow()
-    return list(rows.to_pylist())
+
+def _run_task(job: Job, number: int) -> list[Mapping[str, Any]]:
+    return [row for batch in run_task(job, number) for row in batch.to_pylist()]

@@ -99,5 +99,5 @@ class Upkeep:
         if before < self.spec.expire_at_once:
             return 0
         logger.info("%s: expiring %d snapshots", ".".join(identifier), before)
-        expire_snapshots(self.lake, identifier, older_than_ms, keep)
+        expire_snapshots(self.lake, self.lake.ref(identifier), older_than_ms, keep)
         return before

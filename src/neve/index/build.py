@@ -17,8 +17,8 @@ from neve.index.resolve import resolve
 from neve.index.root import Root
 from neve.index.runs import RunReader, Runs, Source, by_bucket, write_buckets_of, write_runs
 from neve.index.shard import ShardRef
-from neve.index.tasks import Runner
 from neve.lake.live_files import LiveFile
+from neve.lake.spark_tasks import TaskRunner
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class _BuiltBuckets:
 
 
 def build_root(
-    runner: Runner,
+    runner: TaskRunner,
     source: Source,
     root: Root,
     files: Sequence[LiveFile],

@@ -23,8 +23,8 @@ from neve.index.refresh import refresh_root
 from neve.index.removal import remove_unreferenced
 from neve.index.root import Root
 from neve.index.state import find_root, register
-from neve.index.tasks import LocalRunner, SparkRunner, runner_for
 from neve.lake.live_files import LiveFile, changed_files
+from neve.lake.spark_tasks import LocalTasks, SparkTasks, runner_for
 
 if TYPE_CHECKING:
     from neve.lake import Lake
@@ -175,7 +175,7 @@ def compacted(lake: Lake, mirror: Mirror, root: Root, *, force: bool = False) ->
     plan = plan_compaction(root, force=force)
     if plan is None:
         return root
-    runner = LocalRunner() if plan.rows <= _MERGED_HERE else SparkRunner(lake)
+    runner = LocalTasks() if plan.rows <= _MERGED_HERE else SparkTasks(lake)
     count = min(len(plan.buckets), runner.parallelism)
     bounds = [len(plan.buckets) * number // count for number in range(count + 1)]
     ranges = [plan.buckets[start:stop] for start, stop in pairwise(bounds)]

@@ -33,8 +33,8 @@ from neve.index.root import Root
 from neve.index.runs import RunReader, Runs, Source, by_bucket, write_buckets_of, write_runs
 from neve.index.search import IndexReader
 from neve.index.shard import ShardRef
-from neve.index.tasks import Runner
 from neve.lake.live_files import FileChanges, LiveFile
+from neve.lake.spark_tasks import TaskRunner
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class RowsIndexed:
 
 
 def refresh_root(
-    choose: Callable[[int], Runner],
+    choose: Callable[[int], TaskRunner],
     source: Source,
     root: Root,
     changes: FileChanges,
@@ -112,7 +112,7 @@ def _rows_lost(changes: FileChanges) -> int:
 
 
 def _with_rows(
-    choose: Callable[[int], Runner], source: Source, before: Root, changes: FileChanges
+    choose: Callable[[int], TaskRunner], source: Source, before: Root, changes: FileChanges
 ) -> tuple[Root, RowsIndexed]:
     root = before.without_files(one.path for one in changes.removed)
     root, ordinals = root.with_files([*(one.path for one in changes.added), *changes.vectors])

@@ -26,7 +26,7 @@ from neve.index.parts import Kind, Part, read_part
 from neve.index.root import new_path
 from neve.index.run_files import RunFile, RunRef, write_run_file
 from neve.index.shard import ShardRef, bits_for, write_shard
-from neve.index.tasks import Runner
+from neve.lake.spark_tasks import TaskRunner
 
 RUN_ROWS = 1024 * 1024
 _RUNS_A_TASK = 8
@@ -95,7 +95,7 @@ class RunReader:
         return concat_entries(parts) if parts else self._empty
 
 
-def write_runs(runner: Runner, source: Source, parts: Sequence[Part]) -> Runs:
+def write_runs(runner: TaskRunner, source: Source, parts: Sequence[Part]) -> Runs:
     """Run the first step.
 
     Raises:
@@ -108,7 +108,7 @@ def write_runs(runner: Runner, source: Source, parts: Sequence[Part]) -> Runs:
 
 
 def by_bucket(
-    runner: Runner, runs: Runs, function: Callable[[Sequence[int]], Result], rows: int
+    runner: TaskRunner, runs: Runs, function: Callable[[Sequence[int]], Result], rows: int
 ) -> list[Result]:
     """Run the second step: a function over ranges of buckets, each bucket in one of them."""
     buckets = 1 << runs.source.bits

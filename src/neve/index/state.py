@@ -17,6 +17,7 @@ from neve.index.mirrors import Mirror, observe
 from neve.index.root import Root, new_path, read_root, write_root
 from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_known
 from neve.lake.row_delta import StatisticsFile, set_statistics
+from neve.lake.table_ref import TableRef
 
 if TYPE_CHECKING:
     from neve.lake import Lake
@@ -136,7 +137,7 @@ def register(lake: Lake, mirror: Mirror, root: Root) -> Registration:
 
     def attempt() -> Registration:
         # Reads the table anew by itself: `main` does not move, so nothing has to be decided again.
-        set_statistics(lake.spark, mirror.identifier, stored.statistics, stored.properties)
+        set_statistics(lake.spark, TableRef.of(mirror.table), stored.statistics, stored.properties)
         return stored
 
     def find_applied() -> Registration | None:

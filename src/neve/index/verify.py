@@ -29,7 +29,7 @@ from neve.index.root import Root
 from neve.index.runs import RunReader, Runs, by_bucket, write_runs
 from neve.index.search import IndexReader
 from neve.index.state import find_root
-from neve.index.tasks import runner_for
+from neve.lake.spark_tasks import runner_for
 
 if TYPE_CHECKING:
     from neve.lake import Lake

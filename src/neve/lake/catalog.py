@@ -17,7 +17,7 @@ from neve.lake.faults import explained
 from neve.lake.identifier import Identifier
 from neve.lake.postgres_timeout import Timeouts
 from neve.lake.profile import CatalogProfile
-from neve.lake.pyiceberg_private import NeveRestCatalog, NeveSqlCatalog
+from neve.lake.pyiceberg_catalogs import NeveRestCatalog, NeveSqlCatalog
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

@@ -112,9 +112,8 @@ def read_until_available(
         try:
             return read()
         except NeveError as error:
-            if not error.retryable or _is_over(policy, deadline, stop):
+            if not error.retryable or not _wait_for_next(policy, number, deadline, stop):
                 raise
-            policy.wait(number, stop)
     return read()
 
 
@@ -146,9 +145,8 @@ def _repeat(
             applied = _look_after(last, look, policy, stop, deadline)
             if applied is not None:
                 return applied
-        if number + 1 == policy.attempts or _is_over(policy, deadline, stop):
+        if number + 1 == policy.attempts or not _wait_for_next(policy, number, deadline, stop):
             break
-        policy.wait(number, stop)
     if number == 0 or type(last) not in _LOOKED_AFTER:
         raise last
     message = f"{last.message} (given up after {number + 1} attempts)"
@@ -180,5 +178,11 @@ def _count(error: NeveError, counters: CommitCounters) -> None:
         logger.warning("%s", error)
 
 
-def _is_over(policy: RetryPolicy, deadline: float, stop: threading.Event | None) -> bool:
-    return policy.clock() >= deadline or (stop is not None and stop.is_set())
+def _wait_for_next(
+    policy: RetryPolicy, number: int, deadline: float, stop: threading.Event | None
+) -> bool:
+    """Wait until the next attempt is due; False when there is to be none."""
+    if policy.clock() >= deadline or (stop is not None and stop.is_set()):
+        return False
+    policy.wait(number, stop)
+    return stop is None or not stop.is_set()

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import ancestors_of
 
-from neve.lake.identifier import Identifier, quote_identifier
-from neve.lake.profile import DEFAULT_CATALOG
+from neve.lake.identifier import quote_identifier
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
     from neve.lake.lake import Lake
+    from neve.lake.table_ref import TableRef
 
 
 def count_expirable(metadata: TableMetadata, older_than_ms: int, retain_last: int) -> int:
@@ -35,9 +35,7 @@ def count_expirable(metadata: TableMetadata, older_than_ms: int, retain_last: in
     )
 
 
-def expire_snapshots(
-    lake: Lake, identifier: Identifier, older_than_ms: int, retain_last: int
-) -> None:
+def expire_snapshots(lake: Lake, ref: TableRef, older_than_ms: int, retain_last: int) -> None:
     """Expire old snapshots and delete the files that only they had.
 
     Atomic; idempotent. Snapshots that a tag or a branch names stay, and so do table properties.
@@ -45,10 +43,10 @@ def expire_snapshots(
     older_than = datetime.fromtimestamp(older_than_ms / 1000, timezone.utc)
     with lake.explaining():
         lake.spark.sql(
-            "CALL system.expire_snapshots(table => :table, older_than => :older_than, "
-            "retain_last => :retain_last)",
+            f"CALL {quote_identifier((ref.catalog, 'system', 'expire_snapshots'))}"
+            "(table => :table, older_than => :older_than, retain_last => :retain_last)",
             args={
-                "table": quote_identifier((DEFAULT_CATALOG, *identifier)),
+                "table": ref.quoted,
                 "older_than": older_than,
                 "retain_last": retain_last,
             },

@@ -13,19 +13,19 @@ from pyiceberg.table.metadata import TableMetadataUtil
 from pyspark.sql import types as T  # noqa: N812 - as everywhere
 
 from neve.lake.data_files import write_data_files
-from neve.lake.identifier import Identifier, quote_identifier
-from neve.lake.profile import DEFAULT_CATALOG
 from neve.lake.workers import keep_zip_directories
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyspark.sql import DataFrame, SparkSession
 
+    from neve.lake.table_ref import TableRef
+
 _FILES = T.StructType([T.StructField("data_file", T.BinaryType())])
 
 
 def added_rows(
-    spark: SparkSession, identifier: Identifier, snapshot_id: int, parent_id: int | None
+    spark: SparkSession, ref: TableRef, snapshot_id: int, parent_id: int | None
 ) -> DataFrame:
     """Return the rows that one append snapshot added, published or not.
 
@@ -37,7 +37,7 @@ def added_rows(
     else:
         reader = reader.option("start-snapshot-id", parent_id)
         reader = reader.option("end-snapshot-id", snapshot_id)
-    return reader.table(quote_identifier((DEFAULT_CATALOG, *identifier)))
+    return reader.table(ref.quoted)
 
 
 def map_batches(

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from neve.errors import ConflictError
 from neve.lake import jvm
-from neve.lake.identifier import Identifier
 from neve.lake.java_commits import committing_in_java
 from neve.lake.jvm import tables
 from neve.lake.jvm.tables import MAIN, Task
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from neve.lake.lake import Lake
+    from neve.lake.table_ref import TableRef
 
 __all__ = ["MAIN", "JavaTable", "Task", "isolated"]
 
@@ -42,14 +42,14 @@ def isolated(lake: Lake, conf: Mapping[str, str]) -> Iterator[SparkSession]:
 class JavaTable:
     """A table committed through Iceberg's Java API."""
 
-    def __init__(self, lake: Lake, session: SparkSession, identifier: Identifier) -> None:
+    def __init__(self, lake: Lake, session: SparkSession, ref: TableRef) -> None:
         self.lake = lake
         self.session = session
-        self.identifier = identifier
+        self.ref = ref
 
     @property
     def name(self) -> str:
-        return ".".join(self.identifier)
+        return self.ref.name
 
     def create(
         self,
@@ -60,25 +60,23 @@ class JavaTable:
     ) -> None:
         """Create it with an empty first snapshot. Raises ConflictError: somebody else did."""
         with self._committing("creating it"):
-            tables.create_table(
-                self.session, self.identifier, schema_json, spec_json, properties, summary
-            )
+            tables.create_table(self.session, self.ref, schema_json, spec_json, properties, summary)
 
     def union_schema(self, schema_json: str, properties: Mapping[str, str]) -> None:
         with self._committing("changing its schema"):
-            tables.union_schema(self.session, self.identifier, schema_json, properties)
+            tables.union_schema(self.session, self.ref, schema_json, properties)
 
     def create_branch(self, branch: str, snapshot_id: int) -> None:
         with self._committing(f"creating branch {branch}"):
-            tables.create_branch(self.session, self.identifier, branch, snapshot_id)
+            tables.create_branch(self.session, self.ref, branch, snapshot_id)
 
     def remove_branches(self, branches: Iterable[str]) -> None:
         with self._committing("removing branches"):
-            tables.remove_branches(self.session, self.identifier, branches)
+            tables.remove_branches(self.session, self.ref, branches)
 
     def append_nothing(self, branch: str, summary: Mapping[str, str]) -> None:
         with self._committing(f"an empty snapshot on {branch}"):
-            tables.append_nothing(self.session, self.identifier, branch, summary)
+            tables.append_nothing(self.session, self.ref, branch, summary)
 
     def publish_branch(self, branch: str, base_id: int, properties: Mapping[str, str]) -> int:
         """Move `main` to a branch's head, if `main` is still at `base_id`; drop the branch.
@@ -88,7 +86,7 @@ class JavaTable:
             UnknownOutcomeError: the answer was lost.
         """
         with self._committing(f"publishing {branch}"):
-            head = tables.publish_branch(self.session, self.identifier, branch, base_id, properties)
+            head = tables.publish_branch(self.session, self.ref, branch, base_id, properties)
         if head is None:
             raise ConflictError(
                 f"{self.name}: main has moved away from snapshot {base_id}",
@@ -100,11 +98,11 @@ class JavaTable:
     def plan_files(self, snapshot_id: int, after_id: int | None = None) -> list[Task]:
         """Return the files of a snapshot, or those appended after another one."""
         with self.lake.explaining():
-            return tables.plan_files(self.session, self.identifier, snapshot_id, after_id)
+            return tables.plan_files(self.session, self.ref, snapshot_id, after_id)
 
     def scan(self, tasks: Sequence[Task]) -> AbstractContextManager[DataFrame]:
         """Yield the rows of exactly these files, deletes applied, with `_file` and `_pos`."""
-        return tables.staged_scan(self.session, self.identifier, tasks)
+        return tables.staged_scan(self.session, self.ref, tasks)
 
     def _committing(self, what: str) -> AbstractContextManager[None]:
         return committing_in_java(self.name, what)

@@ -8,12 +8,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from neve.config import Settings
-from neve.lake.identifier import parse_identifier
+from neve.lake.identifier import Identifier, parse_identifier
 from neve.lake.profile import DEFAULT_CATALOG, CatalogProfile, profile_named, profiles
+from neve.lake.table_ref import TableRef
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
     from pyspark.sql import DataFrame, SparkSession
     from typing_extensions import Self
 
@@ -65,6 +67,26 @@ class Lake:
 
             self._catalogs[name] = open_catalog(profile_named(self.settings, name))
         return self._catalogs[name]
+
+    def ref(self, name: str | Identifier) -> TableRef:
+        """Name a table: `ns.table` of the configured catalog, `catalog.ns.table` of a further one.
+
+        As in Spark, the first of three parts is a catalog if one has that name. An identifier is
+        one of the configured catalog.
+        """
+        if not isinstance(name, str):
+            return TableRef(DEFAULT_CATALOG, name)
+        first, *rest = parse_identifier(name)
+        if len(rest) > 1 and first in profiles(self.settings):
+            return TableRef(first, tuple(rest))
+        return TableRef(DEFAULT_CATALOG, (first, *rest))
+
+    def load(self, ref: TableRef) -> Table:
+        """Load a table as its catalog has it now. Raises NotFoundError, naming what is near."""
+        from neve.lake.catalog import load_table
+
+        profile = profile_named(self.settings, ref.catalog)
+        return load_table(profile, self.catalog(ref.catalog), ref.identifier)
 
     def sql(self, statement: str) -> DataFrame:
         """Run Spark SQL. Two-part names and `CALL system.…` mean the configured catalog."""

@@ -16,13 +16,12 @@ from neve.errors import ConflictError, UsageError
 from neve.lake import jvm
 from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_known
 from neve.lake.content_files import data_files_json, live_files_json, vectors_json
-from neve.lake.identifier import Identifier, quote_identifier
 from neve.lake.java_commits import committing_in_java
 from neve.lake.jvm import commits
 from neve.lake.jvm.commits import StatisticsFile
 from neve.lake.live_files import LiveFile, live_files
-from neve.lake.profile import DEFAULT_CATALOG
 from neve.lake.sql import explain
+from neve.lake.table_ref import TableRef
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -99,18 +98,18 @@ class PreparedCommit:
 def prepare_row_delta(spark: SparkSession, table: Table, changes: RowChanges) -> PreparedCommit:
     """Write the manifests of a commit; nothing is seen of it before it is sent.
 
-    `table` is the configured catalog's, with metadata no older than the base.
+    `table` is of any configured catalog, with metadata no older than the base.
 
     Raises:
         ConflictError: `main` is not, or no longer, at the base, or a vector is for another file.
         UsageError: a new vector cannot hold all the rows of the one it replaces.
     """
-    identifier: Identifier = table.name()
-    name = ".".join(identifier)
+    ref = TableRef.of(table)
+    name = ref.name
     touched = _touched(table, changes)
     replaced = [file.vector for file in touched.values() if file.vector]
     with _explaining():
-        delta = commits.RowDelta(spark, quote_identifier((DEFAULT_CATALOG, *identifier)))
+        delta = commits.RowDelta(spark, ref.quoted)
         if delta.base_snapshot_id != changes.base_snapshot_id:
             raise _conflict(
                 name,
@@ -162,7 +161,7 @@ def commit_row_delta(
 
 def set_statistics(
     spark: SparkSession,
-    identifier: Identifier,
+    ref: TableRef,
     statistics: StatisticsFile,
     properties: Mapping[str, str] | None = None,
 ) -> None:
@@ -170,10 +169,9 @@ def set_statistics(
 
     Atomic, one attempt; `main` does not move. Raises as `PreparedCommit.commit`.
     """
-    name = quote_identifier((DEFAULT_CATALOG, *identifier))
     what = f"registering the statistics of snapshot {statistics.snapshot_id}"
-    with committing_in_java(".".join(identifier), what):
-        commits.set_statistics(spark, name, statistics, properties or {})
+    with committing_in_java(ref.name, what):
+        commits.set_statistics(spark, ref.quoted, statistics, properties or {})
 
 
 def read_statistics(table: Table) -> dict[int, StatisticsFile]:

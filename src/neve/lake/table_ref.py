@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from neve.lake.identifier import Identifier, quote_identifier
 from neve.lake.profile import DEFAULT_CATALOG
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
 
 
 @dataclass(frozen=True)
@@ -14,6 +18,11 @@ class TableRef:
 
     catalog: str
     identifier: Identifier
+
+    @classmethod
+    def of(cls, table: Table) -> TableRef:
+        """Name a table that a lake has loaded: PyIceberg's catalog has the configured name."""
+        return cls(str(table.catalog.name), tuple(table.name()))
 
     @property
     def name(self) -> str:

@@ -126,7 +126,9 @@ class Merger:
             return Preview(self.name, notes=_notes(self.name, found))
         with ExitStack() as stack:
             session = stack.enter_context(isolated(self.lake, _SETTINGS))
-            batch = next_batch(found, self.spec, JavaTable(self.lake, session, self.spec.changelog))
+            batch = next_batch(
+                found, self.spec, JavaTable(self.lake, session, self.lake.ref(self.spec.changelog))
+            )
             work = stack.enter_context(
                 BatchWork.reading(self.lake, session, self.spec, found, batch)
             )
@@ -218,7 +220,7 @@ class Merger:
                 found = self._prepare(found)
                 failpoints.reach("merge.prepared")
                 session = stack.enter_context(isolated(self.lake, _SETTINGS))
-                changelog = JavaTable(self.lake, session, self.spec.changelog)
+                changelog = JavaTable(self.lake, session, self.lake.ref(self.spec.changelog))
                 batch = next_batch(found, self.spec, changelog)
             work = stack.enter_context(
                 BatchWork.reading(self.lake, session, self.spec, found, batch)
@@ -249,7 +251,7 @@ class Merger:
     def _prepare(self, found: Look) -> Look:
         """Make the mirror, or give it the columns it lacks. Idempotent."""
         anew = look_anew if found.rebuild else look
-        mirror = JavaTable(self.lake, self.lake.spark, self.spec.mirror)
+        mirror = JavaTable(self.lake, self.lake.spark, self.lake.ref(self.spec.mirror))
         if found.mirror is None or found.state is None:
             partitions = partition_spec(self.spec, found.schema)
             tombstones = self._tombstones(found).empty()

@@ -16,9 +16,8 @@ from pyspark.sql import types as T
 
 from neve.errors import ConflictError
 from neve.lake.frames import added_rows
-from neve.lake.identifier import Identifier, quote_identifier
+from neve.lake.identifier import Identifier
 from neve.lake.java_tables import JavaTable
-from neve.lake.profile import DEFAULT_CATALOG
 from neve.merge import names
 from neve.merge import transforms as tr
 from neve.merge.checkpoint import BARRIER, Checkpoint
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from neve.lake import Lake
+    from neve.lake.table_ref import TableRef
     from neve.merge.drift import Unfit
     from neve.merge.plan import Look
     from neve.merge.spec import MergeSpec
@@ -63,11 +63,13 @@ class BatchWork:
     ) -> Iterator[BatchWork]:
         """Read a batch's events and look at what they are."""
         with ExitStack() as stack, lake.explaining():
-            changelog = JavaTable(lake, session, spec.changelog)
+            changelog = JavaTable(lake, session, lake.ref(spec.changelog))
             changes = _changes(stack, changelog, batch)
             _require_same_columns(spec, found, changes)
             events = tr.classified(changes, spec, found.drift.unfit)
-            shape = shape_of(spec, _columns(session, spec, found, changes.schema))
+            shape = shape_of(
+                spec, _columns(changelog, lake.ref(spec.mirror), found, changes.schema)
+            )
             work = cls(lake, session, spec, found, batch, events, shape)
             try:
                 yield work
@@ -143,7 +145,7 @@ class BatchWork:
         if state is None or state.checkpoint is not None:
             return state.barrier if state else None
         # The commits that said so are expired; the tombstones have it still.
-        truncates = self.session.table(table_name(self.spec.tombstones))
+        truncates = self.session.table(self.lake.ref(self.spec.tombstones).quoted)
         newest = F.max(sequence_of(self.shape))
         parts = [as_text(newest[name], self.shape, name) for name in self.shape.sequence]
         row = truncates.where(F.col(KIND) == TRUNCATED).agg(*parts).collect()[0]
@@ -273,7 +275,7 @@ class BatchWork:
     def _history(self, stack: ExitStack) -> list[DataFrame]:
         """Return the events that are merged already, as far as the changelog still has them."""
         checkpoint = self.found.state.checkpoint if self.found.state else None
-        changelog = JavaTable(self.lake, self.session, self.spec.changelog)
+        changelog = JavaTable(self.lake, self.session, self.lake.ref(self.spec.changelog))
         parts = []
         merged = checkpoint.snapshot_id if checkpoint else None
         if merged is not None and self.found.changelog.snapshot_by_id(merged) is not None:
@@ -332,7 +334,8 @@ class BatchWork:
         return _stamped(rows, batch_id, now)
 
     def _at(self, identifier: Identifier, snapshot_id: int) -> DataFrame:
-        return self.session.read.option("versionAsOf", snapshot_id).table(table_name(identifier))
+        reader = self.session.read.option("versionAsOf", snapshot_id)
+        return reader.table(self.lake.ref(identifier).quoted)
 
 
 def _require_same_columns(spec: MergeSpec, found: Look, changes: DataFrame) -> None:
@@ -349,27 +352,23 @@ def _require_same_columns(spec: MergeSpec, found: Look, changes: DataFrame) -> N
 
 
 def _columns(
-    session: SparkSession, spec: MergeSpec, found: Look, changes: T.StructType
+    changelog: JavaTable, mirror: TableRef, found: Look, changes: T.StructType
 ) -> T.StructType:
     """Return the mirror's columns as they are once it has followed the changelog."""
     if found.mirror is None:
         return T.StructType([field for field in changes if field.name in found.drift.taken])
-    present = session.table(table_name(spec.mirror)).schema
+    present = changelog.session.table(mirror.quoted).schema
     wider = {*found.drift.widened}
     fields = [changes[field.name] if field.name in wider else field for field in present]
     return T.StructType([*fields, *(changes[name] for name in found.drift.added)])
 
 
-def table_name(identifier: Identifier) -> str:
-    return quote_identifier((DEFAULT_CATALOG, *identifier))
-
-
 def _changes(stack: ExitStack, changelog: JavaTable, batch: Batch) -> DataFrame:
     if batch.until_id is not None:
-        rows = added_rows(changelog.session, changelog.identifier, batch.until_id, batch.after_id)
+        rows = added_rows(changelog.session, changelog.ref, batch.until_id, batch.after_id)
         return rows.select("*", names.FILE, names.POSITION)
     if not batch.slices:
-        nothing = changelog.session.table(table_name(changelog.identifier)).where(F.lit(False))
+        nothing = changelog.session.table(changelog.ref.quoted).where(F.lit(False))
         return nothing.select("*", names.FILE, names.POSITION)
     return _slices(stack, changelog, batch.slices)
 

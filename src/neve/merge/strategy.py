@@ -20,7 +20,6 @@ from neve.errors import NeveError, UnknownOutcomeError
 from neve.lake.identifier import quote_identifier
 from neve.lake.java_commits import committing_in_java
 from neve.lake.java_tables import JavaTable
-from neve.lake.profile import DEFAULT_CATALOG
 from neve.merge import names
 from neve.merge import transforms as tr
 from neve.merge.checkpoint import BATCH_ID
@@ -149,7 +148,8 @@ class MergeInto:
         for key, value in summary.items():
             # What Spark commits in this session, which is the batch's own, carries it.
             work.session.conf.set(f"spark.sql.iceberg.snapshot-property.{key}", value)
-        target = quote_identifier((DEFAULT_CATALOG, *self.mirror.identifier, f"branch_{branch}"))
+        ref = self.mirror.ref
+        target = quote_identifier((ref.catalog, *ref.identifier, f"branch_{branch}"))
         counts, found = work.counts, work.found
         if not (counts.upserted or counts.deleted or counts.truncated or found.rebuild):
             self.mirror.append_nothing(branch, summary)

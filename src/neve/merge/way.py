@@ -128,7 +128,7 @@ def choose_way(
         with span("merge.index", table=spec.name):
             index, choice = _fresh_index(work, choice, forced, report, progress)
     scan = partial(work.scanning, buried, now)
-    by_statement = MergeInto(lake, JavaTable(lake, work.session, spec.mirror), tombstones)
+    by_statement = MergeInto(lake, JavaTable(lake, work.session, lake.ref(spec.mirror)), tombstones)
     if choice.strategy is not Strategy.MERGE:
         table = load_table(lake.profile, lake.catalog(), spec.mirror)
         choice = _unless_unfit(table, work.main_id, choice)

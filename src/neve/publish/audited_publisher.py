@@ -80,9 +80,10 @@ class AuditedPublisher:
 
     def _rows(self, staged: StagedSnapshot) -> DataFrame:
         from neve.lake.frames import added_rows
+        from neve.lake.table_ref import TableRef
 
-        name = self.publisher.table.table.name()
-        return added_rows(self.lake.spark, name, staged.snapshot_id, staged.parent_id)
+        ref = TableRef.of(self.publisher.table.table)
+        return added_rows(self.lake.spark, ref, staged.snapshot_id, staged.parent_id)
 
     def _set_aside(self, staged: StagedSnapshot, rows: DataFrame) -> tuple[StagedSnapshot, int]:
         """Move failing rows to `<table>_rejected` and stage the rest in the batch's place.

@@ -11,6 +11,7 @@ import pytest
 
 import neve
 from neve.buffer.disk import DiskStore
+from neve.consolidate.kept_lease import KeptLease
 from neve.errors import StorageError
 from neve.signals import Signal
 from tests.support.consolidation import Bench
@@ -162,6 +163,25 @@ def test_a_lease_store_that_fails_stops_nothing(bench, calm, monkeypatch, caplog
     assert not report.failed
     assert bench.names("logs") == ROWS
     assert bench.waiting_segments() == 0
+
+
+def test_a_worker_that_hangs_does_not_keep_its_lease_for_ever():
+    class Counted:
+        held = 0
+
+        def hold(self):
+            self.held += 1
+            return True
+
+        def release(self):
+            pass
+
+    lease = Counted()
+    with KeptLease("logs", lease, 0.03, keep_seconds=0.1) as turn:
+        assert turn.begin()
+        until(lambda: turn.is_lost)
+        until(lambda: not turn._keeper.is_alive())
+    assert lease.held > 1
 
 
 def test_without_leases_each_row_is_there_once_too(bench):

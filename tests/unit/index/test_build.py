@@ -15,11 +15,11 @@ from neve.index.columns import IndexedColumns
 from neve.index.parts import Kind, Part
 from neve.index.runs import packed
 from neve.index.stored import list_files
-from neve.index.tasks import LocalRunner
+from neve.lake.spark_tasks import LocalTasks
 from tests.support.indexed import Workbench
 
 
-class Tasks(LocalRunner):
+class Tasks(LocalTasks):
     """Several tasks, each of which gets and gives nothing that cannot be pickled."""
 
     parallelism = 3

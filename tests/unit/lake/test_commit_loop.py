@@ -176,6 +176,15 @@ def test_a_stop_ends_the_wait_and_makes_no_further_attempt():
     with pytest.raises(ConflictError):
         catalog.commit(policy, stop)
     assert catalog.counters.attempts == 1
+    # Also when it comes during the wait.
+    stop.clear()
+    catalog = Catalog(*[(CONFLICT, False)] * 9)
+    timer = threading.Timer(0.1, stop.set)
+    timer.start()
+    with pytest.raises(ConflictError):
+        catalog.commit(policy, stop)
+    timer.join()
+    assert catalog.counters.attempts == 1
     # Also while the catalog cannot be read.
     catalog = Catalog()
     catalog.reads_that_fail = [DOWN] * 100

@@ -1,11 +1,14 @@
 """What Neve relies on in PyIceberg and PyIceberg does not promise.
 
 After an upgrade of PyIceberg: a failure here names what changed. Read the new version's code, adapt
-`lake/pyiceberg_private.py`, then this test, and only then the version below.
+`lake/pyiceberg_private.py` or `lake/pyiceberg_catalogs.py`, then this test, and only then the
+version below.
 """
 
 import ast
 import inspect
+import subprocess
+import sys
 from importlib.metadata import version
 from pathlib import Path
 
@@ -105,6 +108,16 @@ def test_rows_are_split_by_partition():
     assert {len(key) for key, _ in parts} == {1}, CHANGED
     assert sorted(key[0] for key, _ in parts) == [0, 1, 2, 3], CHANGED
     assert sorted(n for _, rows in parts for n in rows["id"].to_pylist()) == list(range(100))
+
+
+def test_tasks_load_no_catalog_and_no_driver():
+    """The executors of a cluster have neither."""
+    absent = ("sqlalchemy", "psycopg2", "pyspark")
+    code = (
+        f"import sys; sys.modules.update(dict.fromkeys({absent}))\n"
+        "import neve.lake.files, neve.lake.spark_tasks, neve.consolidate.spark"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 def test_sessions_are_made_where_time_outs_are_put_on_them():

@@ -27,6 +27,7 @@ from neve.signals import Signal
 from tests.support.consolidation import Bench, run_inline
 from tests.support.lakes import sqlite_settings
 from tests.support.mergers import ListedMerger
+from tests.support.silent import running_silent_server
 from tests.support.wait import until
 
 # A receiver's stand-in: its own /metrics, which counts SIGHUPs as well, and /readyz.
@@ -161,6 +162,24 @@ def test_a_failing_consolidation_is_told_survived_and_caught_up(running):
 
     running.run(during)
     assert running.names == Counter(["a 0", "a 1"])
+
+
+def test_a_catalog_that_never_answers_is_told_and_stops_nothing(settings, monkeypatch):
+    with running_silent_server() as silent:
+        catalog = {"type": "rest", "uri": silent.uri, "timeout_seconds": 0.2}
+        document = {**settings.model_dump(), "catalog": catalog}
+        running = Running(Settings.model_validate(document), monkeypatch)
+
+        def during(service):
+            service.bench.send(Signal.LOGS, "a")
+            until(lambda: service.get("/readyz")[0] == 503)
+            assert "no answer within 0.2 s" in service.get("/readyz")[1]
+            assert service.get("/healthz")[0] == 200
+
+        # Ends by SIGTERM; `run` would hang otherwise.
+        running.run(during)
+    assert silent.connections >= 1
+    assert running.bench.waiting_segments() > 0
 
 
 def test_an_unexpected_error_is_survived_too(running, caplog):

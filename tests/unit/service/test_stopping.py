@@ -1,4 +1,4 @@
-"""The first signal asks, the second insists."""
+"""The first signal asks, the second ends the process, and so does time."""
 
 import os
 import signal
@@ -19,6 +19,14 @@ with stopping_on_signals() as stop:
     signal.pause()
 """
 
+HANG = """
+import os, signal, threading
+from neve.service.stopping import stopping_on_signals
+with stopping_on_signals(stop_seconds=0.1):
+    os.kill(os.getpid(), signal.SIGTERM)
+    threading.Event().wait()
+"""
+
 
 @pytest.mark.parametrize("number", STOP_SIGNALS)
 def test_a_signal_sets_the_event_and_handlers_are_put_back(number):
@@ -32,3 +40,7 @@ def test_a_signal_sets_the_event_and_handlers_are_put_back(number):
 
 def test_a_second_signal_ends_the_process_at_once():
     assert subprocess.run([sys.executable, "-c", INSIST], timeout=30, check=False).returncode == 130
+
+
+def test_what_hangs_after_a_signal_is_ended():
+    assert subprocess.run([sys.executable, "-c", HANG], timeout=30, check=False).returncode == 143

@@ -14,8 +14,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from neve.lake.identifier import Identifier, quote_identifier
-from neve.lake.profile import DEFAULT_CATALOG
+from neve.lake.identifier import quote_identifier
+from neve.lake.table_ref import TableRef
 
 MAIN = "main"
 _SCANS = "neve_scans"  # the catalog in which a set of scan tasks is a table
@@ -42,7 +42,7 @@ def isolated(session: SparkSession, conf: Mapping[str, str]) -> SparkSession:
 
 def create_table(
     session: SparkSession,
-    identifier: Identifier,
+    ref: TableRef,
     schema_json: str,
     spec_json: str,
     properties: Mapping[str, str],
@@ -51,12 +51,10 @@ def create_table(
     """Create a table whose first snapshot is empty and has a summary of ours. Atomic."""
     iceberg = _jvm(session).org.apache.iceberg
     with active(session):
-        catalog = iceberg.spark.Spark3Util.loadIcebergCatalog(
-            session._jsparkSession, DEFAULT_CATALOG
-        )
-    namespace = _array(session, identifier[:-1])
+        catalog = iceberg.spark.Spark3Util.loadIcebergCatalog(session._jsparkSession, ref.catalog)
+    namespace = _array(session, ref.identifier[:-1])
     name = iceberg.catalog.TableIdentifier.of(
-        iceberg.catalog.Namespace.of(namespace), identifier[-1]
+        iceberg.catalog.Namespace.of(namespace), ref.identifier[-1]
     )
     schema = iceberg.SchemaParser.fromJson(schema_json)
     spec = iceberg.PartitionSpecParser.fromJson(schema, spec_json)
@@ -74,10 +72,10 @@ def create_table(
 
 
 def union_schema(
-    session: SparkSession, identifier: Identifier, schema_json: str, properties: Mapping[str, str]
+    session: SparkSession, ref: TableRef, schema_json: str, properties: Mapping[str, str]
 ) -> None:
     """Add the columns a table lacks and widen those that became wider. Atomic."""
-    table = load(session, identifier)
+    table = load(session, ref)
     schema = _jvm(session).org.apache.iceberg.SchemaParser.fromJson(schema_json)
     transaction = table.newTransaction()
     transaction.updateSchema().unionByNameWith(schema).commit()
@@ -88,24 +86,22 @@ def union_schema(
     transaction.commitTransaction()
 
 
-def create_branch(
-    session: SparkSession, identifier: Identifier, branch: str, snapshot_id: int
-) -> None:
-    load(session, identifier).manageSnapshots().createBranch(branch, snapshot_id).commit()
+def create_branch(session: SparkSession, ref: TableRef, branch: str, snapshot_id: int) -> None:
+    load(session, ref).manageSnapshots().createBranch(branch, snapshot_id).commit()
 
 
-def remove_branches(session: SparkSession, identifier: Identifier, branches: Iterable[str]) -> None:
-    update = load(session, identifier).manageSnapshots()
+def remove_branches(session: SparkSession, ref: TableRef, branches: Iterable[str]) -> None:
+    update = load(session, ref).manageSnapshots()
     for branch in branches:
         update = update.removeBranch(branch)
     update.commit()
 
 
 def append_nothing(
-    session: SparkSession, identifier: Identifier, branch: str, summary: Mapping[str, str]
+    session: SparkSession, ref: TableRef, branch: str, summary: Mapping[str, str]
 ) -> None:
     """Add an empty snapshot to a branch, for the sake of its summary."""
-    append = load(session, identifier).newFastAppend().toBranch(branch)
+    append = load(session, ref).newFastAppend().toBranch(branch)
     for key, value in summary.items():
         append.set(key, value)
     append.commit()
@@ -113,7 +109,7 @@ def append_nothing(
 
 def publish_branch(
     session: SparkSession,
-    identifier: Identifier,
+    ref: TableRef,
     branch: str,
     base_id: int,
     properties: Mapping[str, str],
@@ -122,7 +118,7 @@ def publish_branch(
 
     One compare-and-set, one attempt. None: `main` has moved, nothing was sent.
     """
-    operations = load(session, identifier).operations()
+    operations = load(session, ref).operations()
     base = operations.refresh()
     main = base.ref(MAIN)
     if main is None or main.snapshotId() != base_id:
@@ -137,13 +133,13 @@ def publish_branch(
 
 
 def plan_files(
-    session: SparkSession, identifier: Identifier, snapshot_id: int, after_id: int | None
+    session: SparkSession, ref: TableRef, snapshot_id: int, after_id: int | None
 ) -> list[Task]:
     """Return the files of a snapshot, or only those appended after another one.
 
     One call over py4j for each file of the range: tens of thousands take seconds.
     """
-    table = load(session, identifier)
+    table = load(session, ref)
     if after_id is None:
         scan = table.newScan().useSnapshot(snapshot_id)
     else:
@@ -162,11 +158,9 @@ def plan_files(
 
 
 @contextmanager
-def staged_scan(
-    session: SparkSession, identifier: Identifier, tasks: Sequence[Task]
-) -> Iterator[DataFrame]:
+def staged_scan(session: SparkSession, ref: TableRef, tasks: Sequence[Task]) -> Iterator[DataFrame]:
     """Yield the rows of exactly these files, deletes applied, with `_file` and `_pos`."""
-    table = load(session, identifier)
+    table = load(session, ref)
     manager = _jvm(session).org.apache.iceberg.spark.ScanTaskSetManager.get()
     cache = _table_cache(session)
     name = f"neve-{uuid.uuid4()}"
@@ -183,12 +177,11 @@ def staged_scan(
         cache.remove(name)
 
 
-def load(session: SparkSession, identifier: Identifier) -> Any:
+def load(session: SparkSession, ref: TableRef) -> Any:
     """Load a table as the catalog has it now: the session's catalogs do not cache."""
-    name = quote_identifier((DEFAULT_CATALOG, *identifier))
     with active(session):
         return _jvm(session).org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
-            session._jsparkSession, name
+            session._jsparkSession, ref.quoted
         )
 
 

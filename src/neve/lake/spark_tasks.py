@@ -1,4 +1,4 @@
-"""Run a plain function over items: in tasks of Spark, or, where there is little to do, here."""
+"""Run a plain function over items: in Spark's tasks, or in this process where that is faster."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import pyarrow as pa
 
 from neve.errors import NeveError, StorageError
+from neve.lake.workers import keep_zip_directories
 
 if TYPE_CHECKING:
-    from neve.lake import Lake
+    from neve.lake.lake import Lake
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -21,8 +22,8 @@ Result = TypeVar("Result")
 LOCAL_ROWS = 256 * 1024
 
 
-class Runner(Protocol):
-    """Where work is done; what functions and items are must be picklable."""
+class TaskRunner(Protocol):
+    """Runs a function over items. Functions, items and results must be picklable."""
 
     @property
     def parallelism(self) -> int:
@@ -36,18 +37,18 @@ class Runner(Protocol):
         """
 
 
-class LocalRunner:
-    """One after the other, in this process."""
+class LocalTasks:
+    """Runs the items one after the other, in this process."""
 
     parallelism = 1
 
     def run(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-        return [_done(function, item) for item in items]
+        return [_run_task(function, item) for item in items]
 
 
 @dataclass(frozen=True)
-class SparkRunner:
-    """An item a task; Spark moves the items and the results, no rows."""
+class SparkTasks:
+    """Runs each item in a Spark task; Spark moves the items and the results, no rows."""
 
     lake: Lake
 
@@ -59,12 +60,13 @@ class SparkRunner:
         if not items:
             return []
         # Pickled here, so that Spark's own pickler does not take modules by value.
-        sent = [pickle.dumps((function, item)) for item in items]
+        code, sent = pickle.dumps(function), [pickle.dumps(item) for item in items]
 
         def work(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+            keep_zip_directories()
             for batch in batches:
                 for number in batch.column("id").to_pylist():
-                    outcome = pickle.dumps(_outcome(sent[number]))
+                    outcome = pickle.dumps(_outcome(code, sent[number]))
                     yield pa.RecordBatch.from_pydict({"number": [number], "outcome": [outcome]})
 
         count = len(items)
@@ -79,21 +81,21 @@ class SparkRunner:
         return [outcomes[number] for number in range(count)]
 
 
-def runner_for(lake: Lake, rows: int) -> Runner:
-    """Choose by how many rows are to be read."""
-    return LocalRunner() if rows <= LOCAL_ROWS else SparkRunner(lake)
+def runner_for(lake: Lake, rows: int) -> TaskRunner:
+    """Choose by how many rows the tasks read."""
+    return LocalTasks() if rows <= LOCAL_ROWS else SparkTasks(lake)
 
 
-def _outcome(sent: bytes) -> Any:
-    function, item = pickle.loads(sent)  # noqa: S301 - pickled by the driver
+def _outcome(code: bytes, sent: bytes) -> Any:
+    function, item = pickle.loads(code), pickle.loads(sent)  # noqa: S301 - pickled by the driver
     try:
-        return _done(function, item)
+        return _run_task(function, item)
     except NeveError as error:
         return error
 
 
-def _done(function: Callable[[Item], Result], item: Item) -> Result:
+def _run_task(function: Callable[[Item], Result], item: Item) -> Result:
     try:
         return function(item)
     except OSError as error:
-        raise StorageError(f"the index cannot be written: {error}", retryable=True) from error
+        raise StorageError(f"a task cannot read or write: {error}", retryable=True) from error

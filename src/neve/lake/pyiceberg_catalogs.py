@@ -1,0 +1,118 @@
+"""PyIceberg's catalogs with what they lack: time-outs, and nothing left by a refused commit.
+
+They override private methods, so the contract test of `pyiceberg_private.py` is theirs, too. Not in
+that file, since tasks import it, and the executors of a cluster have no database drivers.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import requests
+from pyiceberg.catalog import delete_files
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitFailedException
+from requests.adapters import BaseAdapter
+
+from neve.lake.postgres_timeout import Timeouts, bound_answers
+
+if TYPE_CHECKING:
+    from pyiceberg.table import CommitTableResponse, StagedTable, Table
+    from pyiceberg.table.update import TableRequirement, TableUpdate
+    from pyiceberg.typedef import Identifier
+
+
+class NeveRestCatalog(RestCatalog):
+    """PyIceberg's REST catalog, each of whose requests ends in time."""
+
+    def __init__(self, name: str, timeouts: Timeouts, **properties: str) -> None:
+        # The constructor sends requests already.
+        self._timeouts = timeouts
+        super().__init__(name, **properties)
+
+    def _config_headers(self, session: requests.Session) -> None:
+        # The first thing that is done with a new session, before it sends for a token.
+        super()._config_headers(session)
+        self._bound(session)
+
+    def _init_sigv4(self, session: requests.Session) -> None:
+        super()._init_sigv4(session)
+        self._bound(session)
+
+    def _bound(self, session: requests.Session) -> None:
+        for prefix, adapter in list(session.adapters.items()):
+            if not isinstance(adapter, _BoundedAdapter):
+                session.mount(prefix, _BoundedAdapter(adapter, self._timeouts))
+
+
+class _BoundedAdapter(BaseAdapter):
+    """Sends requests through another adapter, with time-outs. Repeats none of them."""
+
+    def __init__(self, adapter: BaseAdapter, timeouts: Timeouts) -> None:
+        super().__init__()
+        self._adapter = adapter
+        self._timeouts = (timeouts.connect_seconds, timeouts.answer_seconds)
+
+    def send(
+        self, request: requests.PreparedRequest, *arguments: Any, **options: Any
+    ) -> requests.Response:
+        options["timeout"] = options.get("timeout") or self._timeouts
+        return self._adapter.send(request, *arguments, **options)
+
+    def close(self) -> None:
+        self._adapter.close()
+
+
+class NeveSqlCatalog(SqlCatalog):
+    """PyIceberg's catalog in a database.
+
+    Its exchanges with PostgreSQL end in time, and a refused commit leaves no metadata file behind.
+    SQLite has a time-out of its own, in its address.
+    """
+
+    def __init__(self, name: str, timeouts: Timeouts, **properties: str) -> None:
+        self._timeouts = timeouts
+        # Commits run on several threads.
+        self._staged = threading.local()
+        super().__init__(name, **properties)
+
+    def _init_catalog(self) -> None:
+        # Called by the constructor when there is an engine, and no connection yet.
+        if self.engine.dialect.name == "postgresql":
+            bound_answers(self.engine, self._timeouts)
+        super()._init_catalog()
+
+    def commit_table(
+        self,
+        table: Table,
+        requirements: tuple[TableRequirement, ...],
+        updates: tuple[TableUpdate, ...],
+    ) -> CommitTableResponse:
+        outer = getattr(self._staged, "table", None)
+        self._staged.table = None
+        try:
+            return super().commit_table(table, requirements, updates)
+        except CommitFailedException:
+            # Certain: the row names another metadata file, and nobody ever saw this one.
+            staged = self._staged.table
+            if staged is not None:
+                delete_files(staged.io, {staged.metadata_location}, "metadata")
+            raise
+        finally:
+            self._staged.table = outer
+
+    def _update_and_stage_table(
+        self,
+        current_table: Table | None,
+        table_identifier: Identifier,
+        requirements: tuple[TableRequirement, ...],
+        updates: tuple[TableUpdate, ...],
+    ) -> StagedTable:
+        # Only here is the name of the metadata file known before it is written.
+        staged = super()._update_and_stage_table(
+            current_table, table_identifier, requirements, updates
+        )
+        self._staged.table = staged
+        return staged
