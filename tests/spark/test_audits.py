@@ -7,6 +7,7 @@ import pytest
 import neve
 from neve.buffer.buffer import open_buffer
 from neve.config import Settings
+from neve.consolidate.check import audit_checks
 from neve.errors import ConfigError
 from neve.lake.create import FEW_METADATA_FILES
 from neve.publish.staged_batches import discard, list_staged, release
@@ -206,3 +207,63 @@ def test_audits_of_what_does_not_exist_are_refused_before_anything_runs(
     opened = neve.open(settings(tmp_path, entry, table=table))
     with opened as lake, pytest.raises(ConfigError, match=said):
         Bench(lake, tmp_path).worker()
+
+
+def raises(rows):
+    """A user's own audit that is broken."""
+    raise LookupError("of no interest")
+
+
+def has_typo(rows):
+    """A user's own audit with a column that does not exist."""
+    return rows.where("boddy is null").count() == 0
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        (audit("expression", expression="boddy <> 'x'"), "boddy"),
+        (audit("function", function="tests.spark.test_audits:raises"), "raised LookupError"),
+        (audit("function", function="tests.spark.test_audits:has_typo"), "a_function"),
+    ],
+)
+def test_an_audit_that_cannot_run_stops_its_table_alone_and_loses_nothing(bench, entry, said):
+    broken = bench(entry)
+    broken.send(Signal.LOGS, "a")
+    broken.send(Signal.TRACES, "t")
+    report = broken.run()
+    assert [result.table for result in report.failures] == ["otel.logs"]
+    assert said in report.trouble
+    assert broken.names("traces").total() == 2
+    assert broken.names("logs").total() == 0
+    mended = bench()
+    mended.run()
+    assert mended.names("logs") == Counter(["a 0", "a 1"])
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        (audit("expression", expression="boddy <> 'x'"), "audit a_expression: .*boddy"),
+        (audit("expression", expression="body <>"), "audit a_expression: "),
+        (audit("expression", expression="severity_number"), "audit a_expression: .*BOOLEAN"),
+        (audit("between", column="attributes", min=1), "audit a_between: "),
+        (audit("function", function="tests.nowhere:f"), "audit a_function: .*imported"),
+    ],
+)
+def test_config_check_lets_spark_analyse_each_audit(tmp_path, embedded_lake, entry, said):
+    configured = settings(tmp_path, audit("not_null", column="body"), entry)
+    ((what, probe),) = audit_checks(configured, lambda: neve.open(configured))
+    assert what == "audits otel.logs"
+    with pytest.raises(ConfigError, match=f"(?s)^audits.otel.logs: {said}"):
+        probe()
+
+
+def test_config_check_knows_promoted_columns_and_those_of_a_live_table(bench):
+    live = bench(promote=[{"attribute": "n", "type": "int"}])
+    send_numbered(live, "a", 1)
+    live.run()
+    entries = [audit("expression", expression="n < m and body is not null")]
+    after = bench(*entries, promote=[{"attribute": "m", "type": "int"}])
+    ((_, probe),) = audit_checks(after.lake.settings, lambda: neve.open(after.lake.settings))
+    assert probe() == "1 audits fit the table's columns"

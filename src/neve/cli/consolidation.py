@@ -8,7 +8,7 @@ import typer
 
 from neve.cli.output import as_record
 from neve.cli.service import run_parts
-from neve.errors import EXIT_INCOMPLETE
+from neve.errors import EXIT_INCOMPLETE, NeveError
 
 if TYPE_CHECKING:
     from neve.api import ConsolidationReport
@@ -38,14 +38,14 @@ def consolidate(
         return
     with call.open() as lake, call.output.working("consolidating"):
         report = lake.consolidate()
-    namespace = lake.settings.telemetry.namespace
-    held = {name.removeprefix(f"{namespace}."): n for name, n in report.held_batches.items()}
     rows = [
-        {**as_record(result), "held_batches": held.get(result.table, 0)}
+        {**as_record(result), "held_batches": report.held_batches.get(result.table, 0)}
         for result in report.results
     ]
     call.output.rows(_RESULT_COLUMNS, rows)
     _tell(call.output, report)
+    for failure in report.failures:
+        call.output.error(NeveError(f"{failure.table} failed: {failure.error}"))
     if report.failed:
         raise typer.Exit(EXIT_INCOMPLETE)
 

@@ -16,14 +16,16 @@ from neve.buffer.reader import BufferReader
 from neve.buffer.retained import RetentionLimit
 from neve.consolidate.check import check_tables
 from neve.consolidate.kept_lease import KeptLease, NoLease
-from neve.consolidate.report import Report
-from neve.consolidate.signal_worker import Runner, SignalWorker
+from neve.consolidate.memory import SignalMemory
+from neve.consolidate.report import Report, TableResult
+from neve.consolidate.signal_worker import Runner, SignalWorker, describe_failure
 from neve.consolidate.spec import ConsolidateSpec
 from neve.consolidate.task import Job
 from neve.consolidate.upkeep import Upkeep
 from neve.errors import ConfigError
 from neve.lake.create import FEW_METADATA_FILES, TableSpec, ensure_table
 from neve.lake.staging import StagingTable
+from neve.observe import sentry
 from neve.publish.ledger import write_ledger
 from neve.publish.publisher import Publisher
 from neve.signals import Signal
@@ -64,6 +66,7 @@ class Consolidator:
         self.retention_limit = RetentionLimit(self.store, spec.buffer.retain_seconds)
         self.dead_letter_limit = DeadLetterLimit(self.store, spec.buffer)
         self.upkeep = Upkeep(lake, spec, self.reader)
+        self.memories = {signal: SignalMemory() for signal in Signal}
         lake.profile.require_catalog("consolidation")
         _require_shared_buffer(lake, spec)
 
@@ -90,14 +93,23 @@ class Consolidator:
         report = Report() if report is None else report
         stop = stop or threading.Event()
         self.reader.close_abandoned()
-        for signal in Signal:
-            while self.reader.streams(signal.value):
-                if self._take_turn(signal, report, stop, wait=wait) or not wait:
-                    break
-        write_ledger(self.lake, report.ledger)
+        try:
+            for signal in Signal:
+                self._run_signal(signal, report, stop, wait=wait)
+        finally:
+            write_ledger(self.lake, report.ledger)
         if not stop.is_set():
             self.look_after_tables(report)
         return report
+
+    @property
+    def failing_tables(self) -> dict[str, str]:
+        """The tables that failed and were not well since, each with its error."""
+        return {
+            f"{self.spec.namespace}.{name}": pause.error
+            for memory in self.memories.values()
+            for name, pause in memory.pauses.items()
+        }
 
     def look_after_tables(self, report: Report) -> None:
         """Expire and clean up, when it is due; also to be called while nothing comes in."""
@@ -108,6 +120,26 @@ class Consolidator:
         report.expired_dead_letters += removed.expired
         report.dead_letters_over_limit += removed.over_limit
         self.retention_limit.enforce_when_due()
+
+    def _run_signal(
+        self, signal: Signal, report: Report, stop: threading.Event, *, wait: bool
+    ) -> None:
+        """Consolidate one signal. What fails here keeps its tables back, and no other signal."""
+        memory = self.memories[signal]
+        try:
+            while streams := self.reader.streams(signal.value):
+                if not memory.has_work(streams, TABLES_OF[signal]):
+                    break
+                if self._take_turn(signal, report, stop, wait=wait) or not wait:
+                    break
+        except Exception as error:  # noqa: BLE001 - isolates signals, whatever it is
+            message = describe_failure(error)
+            logger.warning("%s failed: %s", signal.value, message)
+            sentry.capture(error, "consolidate")
+            for name in TABLES_OF[signal]:
+                memory.pause(name, message)
+                table = f"{self.spec.namespace}.{name}"
+                report.results.append(TableResult("", table, "failed", 0, 0, 0, 0.0, message))
 
     def _take_turn(
         self, signal: Signal, report: Report, stop: threading.Event, *, wait: bool
@@ -126,17 +158,22 @@ class Consolidator:
     def _consolidate(
         self, signal: Signal, report: Report, stop: threading.Event, turn: KeptLease
     ) -> None:
-        publishers = {name: self._publisher(name, report) for name in TABLES_OF[signal]}
         work = SignalWorker(
-            self.lake, self.spec, self.reader, self.runner, signal, publishers, report
+            self.lake,
+            self.spec,
+            self.reader,
+            self.runner,
+            signal,
+            self.memories[signal],
+            report,
         )
+        work.open_tables(lambda name: self._publisher(name, report))
         work.finish_staged()
-        while not stop.is_set() and not turn.is_lost and work.run_batch():
-            pass
-        self._count_held(publishers, report)
-        for stream in self.reader.streams(signal.value):
-            if stream.closed and not stream.segments:
-                self.reader.drop(stream.stream)
+        while not stop.is_set() and not turn.is_lost:
+            if not work.run_batches():
+                work.end()
+                break
+        self._count_held(work.publishers, report)
 
     def _count_held(self, publishers: Mapping[str, Publisher], report: Report) -> None:
         """Report how many batches tables hold, and warn of those that can hold no more."""

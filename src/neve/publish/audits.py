@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere
 
 from neve.config import AuditSettings
-from neve.errors import ConfigError
+from neve.errors import ConfigError, NeveError
 from neve.publish.audit_result import AuditResult
 
 if TYPE_CHECKING:
@@ -82,8 +82,29 @@ def run_audits(rows: DataFrame, audits: Sequence[AuditSettings], total: int) -> 
     ]
 
 
+def analyse_audit(rows: DataFrame, audit: AuditSettings) -> None:
+    """Let Spark analyse an audit against rows of the table's shape; reads no data.
+
+    Raises what Spark raises about the expression or the columns, and ConfigError for a function
+    that cannot be imported.
+    """
+    if audit.check == "function":
+        _load(audit)
+    else:
+        _ = rows.agg(_count_failing(audit)).schema
+
+
 def _ask(audit: AuditSettings, rows: DataFrame) -> int:
-    return 0 if _load(audit)(rows) else 1
+    try:
+        return 0 if _load(audit)(rows) else 1
+    except NeveError:
+        raise
+    except Exception as error:
+        # Its message may quote rows, which have no place in a log.
+        raise ConfigError(
+            f"audit {audit.name}: the function {audit.function} raised {type(error).__name__}",
+            hint="an audit's function takes the staged rows and returns a bool",
+        ) from error
 
 
 def _result(audit: AuditSettings, failing: int, total: int) -> AuditResult:
