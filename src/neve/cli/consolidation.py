@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from neve.cli.output import as_record
+from neve.cli.replaying import replay
 from neve.cli.service import run_parts
-from neve.errors import EXIT_INCOMPLETE
+from neve.errors import EXIT_INCOMPLETE, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,8 +33,27 @@ def group() -> None:
 def consolidate(
     context: typer.Context,
     once: Annotated[bool, typer.Option("--once", help="Take what is sealed now, and end.")] = False,
+    replay_table: Annotated[
+        Optional[str],  # noqa: UP045 - typer reads it on Python 3.10 too
+        typer.Option(
+            "--replay",
+            metavar="TABLE",
+            help="Write retained segments again into a table that lacks them, and end.",
+        ),
+    ] = None,
+    since: Annotated[
+        Optional[str],  # noqa: UP045 - typer reads it on Python 3.10 too
+        typer.Option(
+            "--from", metavar="TIME", help="Replay only segments with requests received since then."
+        ),
+    ] = None,
 ) -> None:
     """Turn buffered requests into tables: stage, audit, publish exactly once."""
+    if replay_table is not None:
+        replay(context, replay_table, since)
+        return
+    if since is not None:
+        raise UsageError("--from goes with --replay TABLE")
     from neve.consolidate.consolidator import Consolidator, SparkRunner
     from neve.consolidate.spec import consolidate_spec
 

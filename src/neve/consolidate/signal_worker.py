@@ -15,7 +15,8 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from neve import failpoints
-from neve.buffer.reader import BufferReader
+from neve.buffer.reader import BufferReader, Segment
+from neve.consolidate.duplicate_notes import encode_duplicates, find_duplicates_left_out
 from neve.consolidate.duplicates import Identity, find_duplicates
 from neve.consolidate.plan import Batch, plan_batch, plan_tasks
 from neve.consolidate.report import Report, TableResult
@@ -25,6 +26,7 @@ from neve.errors import NeveError
 from neve.lake.staging import StagedSnapshot
 from neve.observe import sentry
 from neve.publish.audited_publisher import AuditedPublisher
+from neve.publish.contains import encode_read_from
 from neve.publish.ledger import LedgerEntry
 from neve.publish.publisher import Outcome, Publisher
 from neve.publish.ranges import BATCH_ID, Marks, decode_ranges
@@ -49,6 +51,8 @@ class _Attempt:
     batch: Batch
     batch_id: str
     started: datetime
+    # Of each table's staged snapshot, the entries that a replay needs.
+    summaries: Mapping[str, Mapping[str, str]]
 
 
 @dataclass(frozen=True)
@@ -84,8 +88,10 @@ class SignalWorker:
         if not batch.segments:
             self._retire({stream: s[-1].number for stream, s in waiting.items() if s})
             return False
-        attempt = _Attempt(batch, uuid.uuid4().hex[:16], _now())
-        files = self._decode(batch, marks)
+        started = _now()
+        job = self._job(batch, marks)
+        attempt = _Attempt(batch, uuid.uuid4().hex[:16], started, self._summaries(job))
+        files = self._decode(job)
         failpoints.reach("consolidate.decoded")
         outcomes = {
             self._stage_and_publish(name, attempt, found) for name, found in files.items() if found
@@ -95,10 +101,10 @@ class SignalWorker:
             self._retire(batch.last)
         return None not in outcomes
 
-    def _decode(self, batch: Batch, marks: Mapping[str, Marks]) -> dict[str, list[DataFile]]:
+    def _decode(self, job: Job) -> dict[str, list[DataFile]]:
         """Write a batch's rows as files of each table; nobody knows of them yet."""
         files: dict[str, list[DataFile]] = {name: [] for name in self.publishers}
-        for row in self.runner(self._job(batch, marks)):
+        for row in self.runner(job):
             if row.get("data_file"):
                 file = pickle.loads(row["data_file"])  # noqa: S301 - by our own task, a moment ago
                 files[row["table"]].append(file)
@@ -147,7 +153,8 @@ class SignalWorker:
         """Return how it ended for one table; None when it failed, which the report tells."""
         ranges = attempt.batch.ranges[name]
         try:
-            staged = self.publishers[name].stage(attempt.batch_id, files, ranges)
+            summary = attempt.summaries[name]
+            staged = self.publishers[name].stage(attempt.batch_id, files, ranges, summary)
             if staged is None:
                 return Outcome.SUPERSEDED
             return self._publish(name, staged, attempt.started)
@@ -187,11 +194,39 @@ class SignalWorker:
         self.report.results.append(_result(entry, name))
         return verdict.outcome
 
+    def _summaries(self, job: Job) -> dict[str, dict[str, str]]:
+        first_read: dict[str, int] = {}
+        for segment in (segment for task in job.tasks for segment in task):
+            first_read[segment.stream] = min(
+                segment.number, first_read.get(segment.stream, segment.number)
+            )
+        is_retaining = self.spec.buffer.retain_seconds > 0
+        return {
+            target.table: {
+                **encode_read_from(first_read, target.ranges),
+                **encode_duplicates(target.duplicates if is_retaining else ()),
+            }
+            for target in job.targets
+        }
+
+    def _note_duplicates(self, segments: Iterable[Segment]) -> None:
+        tables = {name: publisher.table for name, publisher in self.publishers.items()}
+        places = [(segment.stream, segment.number) for segment in segments]
+        for (stream, number), positions in find_duplicates_left_out(tables, places).items():
+            self.reader.note_duplicates(stream, number, positions)
+
     def _retire(self, last: Mapping[str, int]) -> None:
+        retired = [
+            segment
+            for stream, through in last.items()
+            for segment in self.reader.segments(stream)
+            if segment.number <= through
+        ]
+        if self.spec.buffer.retain_seconds > 0:
+            self._note_duplicates(retired)
         for stream, through in last.items():
-            before = self.reader.segments(stream)
             self.reader.retire(stream, through)
-            self.report.retired_segments += sum(one.number <= through for one in before)
+        self.report.retired_segments += len(retired)
         failpoints.reach("consolidate.retired")
 
 
