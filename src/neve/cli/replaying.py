@@ -76,7 +76,7 @@ def _tell(output: Output, report: ReplayReport) -> None:
         output.say(
             "Nothing is retained for this table. Set buffer.retain_seconds to keep segments."
         )
-    elif not report.segments:
+    elif report.segments_contained == report.retained_segments:
         output.say("The table has all that is retained.")
     if report.unavailable.expired:
         output.say("Segments that were consumed are not retained any more, and were not written.")

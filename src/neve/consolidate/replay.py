@@ -183,7 +183,7 @@ class _Replay:
 
     def _is_wanted(self, identities: Iterable[Identity]) -> bool:
         since = self.since_unix_nano
-        return since is None or any(one.received_unix_nano >= since for one in identities)
+        return since is None or any(request.received_unix_nano >= since for request in identities)
 
     def _find_duplicates(self, requests: Sequence[Identity]) -> frozenset[Place]:
         """Return the requests that were no rows at first, as another copy of them was stored."""

@@ -49,8 +49,9 @@ def test_ranges_behave_as_sets_of_numbers(first, second):
         assert has_segment(contained, "s", number) == (number in numbers(first))
 
 
-def history(*summaries, marks=None):
+def history(*summaries, marks=None, others=None):
     return SimpleNamespace(
+        summary_of=(others or {}).get,
         main_summaries=lambda: iter(summaries),
         main_id=1 if summaries else None,
         properties={f"{MARK_PREFIX}{stream}": str(mark) for stream, mark in (marks or {}).items()},
@@ -65,6 +66,16 @@ def test_the_nearest_statement_counts_and_without_one_the_marks_do():
     # Of an earlier version, or its history was expired: nothing is to be written twice.
     assert contained_in(history({}, {}, marks=marks)) == {"s": (Range(1, 9),)}
     assert contained_in(history()) == {}
+
+
+def test_rows_that_somebody_cherry_picked_are_contained():
+    ours = {CONTAINS: encode_contained({"s": (Range(1, 3),)})}
+    source = {RANGES: encode_ranges({"s": Range(7, 8)})}
+    picked = {"source-snapshot-id": "5"}
+    known = history(picked, ours, marks={"s": 9}, others={5: source})
+    assert contained_in(known) == {"s": (Range(1, 3), Range(7, 8))}
+    # Expired: what it had is unknown, so nothing is to be written twice.
+    assert contained_in(history(picked, ours, marks={"s": 9})) == {"s": (Range(1, 9),)}
 
 
 def test_a_statement_names_only_streams_with_a_mark():
