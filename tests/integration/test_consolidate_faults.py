@@ -193,7 +193,7 @@ class Listener:
 
 
 def test_a_catalog_that_is_down_for_a_while_is_caught_up_with(bench, faults, monkeypatch):
-    monkeypatch.setattr("neve.consolidate.watch.FIRST_PAUSE_SECONDS", 0.1)
+    monkeypatch.setattr("neve.consolidate.memory.FIRST_PAUSE_SECONDS", 0.1)
     bench.spec = replace(bench.spec, trigger_seconds=0.0)
     worker, stop, listener = bench.worker(), threading.Event(), Listener()
     faults.is_down = True

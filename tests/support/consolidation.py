@@ -15,7 +15,12 @@ from tests.support.otlp_bodies import protobuf
 from tests.support.requests import buffered
 
 SIGNALS = [signal.value for signal in Signal]
-NAME_COLUMN = {"logs": "body", "traces": "name", "metrics_gauge": "metric_name"}
+NAME_COLUMN = {
+    "logs": "body",
+    "traces": "name",
+    "metrics_gauge": "metric_name",
+    "metrics_sum": "metric_name",
+}
 
 
 def run_inline(job):
@@ -44,6 +49,17 @@ class Bench:
                     protobuf(signal, name, records), received_unix_nano=received_unix_nano
                 )
                 buffer.append(signal.value, request).durable.result(10)
+
+    def send_gauge_and_sum(self, *names: str) -> None:
+        """Append requests of one gauge and one sum each, both called by the request's name."""
+        with open_buffer(self.buffer, SIGNALS) as buffer:
+            for name in names:
+                request = Signal.METRICS.request()
+                scope = request.resource_metrics.add().scope_metrics.add()
+                scope.metrics.add(name=name).gauge.data_points.add(as_double=1.0)
+                scope.metrics.add(name=name).sum.data_points.add(as_double=1.0)
+                body = buffered(request.SerializeToString())
+                buffer.append(Signal.METRICS.value, body).durable.result(10)
 
     def worker(self) -> Consolidator:
         return Consolidator(self.lake, self.spec, self.runner)

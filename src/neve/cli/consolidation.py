@@ -9,7 +9,7 @@ import typer
 from neve.cli.output import as_record
 from neve.cli.replaying import replay
 from neve.cli.service import run_parts
-from neve.errors import EXIT_INCOMPLETE, UsageError
+from neve.errors import EXIT_INCOMPLETE, NeveError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,6 +66,8 @@ def consolidate(
         report = worker.run_once(wait=True)
     call.output.rows(_RESULT_COLUMNS, [as_record(one) for one in report.results])
     _tell(call.output, report)
+    for failure in report.failures:
+        call.output.error(NeveError(f"{failure.table} failed: {failure.error}"))
     if report.failed:
         raise typer.Exit(EXIT_INCOMPLETE)
 

@@ -5,6 +5,7 @@ Delivery: exactly once for each table, whatever is killed and however many worke
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -15,13 +16,15 @@ from neve.buffer.reader import BufferReader
 from neve.buffer.retained import RetentionLimit
 from neve.consolidate.check import check_tables
 from neve.consolidate.kept_lease import KeptLease, NoLease
-from neve.consolidate.report import Report
-from neve.consolidate.signal_worker import Runner, SignalWorker
+from neve.consolidate.memory import SignalMemory
+from neve.consolidate.report import Report, TableResult
+from neve.consolidate.signal_worker import Runner, SignalWorker, describe_failure
 from neve.consolidate.spec import ConsolidateSpec
 from neve.consolidate.tables import TABLE_PROPERTIES, ensure_telemetry_table
 from neve.consolidate.task import Job
 from neve.consolidate.upkeep import Upkeep
 from neve.errors import ConfigError
+from neve.observe import sentry
 from neve.publish.ledger import write_ledger
 from neve.publish.publisher import Publisher
 from neve.signals import Signal
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
     from neve.lake import Lake
 
 __all__ = ["TABLE_PROPERTIES", "Consolidator", "Report", "SparkRunner"]
+
+logger = logging.getLogger(__name__)
 
 # How often a worker that waits for its turn looks whether it has come.
 WAIT_SECONDS = 0.2
@@ -53,6 +58,7 @@ class Consolidator:
         self.retention_limit = RetentionLimit(self.store, spec.buffer.retain_seconds)
         self.dead_letter_limit = DeadLetterLimit(self.store, spec.buffer)
         self.upkeep = Upkeep(lake, spec, self.reader)
+        self.memories = {signal: SignalMemory() for signal in Signal}
         lake.profile.require_catalog("consolidation")
         _require_shared_buffer(lake, spec)
 
@@ -79,14 +85,23 @@ class Consolidator:
         report = Report() if report is None else report
         stop = stop or threading.Event()
         self.reader.close_abandoned()
-        for signal in Signal:
-            while self.reader.streams(signal.value):
-                if self._take_turn(signal, report, stop, wait=wait) or not wait:
-                    break
-        write_ledger(self.lake, report.ledger)
+        try:
+            for signal in Signal:
+                self._run_signal(signal, report, stop, wait=wait)
+        finally:
+            write_ledger(self.lake, report.ledger)
         if not stop.is_set():
             self.look_after_tables(report)
         return report
+
+    @property
+    def failing_tables(self) -> dict[str, str]:
+        """The tables that failed and were not well since, each with its error."""
+        return {
+            f"{self.spec.namespace}.{name}": pause.error
+            for memory in self.memories.values()
+            for name, pause in memory.pauses.items()
+        }
 
     def look_after_tables(self, report: Report) -> None:
         """Expire and clean up, when it is due; also to be called while nothing comes in."""
@@ -104,6 +119,26 @@ class Consolidator:
         lease = self.store.lease(signal.value, seconds) if seconds > 0 else NoLease()
         return KeptLease(signal.value, lease, seconds)
 
+    def _run_signal(
+        self, signal: Signal, report: Report, stop: threading.Event, *, wait: bool
+    ) -> None:
+        """Consolidate one signal. What fails here keeps its tables back, and no other signal."""
+        memory = self.memories[signal]
+        try:
+            while streams := self.reader.streams(signal.value):
+                if not memory.has_work(streams, TABLES_OF[signal]):
+                    break
+                if self._take_turn(signal, report, stop, wait=wait) or not wait:
+                    break
+        except Exception as error:  # noqa: BLE001 - isolates signals, whatever it is
+            message = describe_failure(error)
+            logger.warning("%s failed: %s", signal.value, message)
+            sentry.capture(error, "consolidate")
+            for name in TABLES_OF[signal]:
+                memory.pause(name, message)
+                table = f"{self.spec.namespace}.{name}"
+                report.results.append(TableResult("", table, "failed", 0, 0, 0, 0.0, message))
+
     def _take_turn(
         self, signal: Signal, report: Report, stop: threading.Event, *, wait: bool
     ) -> bool:
@@ -119,16 +154,21 @@ class Consolidator:
     def _consolidate(
         self, signal: Signal, report: Report, stop: threading.Event, turn: KeptLease
     ) -> None:
-        publishers = {name: self._publisher(name, report) for name in TABLES_OF[signal]}
         work = SignalWorker(
-            self.lake, self.spec, self.reader, self.runner, signal, publishers, report
+            self.lake,
+            self.spec,
+            self.reader,
+            self.runner,
+            signal,
+            self.memories[signal],
+            report,
         )
+        work.open_tables(lambda name: self._publisher(name, report))
         work.finish_staged()
-        while not stop.is_set() and not turn.is_lost and work.run_batch():
-            pass
-        for stream in self.reader.streams(signal.value):
-            if stream.closed and not stream.segments:
-                self.reader.drop(stream.stream)
+        while not stop.is_set() and not turn.is_lost:
+            if not work.run_batches():
+                work.end()
+                break
 
     def _publisher(self, name: str, report: Report) -> Publisher:
         table = ensure_telemetry_table(self.lake, self.spec, name)

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
 DUPLICATES = "neve.duplicates"
 
-NotedDuplicates = dict[tuple[str, int], dict[str, list[int]]]
-"""By stream and segment: for each table, the positions of requests that it left out."""
-
 
 def encode_duplicates(places: Iterable[Place]) -> dict[str, str]:
     """Return the summary entry that names these requests; none without any."""
@@ -40,17 +37,19 @@ def decode_duplicates(summary: Mapping[str, str]) -> Iterator[Place]:
 
 
 def find_duplicates_left_out(
-    tables: Mapping[str, StagingTable], segments: Iterable[tuple[str, int]]
-) -> NotedDuplicates:
-    """Return which requests of these segments the tables' published batches left out."""
-    wanted = set(segments)
-    noted: NotedDuplicates = {}
+    tables: Mapping[str, StagingTable], stream: str, numbers: Iterable[int]
+) -> dict[int, dict[str, list[int]]]:
+    """Return which requests of these segments the tables' published batches left out.
+
+    By segment: for each table, the requests' positions.
+    """
+    wanted = set(numbers)
+    left_out: dict[int, dict[str, list[int]]] = {}
     for name, table in tables.items():
-        for stream, segment, position in sorted(set(_left_out(table))):
-            if (stream, segment) in wanted:
-                positions = noted.setdefault((stream, segment), {}).setdefault(name, [])
-                positions.append(position)
-    return noted
+        for place_stream, segment, position in sorted(set(_left_out(table))):
+            if place_stream == stream and segment in wanted:
+                left_out.setdefault(segment, {}).setdefault(name, []).append(position)
+    return left_out
 
 
 def _left_out(table: StagingTable) -> Iterator[Place]:

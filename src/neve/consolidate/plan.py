@@ -1,9 +1,10 @@
-"""From what is buffered and how far each table is, to one batch of work. Pure."""
+"""From what is buffered and how far each table is, to batches of work. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from neve.buffer.reader import Segment
 from neve.publish.ranges import Marks, Range, Ranges
@@ -13,8 +14,18 @@ SMALLEST_SHARE = 0.9
 
 
 @dataclass(frozen=True)
+class Progress:
+    """How far a table is."""
+
+    marks: Marks
+    # For each stream the last segment that the table needs no more: consumed by its mark, retired,
+    # or seen to hold no rows for it.
+    position: Mapping[str, int]
+
+
+@dataclass(frozen=True)
 class Batch:
-    """Segments to decode once, and which of them each table has yet to consume."""
+    """Segments to decode once, for tables that are at the same position."""
 
     segments: tuple[Segment, ...]
     ranges: Mapping[str, Ranges]
@@ -22,48 +33,77 @@ class Batch:
     @property
     def last(self) -> dict[str, int]:
         """The last segment of each stream that this batch reads."""
-        found: dict[str, int] = {}
+        last: dict[str, int] = {}
         for segment in self.segments:
-            found[segment.stream] = max(segment.number, found.get(segment.stream, 0))
-        return found
+            last[segment.stream] = max(segment.number, last.get(segment.stream, 0))
+        return last
+
+    def only(self, table: str) -> Batch:
+        """Return the same batch for one of its tables."""
+        return Batch(self.segments, {table: self.ranges[table]})
 
 
-def plan_batch(
-    waiting: Mapping[str, Sequence[Segment]], marks: Mapping[str, Marks], most_bytes: int
-) -> Batch:
-    """Choose the next segments of every stream: in order, at least one, up to `most_bytes`.
+def position_of(marks: Marks, *others: Mapping[str, int]) -> dict[str, int]:
+    """Return the highest segment that any of these names, for each stream."""
+    position: dict[str, int] = {}
+    for numbers in (marks, *others):
+        for stream, number in numbers.items():
+            position[stream] = max(number, position.get(stream, 0))
+    return position
+
+
+def plan_batches(
+    waiting: Mapping[str, Sequence[Segment]], progress: Mapping[str, Progress], most_bytes: int
+) -> list[Batch]:
+    """Plan the next batch of each table; tables at the same position share one.
+
+    Mostly that is one batch for all. A table that is behind gets its own, and the others do not
+    wait for it: those ahead come first.
 
     Args:
         waiting: the sealed segments of each stream, contiguous from the lowest that is not retired.
-        marks: for every table of the signal, how far it is.
     """
+    groups: dict[tuple[int, ...], list[str]] = {}
+    for table, of_table in progress.items():
+        position = tuple(of_table.position.get(stream, 0) for stream in sorted(waiting))
+        groups.setdefault(position, []).append(table)
+    batches = []
+    for _, tables in sorted(groups.items(), key=lambda group: sum(group[0]), reverse=True):
+        segments = _choose(waiting, progress[tables[0]].position, most_bytes)
+        last = Batch(segments, {}).last
+        ranges = {table: _ranges(last, progress[table].marks) for table in tables}
+        batches.append(Batch(segments, ranges))
+    return [batch for batch in batches if batch.segments]
+
+
+def _choose(
+    waiting: Mapping[str, Sequence[Segment]], position: Mapping[str, int], most_bytes: int
+) -> tuple[Segment, ...]:
+    """Choose the next segments of every stream: in order, at least one, up to `most_bytes`."""
     chosen: list[Segment] = []
     size = 0
     # Round robin, oldest first: one busy stream does not keep the others waiting.
-    queues = {
-        stream: [
-            one for one in segments if any(one.number > m.get(stream, 0) for m in marks.values())
-        ]
+    queues = [
+        [segment for segment in segments if segment.number > position.get(stream, 0)]
         for stream, segments in sorted(waiting.items())
-    }
-    position = 0
-    while any(position < len(queue) for queue in queues.values()):
-        for queue in queues.values():
-            if position < len(queue) and (not chosen or size + queue[position].bytes <= most_bytes):
-                chosen.append(queue[position])
-                size += queue[position].bytes
+    ]
+    turn = 0
+    while any(turn < len(queue) for queue in queues):
+        for queue in queues:
+            if turn < len(queue) and (not chosen or size + queue[turn].bytes <= most_bytes):
+                chosen.append(queue[turn])
+                size += queue[turn].bytes
         if size >= most_bytes:
             break
-        position += 1
-    batch = Batch(_contiguous(chosen), {})
-    return Batch(batch.segments, {table: _ranges(batch.last, of) for table, of in marks.items()})
+        turn += 1
+    return _contiguous(chosen)
 
 
 def _contiguous(chosen: Sequence[Segment]) -> tuple[Segment, ...]:
     """Drop what follows a segment that did not fit: consumption has no gaps."""
     kept: list[Segment] = []
     expected: dict[str, int] = {}
-    for segment in sorted(chosen, key=lambda one: (one.stream, one.number)):
+    for segment in sorted(chosen, key=attrgetter("stream", "number")):
         if segment.number == expected.get(segment.stream, segment.number):
             kept.append(segment)
             expected[segment.stream] = segment.number + 1
@@ -71,12 +111,8 @@ def _contiguous(chosen: Sequence[Segment]) -> tuple[Segment, ...]:
 
 
 def _ranges(last: Mapping[str, int], marks: Marks) -> dict[str, Range]:
-    """From right behind each mark: segments below the lowest were retired without rows for it."""
-    return {
-        stream: Range(marks.get(stream, 0) + 1, number)
-        for stream, number in last.items()
-        if number > marks.get(stream, 0)
-    }
+    """From right behind each mark: what lies between it and the position holds no rows."""
+    return {stream: Range(marks.get(stream, 0) + 1, number) for stream, number in last.items()}
 
 
 def plan_tasks(segments: Sequence[Segment], task_bytes: int) -> list[tuple[Segment, ...]]:

@@ -17,6 +17,7 @@ class TableResult:
     """What one batch did to one table."""
 
     batch_id: str
+    # Namespace and table, with dots.
     table: str
     outcome: str
     rows: int
@@ -47,16 +48,27 @@ class Report:
     # Staged batches that nobody published, and nobody can any more.
     abandoned: int = 0
     commits: PublishCounters = field(default_factory=PublishCounters)
+    # What ended the run as a whole.
+    error: str | None = None
 
     @property
     def trouble(self) -> str | None:
-        """What kept a table from going on; None when none was."""
-        return next((f"{one.table}: {one.error}" for one in self.results if one.error), None)
+        """What kept the run or a table from going on; None when nothing did."""
+        if self.error is not None:
+            return self.error
+        return next((f"{result.table}: {result.error}" for result in self.failures), None)
+
+    @property
+    def failures(self) -> list[TableResult]:
+        """The tables that failed, in their order."""
+        return [result for result in self.results if result.error]
 
     @property
     def rows(self) -> int:
-        return sum(one.rows for one in self.results if one.outcome == Outcome.PUBLISHED.value)
+        published = Outcome.PUBLISHED.value
+        return sum(result.rows for result in self.results if result.outcome == published)
 
     @property
     def failed(self) -> bool:
-        return any(one.error or one.outcome == Outcome.HELD.value for one in self.results)
+        held = Outcome.HELD.value
+        return any(result.error or result.outcome == held for result in self.results)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 import pickle
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -18,19 +19,21 @@ from neve import failpoints
 from neve.buffer.reader import BufferReader, Segment
 from neve.consolidate.duplicate_notes import encode_duplicates, find_duplicates_left_out
 from neve.consolidate.duplicates import Identity, find_duplicates
-from neve.consolidate.plan import Batch, plan_batch, plan_tasks
+from neve.consolidate.memory import SignalMemory
+from neve.consolidate.plan import Batch, Progress, plan_batches, plan_tasks, position_of
 from neve.consolidate.report import Report, TableResult
 from neve.consolidate.spec import ConsolidateSpec
 from neve.consolidate.task import Job, Target
 from neve.errors import NeveError
-from neve.lake.staging import StagedSnapshot
+from neve.lake.staging import StagedSnapshot, StagingTable
 from neve.observe import sentry
 from neve.publish.audited_publisher import AuditedPublisher
 from neve.publish.contains import encode_read_from
 from neve.publish.ledger import LedgerEntry
-from neve.publish.publisher import Outcome, Publisher
-from neve.publish.ranges import BATCH_ID, Marks, decode_ranges
+from neve.publish.publisher import Publisher
+from neve.publish.ranges import BATCH_ID, Marks, decode_ranges, read_marks
 from neve.signals import Signal
+from neve.telemetry.schemas import TABLES_OF
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -51,60 +54,111 @@ class _Attempt:
     batch: Batch
     batch_id: str
     started: datetime
-    # Of each table's staged snapshot, the entries that a replay needs.
-    summaries: Mapping[str, Mapping[str, str]]
 
 
-@dataclass(frozen=True)
+@dataclass
 class SignalWorker:
-    """What is to be done at a signal, with what, and whom to tell."""
+    """One run at one signal. A table that fails sits out the rest of it; the others go on."""
 
     lake: Lake
     spec: ConsolidateSpec
     reader: BufferReader
     runner: Runner
     signal: Signal
-    publishers: Mapping[str, Publisher]
+    memory: SignalMemory
     report: Report
+    # The tables that have not failed, and the marks of each table as they were read last.
+    publishers: dict[str, Publisher] = field(default_factory=dict)
+    marks: dict[str, Marks] = field(default_factory=dict)
+    # The tables that could be opened, also those that failed later.
+    tables: dict[str, StagingTable] = field(default_factory=dict)
+    # For each table, the entries of its next staged snapshot that a replay needs.
+    summaries: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def open_tables(self, open_table: Callable[[str], Publisher]) -> None:
+        """Open the tables of the signal, but for those that failed a moment ago."""
+        for name in TABLES_OF[self.signal]:
+            if not self.memory.is_paused(name):
+                with self._isolated(name):
+                    self.publishers[name] = open_table(name)
+                    self.tables[name] = self.publishers[name].table
 
     def finish_staged(self) -> None:
         """Publish what a worker before us staged and did not live to publish."""
-        for name, publisher in self.publishers.items():
-            while staged := publisher.waiting():
-                self._publish(name, staged, _now())
+        for name, publisher in list(self.publishers.items()):
+            with self._isolated(name):
+                while staged := publisher.waiting():
+                    self._publish(name, staged, _now())
 
-    def run_batch(self) -> bool:
-        """Do the next batch; False when nothing waits, or a table could not go on.
-
-        Its segments go once every table has it by this very batch. A batch that another worker
-        was faster with may have held more than that one's: what is left is planned anew.
-        """
-        marks = {name: publisher.marks() for name, publisher in self.publishers.items()}
-        waiting = {
-            one.stream: self.reader.segments(one.stream)
-            for one in self.reader.streams(self.signal.value)
+    def run_batches(self) -> bool:
+        """Do the next batch of each table; False when nothing waits for those that can go on."""
+        streams = self.reader.streams(self.signal.value)
+        waiting = {stream.stream: self.reader.segments(stream.stream) for stream in streams}
+        retired = {stream.stream: stream.retired_through for stream in streams}
+        for name, publisher in list(self.publishers.items()):
+            with self._isolated(name):
+                self.marks[name] = publisher.marks()
+        progress = {
+            name: Progress(self.marks[name], self._position(name, retired))
+            for name in self.publishers
         }
-        batch = plan_batch(waiting, marks, self.spec.batch_bytes)
-        if not batch.segments:
-            self._retire({stream: s[-1].number for stream, s in waiting.items() if s})
-            return False
-        started = _now()
-        job = self._job(batch, marks)
-        attempt = _Attempt(batch, uuid.uuid4().hex[:16], started, self._summaries(job))
-        files = self._decode(job)
-        failpoints.reach("consolidate.decoded")
-        outcomes = {
-            self._stage_and_publish(name, attempt, found) for name, found in files.items() if found
-        }
-        if outcomes <= {Outcome.PUBLISHED, Outcome.HELD}:
+        batches = plan_batches(waiting, progress, self.spec.batch_bytes)
+        for batch in batches:
+            self._run(_Attempt(batch, uuid.uuid4().hex[:16], _now()))
+        if batches:
             failpoints.reach("consolidate.published")
-            self._retire(batch.last)
-        return None not in outcomes
+        self._retire(waiting, retired)
+        return bool(batches)
 
-    def _decode(self, job: Job) -> dict[str, list[DataFile]]:
-        """Write a batch's rows as files of each table; nobody knows of them yet."""
-        files: dict[str, list[DataFile]] = {name: [] for name in self.publishers}
-        for row in self.runner(job):
+    def end(self) -> None:
+        """Let tables that did not fail go on at their own pace, and drop what is not needed."""
+        for name in self.publishers:
+            self.memory.resume(name)
+        for stream in self.reader.streams(self.signal.value):
+            if stream.closed and not stream.segments:
+                self.reader.drop(stream.stream)
+        self._remove_drop_notes()
+        streams = self.reader.streams(self.signal.value)
+        self.memory.keep_only(stream.stream for stream in streams)
+        self.memory.finish(streams)
+
+    def _position(self, name: str, retired: Mapping[str, int]) -> dict[str, int]:
+        empty = self.memory.empty_through.get(name, {})
+        return position_of(self.marks.get(name, {}), retired, empty)
+
+    def _run(self, attempt: _Attempt) -> None:
+        files = self._decode(attempt)
+        failpoints.reach("consolidate.decoded")
+        for name, of_table in files.items():
+            if of_table:
+                with self._isolated(name, attempt):
+                    self._stage_and_publish(name, attempt, of_table)
+            else:
+                self.memory.add_empty(name, attempt.batch.last)
+
+    def _decode(self, attempt: _Attempt) -> dict[str, list[DataFile]]:
+        """Write a batch's rows as files of each table; nobody knows of them yet.
+
+        Where that fails, it is done again for each table alone: the fault may be one table's.
+        """
+        batch = attempt.batch
+        if len(batch.ranges) > 1:
+            try:
+                return self._run_job(batch)
+            except Exception as error:  # noqa: BLE001 - a user's table may break any library
+                logger.warning("%s: decoding for each table alone: %s", self.signal.value, error)
+        files: dict[str, list[DataFile]] = {}
+        for name in batch.ranges:
+            with self._isolated(name, attempt):
+                files.update(self._run_job(batch.only(name)))
+        return files
+
+    def _run_job(self, batch: Batch) -> dict[str, list[DataFile]]:
+        job = self._job(batch)
+        self.summaries.update(self._summaries(job))
+        rows = list(self.runner(job))
+        files: dict[str, list[DataFile]] = {name: [] for name in batch.ranges}
+        for row in rows:
             if row.get("data_file"):
                 file = pickle.loads(row["data_file"])  # noqa: S301 - by our own task, a moment ago
                 files[row["table"]].append(file)
@@ -112,23 +166,22 @@ class SignalWorker:
             self.report.unfit_values += row.get("unfit_values") or 0
         return files
 
-    def _job(self, batch: Batch, marks: Mapping[str, Marks]) -> Job:
+    def _job(self, batch: Batch) -> Job:
         identities = self._identities()
         window = int(self.spec.buffer.dedup_seconds * NANOS)
         targets = []
-        for name, publisher in self.publishers.items():
-            table = publisher.table.table
-            dropped = find_duplicates(identities, marks[name], batch.ranges[name], window)
+        for name, ranges in batch.ranges.items():
+            table = self.publishers[name].table.table
             targets.append(
                 Target(
                     name,
                     table.metadata.model_dump_json(),
                     dict(table.io.properties),
-                    batch.ranges[name],
-                    dropped,
+                    ranges,
+                    find_duplicates(identities, self.marks[name], ranges, window),
                 )
             )
-        duplicates = max((len(one.duplicates) for one in targets), default=0)
+        duplicates = max((len(target.duplicates) for target in targets), default=0)
         self.report.duplicate_requests += duplicates
         return Job(
             self.signal,
@@ -139,6 +192,21 @@ class SignalWorker:
             self.spec.promotions,
         )
 
+    def _summaries(self, job: Job) -> dict[str, dict[str, str]]:
+        first_read: dict[str, int] = {}
+        for segment in (segment for task in job.tasks for segment in task):
+            first_read[segment.stream] = min(
+                segment.number, first_read.get(segment.stream, segment.number)
+            )
+        is_retaining = self.spec.buffer.retain_seconds > 0
+        return {
+            target.table: {
+                **encode_read_from(first_read, target.ranges),
+                **encode_duplicates(target.duplicates if is_retaining else ()),
+            }
+            for target in job.targets
+        }
+
     def _identities(self) -> list[Identity]:
         if self.spec.buffer.dedup_seconds <= 0:
             return []
@@ -147,31 +215,19 @@ class SignalWorker:
             for stream, segment, position, entry in self.reader.identities(self.signal.value)
         ]
 
-    def _stage_and_publish(
-        self, name: str, attempt: _Attempt, files: Sequence[DataFile]
-    ) -> Outcome | None:
-        """Return how it ended for one table; None when it failed, which the report tells."""
+    def _stage_and_publish(self, name: str, attempt: _Attempt, files: Sequence[DataFile]) -> None:
+        publisher = self.publishers[name]
         ranges = attempt.batch.ranges[name]
-        try:
-            summary = attempt.summaries[name]
-            staged = self.publishers[name].stage(attempt.batch_id, files, ranges, summary)
-            if staged is None:
-                return Outcome.SUPERSEDED
-            return self._publish(name, staged, attempt.started)
-        except NeveError as error:
-            logger.warning("%s: %s", name, error)
-            sentry.capture(error, "consolidate", self.publishers[name].table.name)
-            took = _seconds_since(attempt.started)
-            self.report.results.append(
-                TableResult(attempt.batch_id, name, "failed", 0, 0, 0, took, str(error))
-            )
-            return None
+        staged = publisher.stage(attempt.batch_id, files, ranges, self.summaries[name])
+        if staged is not None:
+            self._publish(name, staged, attempt.started)
+        self.marks[name] = read_marks(publisher.table.properties)
 
-    def _publish(self, name: str, staged: StagedSnapshot, started: datetime) -> Outcome:
+    def _publish(self, name: str, staged: StagedSnapshot, started: datetime) -> None:
         publisher = self.publishers[name]
         identifier = publisher.table.name
-        gate = AuditedPublisher(self.lake, publisher, self.lake.settings.audits.get(identifier, ()))
-        verdict = gate.audit_and_publish(staged)
+        audits = self.lake.settings.audits.get(identifier, ())
+        verdict = AuditedPublisher(self.lake, publisher, audits).audit_and_publish(staged)
         self.report.audits += [(identifier, result) for result in verdict.results]
         self.report.set_aside += verdict.set_aside
         summary = staged.summary
@@ -191,49 +247,74 @@ class SignalWorker:
             finished_at=_now(),
         )
         self.report.ledger.append(entry)
-        self.report.results.append(_result(entry, name))
-        return verdict.outcome
+        self.report.results.append(_result(entry))
 
-    def _summaries(self, job: Job) -> dict[str, dict[str, str]]:
-        first_read: dict[str, int] = {}
-        for segment in (segment for task in job.tasks for segment in task):
-            first_read[segment.stream] = min(
-                segment.number, first_read.get(segment.stream, segment.number)
-            )
-        is_retaining = self.spec.buffer.retain_seconds > 0
-        return {
-            target.table: {
-                **encode_read_from(first_read, target.ranges),
-                **encode_duplicates(target.duplicates if is_retaining else ()),
-            }
-            for target in job.targets
-        }
-
-    def _note_duplicates(self, segments: Iterable[Segment]) -> None:
-        tables = {name: publisher.table for name, publisher in self.publishers.items()}
-        places = [(segment.stream, segment.number) for segment in segments]
-        for (stream, number), positions in find_duplicates_left_out(tables, places).items():
-            self.reader.note_duplicates(stream, number, positions)
-
-    def _retire(self, last: Mapping[str, int]) -> None:
-        retired = [
-            segment
-            for stream, through in last.items()
-            for segment in self.reader.segments(stream)
-            if segment.number <= through
-        ]
-        if self.spec.buffer.retain_seconds > 0:
-            self._note_duplicates(retired)
-        for stream, through in last.items():
-            self.reader.retire(stream, through)
-        self.report.retired_segments += len(retired)
+    def _retire(self, waiting: Mapping[str, Sequence[Segment]], retired: Mapping[str, int]) -> None:
+        """Retire the segments that no table of the signal needs; one that failed keeps its own."""
+        positions = [self._position(name, retired) for name in TABLES_OF[self.signal]]
+        for stream, segments in waiting.items():
+            through = min(position.get(stream, 0) for position in positions)
+            done = [segment.number for segment in segments if segment.number <= through]
+            if done:
+                self._note_duplicates(stream, done)
+                self.reader.retire(stream, done[-1])
+                self.report.retired_segments += len(done)
         failpoints.reach("consolidate.retired")
 
+    def _note_duplicates(self, stream: str, numbers: Sequence[int]) -> None:
+        if self.spec.buffer.retain_seconds > 0:
+            left_out = find_duplicates_left_out(self.tables, stream, numbers)
+            for number, positions in left_out.items():
+                self.reader.note_duplicates(stream, number, positions)
 
-def _result(entry: LedgerEntry, name: str) -> TableResult:
+    def _remove_drop_notes(self) -> None:
+        """Remove the notes of dropped streams that no table of the signal remembers."""
+        if len(self.publishers) < len(TABLES_OF[self.signal]):
+            return
+        publishers = self.publishers.values()
+        notes = self.reader.dropped_streams(self.signal.value)
+        forgotten = [s for s in notes if not any(table.remembers(s) for table in publishers)]
+        if not forgotten:
+            return
+        # Another worker may have staged since the tables were read.
+        for publisher in publishers:
+            publisher.marks()
+        for stream in forgotten:
+            if not any(publisher.remembers(stream) for publisher in publishers):
+                self.reader.remove_drop_note(stream)
+
+    @contextmanager
+    def _isolated(self, name: str, attempt: _Attempt | None = None) -> Iterator[None]:
+        """Let a failure be this table's alone: told in the report, and no exception."""
+        started = attempt.started if attempt else _now()
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - a user's audit or table may raise anything
+            self.publishers.pop(name, None)
+            table = f"{self.spec.namespace}.{name}"
+            message = describe_failure(error)
+            logger.warning("%s failed: %s", table, message)
+            sentry.capture(error, "consolidate", table)
+            self.memory.pause(name, message)
+            batch_id = attempt.batch_id if attempt else ""
+            took = _seconds_since(started)
+            self.report.results.append(
+                TableResult(batch_id, table, "failed", 0, 0, 0, took, message)
+            )
+
+
+def describe_failure(error: Exception) -> str:
+    """Return what to tell of a failure; of a defect, ours or a library's, its kind is enough."""
+    if isinstance(error, NeveError):
+        return error.message
+    logger.error("unexpected failure", exc_info=error)
+    return f"internal error: {type(error).__name__}"
+
+
+def _result(entry: LedgerEntry) -> TableResult:
     return TableResult(
         entry.batch_id,
-        name,
+        entry.table,
         entry.outcome,
         entry.rows,
         entry.files,

@@ -11,7 +11,7 @@ from typing import Protocol
 from neve.buffer.reader import StreamStatus
 from neve.consolidate.consolidator import Consolidator
 from neve.consolidate.report import Report
-from neve.errors import NeveError
+from neve.consolidate.signal_worker import describe_failure
 from neve.observe import sentry
 
 logger = logging.getLogger(__name__)
@@ -50,16 +50,16 @@ def is_due(
 def watch(worker: Consolidator, stop: threading.Event, observer: Observer) -> None:
     """Consolidate whenever it is due, until `stop` is set; a batch in progress is finished.
 
-    Nothing but `stop` ends it. A run that fails is tried again, later each time: segments wait,
-    nothing is lost.
+    Nothing but `stop` ends it. A run that fails as a whole is tried again, later each time. A table
+    that fails has a pause of its own, and the others go on. Segments wait, nothing is lost.
     """
     pause = FIRST_PAUSE_SECONDS
     while not stop.is_set():
-        trouble = look(worker, stop, observer)
-        if trouble is None:
+        error = look(worker, stop, observer).error
+        if error is None:
             pause = FIRST_PAUSE_SECONDS
         else:
-            logger.warning("consolidation failed, next try in %.0f s: %s", pause, trouble)
+            logger.warning("consolidation failed, next try in %.0f s: %s", pause, error)
             stop.wait(pause)
             pause = min(2 * pause, MOST_PAUSE_SECONDS)
         stop.wait(POLL_SECONDS)
@@ -67,8 +67,8 @@ def watch(worker: Consolidator, stop: threading.Event, observer: Observer) -> No
 
 def look(
     worker: Consolidator, stop: threading.Event, observer: Observer, *, at_once: bool = False
-) -> str | None:
-    """Look into the buffer and consolidate what is due; return what failed, if something did.
+) -> Report:
+    """Look into the buffer and consolidate what is due; the report tells what failed.
 
     Args:
         at_once: take what is sealed, due or not.
@@ -83,14 +83,10 @@ def look(
             worker.run_once(report, stop)
         else:
             worker.look_after_tables(report)
-        trouble = report.trouble
-    except NeveError as error:
+    except Exception as error:  # noqa: BLE001 - the next try may get past it, and data waits
+        report.error = describe_failure(error)
         sentry.capture(error, "consolidate")
-        trouble = error.message
-    except Exception as error:
-        # A defect, ours or a library's: the next try may get past it, and data waits until then.
-        logger.exception("consolidation failed")
-        sentry.capture(error, "consolidate")
-        trouble = f"internal error: {type(error).__name__}"
-    observer.ended(report, trouble)
-    return trouble
+    # A table that failed in an earlier run is in trouble until it is well again.
+    failing = [f"{table}: {error}" for table, error in worker.failing_tables.items()]
+    observer.ended(report, report.trouble or next(iter(failing), None))
+    return report

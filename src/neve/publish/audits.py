@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere
 
 from neve.config import AuditSettings
-from neve.errors import ConfigError
+from neve.errors import ConfigError, NeveError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -103,7 +103,16 @@ def run_audits(rows: DataFrame, audits: Sequence[AuditSettings], total: int) -> 
 
 
 def _ask(audit: AuditSettings, rows: DataFrame) -> int:
-    return 0 if _load(audit)(rows) else 1
+    try:
+        return 0 if _load(audit)(rows) else 1
+    except NeveError:
+        raise
+    except Exception as error:
+        # Its message may quote rows, which have no place in a log.
+        raise ConfigError(
+            f"audit {audit.name}: the function {audit.function} raised {type(error).__name__}",
+            hint="an audit's function takes the staged rows and returns a bool",
+        ) from error
 
 
 def _result(audit: AuditSettings, failing: int, total: int) -> AuditResult:

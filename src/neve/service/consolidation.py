@@ -27,13 +27,10 @@ logger = logging.getLogger(__name__)
 class Recorder:
     """Hears what a worker does, and remembers it for whoever asks: a `watch.Observer`."""
 
-    def __init__(
-        self, metrics: ConsolidationMetrics, namespace: str, on_report: Callable[[Report], None]
-    ) -> None:
+    def __init__(self, metrics: ConsolidationMetrics, on_report: Callable[[Report], None]) -> None:
         self.metrics = metrics
         # Why the latest consolidation failed; None when it did not.
         self.trouble: str | None = None
-        self._namespace = namespace
         self._on_report = on_report
 
     def looked(self, streams: Sequence[StreamStatus]) -> None:
@@ -42,7 +39,7 @@ class Recorder:
 
     def ended(self, report: Report, trouble: str | None) -> None:
         self.trouble = trouble
-        if trouble is not None:
+        if report.trouble is not None:
             self.metrics.failures.inc()
         for result in report.results:
             self._count_batch(result)
@@ -61,11 +58,10 @@ class Recorder:
         self._on_report(report)
 
     def _count_batch(self, result: TableResult) -> None:
-        table = f"{self._namespace}.{result.table}"
-        self.metrics.batches.labels(table, result.outcome).inc()
+        self.metrics.batches.labels(result.table, result.outcome).inc()
         if result.outcome == Outcome.PUBLISHED.value:
-            self.metrics.rows.labels(table).inc(result.rows)
-            self.metrics.files.labels(table).inc(result.files)
+            self.metrics.rows.labels(result.table).inc(result.rows)
+            self.metrics.files.labels(result.table).inc(result.files)
 
     def _count_commits(self, commits: PublishCounters) -> None:
         self.metrics.attempts.inc(commits.attempts)
@@ -83,9 +79,7 @@ class Consolidation:
     def __init__(self, lake: Lake, registry: Registry, on_report: Callable[[Report], None]) -> None:
         settings = lake.settings
         self.worker = Consolidator(lake, consolidate_spec(settings), SparkRunner(lake))
-        self.recorder = Recorder(
-            ConsolidationMetrics(registry), settings.telemetry.namespace, on_report
-        )
+        self.recorder = Recorder(ConsolidationMetrics(registry), on_report)
 
     @property
     def trouble(self) -> str | None:

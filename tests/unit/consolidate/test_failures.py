@@ -5,8 +5,9 @@ import threading
 import pytest
 
 import neve
+from neve.buffer.reader import BufferReader
 from neve.consolidate.watch import look
-from neve.errors import CatalogError, ConflictError
+from neve.errors import CatalogError, ConflictError, StorageError
 from neve.observe import sentry as reporting
 from neve.publish.publisher import Publisher
 from neve.signals import Signal
@@ -50,11 +51,11 @@ def sentry(bench):
 @pytest.mark.parametrize(
     ("error", "code", "trouble"),
     [
-        (CatalogError("the catalog is down"), "catalog", "the catalog is down"),
-        (KeyError("a defect"), "internal", "internal error: KeyError"),
+        (CatalogError("the catalog is down"), "catalog", "otel.logs: the catalog is down"),
+        (KeyError("a defect"), "internal", "otel.logs: internal error: KeyError"),
     ],
 )
-def test_a_run_that_fails(bench, sentry, error, code, trouble):
+def test_a_job_that_fails(bench, sentry, error, code, trouble):
     def fail(job):
         raise error
 
@@ -65,7 +66,22 @@ def test_a_run_that_fails(bench, sentry, error, code, trouble):
     reporting.stop()
     assert observer.troubles == [trouble]
     [event] = sentry.events
-    assert event["tags"] == {"service": "neve", "part": "consolidate", "code": code}
+    assert event["tags"]["code"] == code
+    assert event["tags"]["table"] == "otel.logs"
+
+
+def test_a_run_that_fails_as_a_whole(bench, sentry, monkeypatch):
+    def fail(_):
+        raise StorageError("the buffer is away")
+
+    monkeypatch.setattr(BufferReader, "close_abandoned", fail)
+    observer = Listening()
+    report = look(bench.worker(), threading.Event(), observer, at_once=True)
+    reporting.stop()
+    assert report.error == "the buffer is away"
+    assert observer.troubles == ["the buffer is away"]
+    [event] = sentry.events
+    assert event["tags"] == {"service": "neve", "part": "consolidate", "code": "storage"}
 
 
 def test_a_table_that_fails(bench, sentry, monkeypatch):
@@ -76,7 +92,7 @@ def test_a_table_that_fails(bench, sentry, monkeypatch):
     bench.send(Signal.LOGS, "a")
     report = bench.run()
     reporting.stop()
-    assert report.trouble == "logs: another was first"
+    assert report.trouble == "otel.logs: another was first"
     [event] = sentry.events
     assert event["tags"]["table"] == "otel.logs"
     assert event["tags"]["code"] == "conflict"

@@ -63,7 +63,7 @@ def test_signals_are_shared_among_workers(bench):
     second = bench.worker()
     bench.runner = Decoding(bench.runner, second.run_once)
     report = bench.run()
-    assert {one.table for one in report.results} == {"logs"}
+    assert {result.table for result in report.results} == {"otel.logs"}
     assert bench.names("traces") == bench.names("logs") == ROWS
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from neve.buffer.reader import Segment
 from neve.consolidate.duplicates import Identity, find_duplicates
-from neve.consolidate.plan import plan_batch, plan_tasks
+from neve.consolidate.plan import Progress, plan_batches, plan_tasks, position_of
 from neve.publish.ranges import Range
 
 
@@ -13,39 +13,64 @@ def segments(stream, *numbers, size=10):
 
 
 def numbers(batch):
-    return [(one.stream, one.number) for one in batch.segments]
+    return [(segment.stream, segment.number) for segment in batch.segments]
 
 
-def test_a_batch_reads_what_any_table_lacks_and_gives_each_its_own_range():
+def at(marks, **seen):
+    """A table with these marks that is at least at position `seen`."""
+    return Progress(marks, position_of(marks, seen))
+
+
+def plan_one(waiting, progress, most_bytes):
+    (batch,) = plan_batches(waiting, {"t": progress}, most_bytes)
+    return numbers(batch)
+
+
+def test_tables_at_the_same_position_share_a_batch():
     waiting = {"a": segments("a", 1, 2, 3)}
-    batch = plan_batch(waiting, {"sum": {"a": 2}, "gauge": {}}, 1000)
-    assert numbers(batch) == [("a", 1), ("a", 2), ("a", 3)]
-    assert batch.ranges == {"sum": {"a": Range(3, 3)}, "gauge": {"a": Range(1, 3)}}
+    progress = {"sum": at({"a": 2}), "gauge": at({}, a=2), "summary": at({}, a=2)}
+    (batch,) = plan_batches(waiting, progress, 1000)
+    assert numbers(batch) == [("a", 3)]
+    # From right behind each mark: what lies in between was seen to hold no rows.
+    assert batch.ranges == {
+        "sum": {"a": Range(3, 3)},
+        "gauge": {"a": Range(1, 3)},
+        "summary": {"a": Range(1, 3)},
+    }
 
 
-def test_a_table_past_everything_has_no_range():
-    batch = plan_batch({"a": segments("a", 1)}, {"sum": {"a": 1}, "gauge": {}}, 1000)
-    assert batch.ranges == {"sum": {}, "gauge": {"a": Range(1, 1)}}
+def test_a_table_that_is_far_behind_has_a_batch_of_its_own_and_the_others_come_first():
+    waiting = {"a": segments("a", *range(1, 8))}
+    batches = plan_batches(waiting, {"sum": at({"a": 1}), "gauge": at({"a": 6})}, 20)
+    assert [(list(batch.ranges), numbers(batch)) for batch in batches] == [
+        (["gauge"], [("a", 7)]),
+        (["sum"], [("a", 2), ("a", 3)]),
+    ]
+
+
+def test_a_table_past_everything_has_no_batch():
+    (batch,) = plan_batches({"a": segments("a", 1)}, {"sum": at({"a": 1}), "gauge": at({})}, 1000)
+    assert batch.ranges == {"gauge": {"a": Range(1, 1)}}
 
 
 def test_ranges_begin_behind_the_mark_also_where_segments_were_retired_without_rows():
-    batch = plan_batch({"a": segments("a", 7, 8)}, {"gauge": {"a": 4}}, 1000)
+    (batch,) = plan_batches({"a": segments("a", 7, 8)}, {"gauge": at({"a": 4}, a=6)}, 1000)
     assert batch.ranges == {"gauge": {"a": Range(5, 8)}}
 
 
 def test_a_batch_is_bounded_takes_turns_and_never_leaves_a_gap():
     waiting = {"a": segments("a", 1, 2, 3), "b": segments("b", 5, 6)}
-    assert numbers(plan_batch(waiting, {"t": {}}, 30)) == [("a", 1), ("a", 2), ("b", 5)]
+    assert plan_one(waiting, at({}), 30) == [("a", 1), ("a", 2), ("b", 5)]
     uneven = {"a": [*segments("a", 1), *segments("a", 2, size=99), *segments("a", 3)]}
-    assert numbers(plan_batch(uneven, {"t": {}}, 50)) == [("a", 1)]
+    assert plan_one(uneven, at({}), 50) == [("a", 1)]
 
 
 def test_a_segment_larger_than_a_batch_is_taken_alone():
-    assert numbers(plan_batch({"a": segments("a", 1, size=99)}, {"t": {}}, 10)) == [("a", 1)]
+    assert plan_one({"a": segments("a", 1, size=99)}, at({}), 10) == [("a", 1)]
 
 
-def test_nothing_waiting_is_an_empty_batch():
-    assert plan_batch({"a": segments("a", 1)}, {"t": {"a": 1}}, 10).segments == ()
+def test_nothing_waiting_is_no_batch():
+    assert plan_batches({"a": segments("a", 1)}, {"t": at({"a": 1})}, 10) == []
 
 
 def test_tasks_are_packed_by_size():

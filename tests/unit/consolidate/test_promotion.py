@@ -6,7 +6,7 @@ import neve
 from neve.buffer.buffer import open_buffer
 from neve.config import Settings
 from neve.consolidate.check import check_tables
-from neve.errors import CatalogError, ConfigError
+from neve.errors import ConfigError
 from neve.signals import Signal
 from neve.telemetry import schemas
 from tests.support.consolidation import Bench
@@ -95,8 +95,7 @@ def test_a_column_that_changes_its_type_is_refused_and_nothing_is_written(bench)
     first.run()
     second = bench({**STATUS, "type": "bool"})
     send(second, "b", "200")
-    with pytest.raises(CatalogError, match="http_status is long"):
-        second.run()
+    assert "http_status is long" in second.run().trouble
     assert second.waiting_segments() > 0
 
 
@@ -106,7 +105,7 @@ def test_a_new_version_that_knows_more_columns_adds_them(bench, monkeypatch, col
     without = known.remove(known.get_field_index(column))
     older = bench()
     with monkeypatch.context() as patch:
-        patch.setattr("neve.consolidate.consolidator.SCHEMAS", {**schemas.SCHEMAS, "logs": without})
+        patch.setattr("neve.consolidate.tables.SCHEMAS", {**schemas.SCHEMAS, "logs": without})
         send(older, "a", "200")
         older.run()
     table = older.lake.catalog().load_table("otel.logs")
