@@ -37,18 +37,17 @@ def decode_duplicates(summary: Mapping[str, str]) -> Iterator[Place]:
 
 
 def find_duplicates_left_out(
-    tables: Mapping[str, StagingTable], stream: str, numbers: Iterable[int]
-) -> dict[int, dict[str, list[int]]]:
-    """Return which requests of these segments the tables' published batches left out.
+    tables: Mapping[str, StagingTable],
+) -> dict[tuple[str, int], dict[str, list[int]]]:
+    """Return which requests the tables' published batches left out, as far as snapshots are kept.
 
-    By segment: for each table, the requests' positions.
+    By stream and segment: for each table, the requests' positions.
     """
-    wanted = set(numbers)
-    left_out: dict[int, dict[str, list[int]]] = {}
+    left_out: dict[tuple[str, int], dict[str, list[int]]] = {}
     for name, table in tables.items():
-        for place_stream, segment, position in sorted(set(_left_out(table))):
-            if place_stream == stream and segment in wanted:
-                left_out.setdefault(segment, {}).setdefault(name, []).append(position)
+        for stream, segment, position in sorted(set(_left_out(table))):
+            positions = left_out.setdefault((stream, segment), {})
+            positions.setdefault(name, []).append(position)
     return left_out
 
 

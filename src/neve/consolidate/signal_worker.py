@@ -252,20 +252,18 @@ class SignalWorker:
     def _retire(self, waiting: Mapping[str, Sequence[Segment]], retired: Mapping[str, int]) -> None:
         """Retire the segments that no table of the signal needs; one that failed keeps its own."""
         positions = [self._position(name, retired) for name in TABLES_OF[self.signal]]
+        is_retaining = self.spec.buffer.retain_seconds > 0
+        left_out = find_duplicates_left_out(self.tables) if is_retaining else {}
         for stream, segments in waiting.items():
             through = min(position.get(stream, 0) for position in positions)
             done = [segment.number for segment in segments if segment.number <= through]
             if done:
-                self._note_duplicates(stream, done)
+                for number in done:
+                    if (stream, number) in left_out:
+                        self.reader.note_duplicates(stream, number, left_out[stream, number])
                 self.reader.retire(stream, done[-1])
                 self.report.retired_segments += len(done)
         failpoints.reach("consolidate.retired")
-
-    def _note_duplicates(self, stream: str, numbers: Sequence[int]) -> None:
-        if self.spec.buffer.retain_seconds > 0:
-            left_out = find_duplicates_left_out(self.tables, stream, numbers)
-            for number, positions in left_out.items():
-                self.reader.note_duplicates(stream, number, positions)
 
     def _remove_drop_notes(self) -> None:
         """Remove the notes of dropped streams that no table of the signal remembers."""
