@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
 from itertools import groupby
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from neve.buffer.spec import ObjectStorage
 
 PUT_TIMEOUT = timedelta(seconds=10)
+COPIES_AT_ONCE = 16
 PROBE_PREFIX = "probe"
 # Every segment is sealed here, so nothing waits for a stream to be closed. Closing the stream of a
 # receiver that was only idle makes it begin a new one.
@@ -141,14 +143,19 @@ class ObjectStore:
         return True
 
     def move(self, targets: Mapping[str, str]) -> None:
-        for source, target in targets.items():
-            # Another process may have moved it.
-            with (
-                _storage_errors("cannot move an object of the buffer", source),
-                contextlib.suppress(FileNotFoundError),
-            ):
-                obstore.copy(self._bucket, source, target)
+        if targets:
+            # Each takes as long as a put, and a batch may have hundreds of segments.
+            with ThreadPoolExecutor(min(COPIES_AT_ONCE, len(targets))) as pool:
+                list(pool.map(self._copy, targets, targets.values()))
         self.delete(list(targets))
+
+    def _copy(self, source: str, target: str) -> None:
+        # Another process may have moved it.
+        with (
+            _storage_errors("cannot move an object of the buffer", source),
+            contextlib.suppress(FileNotFoundError),
+        ):
+            obstore.copy(self._bucket, source, target)
 
     def delete(self, paths: Sequence[str]) -> None:
         errors = _storage_errors("cannot remove from the buffer", f"{len(paths)} objects")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -167,7 +168,7 @@ class BufferReader:
             return True
         return stream_states.is_dropped(self._store, segment.stream)
 
-    @property
+    @cached_property
     def buffer_id(self) -> str:
         """The id of this buffer, made now if it has none. Raises CorruptionError."""
         return ensure_identity(self._store)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
 from neve.cli.output import as_record
+from neve.cli.replaying import replay
 from neve.cli.service import run_parts
-from neve.errors import EXIT_INCOMPLETE, NeveError
+from neve.errors import EXIT_INCOMPLETE, NeveError, UsageError
 
 if TYPE_CHECKING:
     from neve.api import ConsolidationReport
@@ -30,8 +31,27 @@ _RESULT_COLUMNS = (
 def consolidate(
     context: typer.Context,
     once: Annotated[bool, typer.Option("--once", help="Take what is sealed now, and end.")] = False,
+    replay_table: Annotated[
+        Optional[str],  # noqa: UP045 - typer reads it on Python 3.10 too
+        typer.Option(
+            "--replay",
+            metavar="TABLE",
+            help="Write retained segments again into a table that lacks them, and end.",
+        ),
+    ] = None,
+    since: Annotated[
+        Optional[str],  # noqa: UP045 - typer reads it on Python 3.10 too
+        typer.Option(
+            "--from", metavar="TIME", help="Replay only segments with requests received since then."
+        ),
+    ] = None,
 ) -> None:
     """Turn buffered requests into tables: stage, audit, publish exactly once."""
+    if replay_table is not None:
+        replay(context, replay_table, since)
+        return
+    if since is not None:
+        raise UsageError("--from goes with --replay TABLE")
     call: Call = context.obj
     if not once:
         run_parts(call)

@@ -20,17 +20,15 @@ from neve.consolidate.memory import SignalMemory
 from neve.consolidate.report import Report, TableResult
 from neve.consolidate.signal_worker import Runner, SignalWorker, describe_failure
 from neve.consolidate.spec import ConsolidateSpec
+from neve.consolidate.tables import TABLE_PROPERTIES, ensure_telemetry_table
 from neve.consolidate.task import Job
 from neve.consolidate.upkeep import Upkeep
 from neve.errors import ConfigError
-from neve.lake.create import FEW_METADATA_FILES, TableSpec, ensure_table
-from neve.lake.staging import StagingTable
 from neve.observe import sentry
 from neve.publish.ledger import write_ledger
 from neve.publish.publisher import Publisher
 from neve.signals import Signal
-from neve.telemetry.promote import with_promoted_fields
-from neve.telemetry.schemas import SCHEMAS, TABLES_OF
+from neve.telemetry.schemas import TABLES_OF
 
 if TYPE_CHECKING:
     from neve.lake import Lake
@@ -41,12 +39,6 @@ logger = logging.getLogger(__name__)
 
 # How often a worker that waits for its turn looks whether it has come.
 WAIT_SECONDS = 0.2
-TABLE_PROPERTIES: Mapping[str, str] = {
-    **FEW_METADATA_FILES,
-    "write.parquet.compression-codec": "zstd",
-    "commit.manifest-merge.enabled": "true",
-}
-BLOOM_PROPERTY = "write.parquet.bloom-filter-enabled.column.trace_id"
 
 
 class Consolidator:
@@ -121,6 +113,12 @@ class Consolidator:
         report.dead_letters_over_limit += removed.over_limit
         self.retention_limit.enforce_when_due()
 
+    def lease(self, signal: Signal) -> KeptLease:
+        """Return the lease of a signal, not yet held."""
+        seconds = self.spec.lease_seconds
+        lease = self.store.lease(signal.value, seconds) if seconds > 0 else NoLease()
+        return KeptLease(signal.value, lease, seconds)
+
     def _run_signal(
         self, signal: Signal, report: Report, stop: threading.Event, *, wait: bool
     ) -> None:
@@ -145,9 +143,7 @@ class Consolidator:
         self, signal: Signal, report: Report, stop: threading.Event, *, wait: bool
     ) -> bool:
         """Consolidate a signal if no other worker is at it; False when our turn was lost."""
-        seconds = self.spec.lease_seconds
-        lease = self.store.lease(signal.value, seconds) if seconds > 0 else NoLease()
-        with KeptLease(signal.value, lease, seconds) as turn:
+        with self.lease(signal) as turn:
             while not turn.begin():
                 if not wait or stop.wait(WAIT_SECONDS):
                     report.left_to_others.append(signal.value)
@@ -193,21 +189,8 @@ class Consolidator:
                 )
 
     def _publisher(self, name: str, report: Report) -> Publisher:
-        schema = with_promoted_fields(SCHEMAS[name], self.spec.promotions)
-        bloom = {BLOOM_PROPERTY: "true"} if "trace_id" in schema.names else {}
-        table = ensure_table(
-            self.lake.profile,
-            self.lake.catalog(),
-            TableSpec(
-                (*self.spec.namespace.split("."), name),
-                schema,
-                partition_by_day="timestamp",
-                sort_by=("service_name", "timestamp"),
-                properties={**TABLE_PROPERTIES, **bloom},
-            ),
-        )
-        staging = StagingTable(self.lake.profile, table)
-        return Publisher(staging, self.reader, counters=report.commits)
+        table = ensure_telemetry_table(self.lake, self.spec, name)
+        return Publisher(table, self.reader, counters=report.commits)
 
 
 class SparkRunner:

@@ -59,7 +59,7 @@ def plan_replay(
     def group(segment: Segment) -> bool:
         return has_segment(in_rejected, segment.stream, segment.number)
 
-    for segment in sorted(lacking, key=lambda one: (group(one), one.stream, one.number)):
+    for segment in sorted(lacking, key=lambda s: (group(s), s.stream, s.number)):
         if current and (
             size + segment.bytes > most_bytes
             or group(segment) != group(current[0])

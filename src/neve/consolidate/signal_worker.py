@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from neve import failpoints
 from neve.buffer.reader import BufferReader, Segment
+from neve.consolidate.duplicate_notes import encode_duplicates, find_duplicates_left_out
 from neve.consolidate.duplicates import Identity, find_duplicates
 from neve.consolidate.memory import SignalMemory
 from neve.consolidate.plan import Batch, Progress, plan_batches, plan_tasks, position_of
@@ -24,9 +25,10 @@ from neve.consolidate.report import Report, TableResult
 from neve.consolidate.spec import ConsolidateSpec
 from neve.consolidate.task import Job, Target
 from neve.errors import NeveError
-from neve.lake.staging import StagedSnapshot
+from neve.lake.staging import StagedSnapshot, StagingTable
 from neve.observe import sentry
 from neve.publish.audited_publisher import AuditedPublisher
+from neve.publish.contains import encode_read_from
 from neve.publish.ledger import LedgerEntry
 from neve.publish.publisher import Publisher
 from neve.publish.ranges import BATCH_ID, Marks, decode_ranges, read_marks
@@ -68,6 +70,10 @@ class SignalWorker:
     # The tables that have not failed, and the marks of each table as they were read last.
     publishers: dict[str, Publisher] = field(default_factory=dict)
     marks: dict[str, Marks] = field(default_factory=dict)
+    # The tables that could be opened, also those that failed later.
+    tables: dict[str, StagingTable] = field(default_factory=dict)
+    # For each table, the entries of its next staged snapshot that a replay needs.
+    summaries: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def open_tables(self, open_table: Callable[[str], Publisher]) -> None:
         """Open the tables of the signal, but for those that failed a moment ago."""
@@ -75,6 +81,7 @@ class SignalWorker:
             if not self.memory.is_paused(name):
                 with self._isolated(name):
                     self.publishers[name] = open_table(name)
+                    self.tables[name] = self.publishers[name].table
 
     def finish_staged(self) -> None:
         """Publish what a worker before us staged and did not live to publish."""
@@ -147,7 +154,9 @@ class SignalWorker:
         return files
 
     def _run_job(self, batch: Batch) -> dict[str, list[DataFile]]:
-        rows = list(self.runner(self._job(batch)))
+        job = self._job(batch)
+        self.summaries.update(self._summaries(job))
+        rows = list(self.runner(job))
         files: dict[str, list[DataFile]] = {name: [] for name in batch.ranges}
         for row in rows:
             if row.get("data_file"):
@@ -183,6 +192,21 @@ class SignalWorker:
             self.spec.promotions,
         )
 
+    def _summaries(self, job: Job) -> dict[str, dict[str, str]]:
+        first_read: dict[str, int] = {}
+        for segment in (segment for task in job.tasks for segment in task):
+            first_read[segment.stream] = min(
+                segment.number, first_read.get(segment.stream, segment.number)
+            )
+        is_retaining = self.spec.buffer.retain_seconds > 0
+        return {
+            target.table: {
+                **encode_read_from(first_read, target.ranges),
+                **encode_duplicates(target.duplicates if is_retaining else ()),
+            }
+            for target in job.targets
+        }
+
     def _identities(self) -> list[Identity]:
         if self.spec.buffer.dedup_seconds <= 0:
             return []
@@ -194,7 +218,7 @@ class SignalWorker:
     def _stage_and_publish(self, name: str, attempt: _Attempt, files: Sequence[DataFile]) -> None:
         publisher = self.publishers[name]
         ranges = attempt.batch.ranges[name]
-        staged = publisher.stage(attempt.batch_id, files, ranges)
+        staged = publisher.stage(attempt.batch_id, files, ranges, self.summaries[name])
         if staged is not None:
             self._publish(name, staged, attempt.started)
         self.marks[name] = read_marks(publisher.table.properties)
@@ -228,10 +252,15 @@ class SignalWorker:
     def _retire(self, waiting: Mapping[str, Sequence[Segment]], retired: Mapping[str, int]) -> None:
         """Retire the segments that no table of the signal needs; one that failed keeps its own."""
         positions = [self._position(name, retired) for name in TABLES_OF[self.signal]]
+        is_retaining = self.spec.buffer.retain_seconds > 0
+        left_out = find_duplicates_left_out(self.tables) if is_retaining else {}
         for stream, segments in waiting.items():
             through = min(position.get(stream, 0) for position in positions)
             done = [segment.number for segment in segments if segment.number <= through]
             if done:
+                for number in done:
+                    if (stream, number) in left_out:
+                        self.reader.note_duplicates(stream, number, left_out[stream, number])
                 self.reader.retire(stream, done[-1])
                 self.report.retired_segments += len(done)
         failpoints.reach("consolidate.retired")

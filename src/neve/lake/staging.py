@@ -125,6 +125,20 @@ class StagingTable:
             yield snapshot.summary.additional_properties if snapshot.summary else {}
             next_id = snapshot.parent_snapshot_id
 
+    def summary_of(self, snapshot_id: int) -> Mapping[str, str] | None:
+        """Return the summary of a snapshot; None if it was expired."""
+        snapshot = self.table.metadata.snapshot_by_id(snapshot_id)
+        if snapshot is None:
+            return None
+        return snapshot.summary.additional_properties if snapshot.summary else {}
+
+    def published_summaries(self) -> Iterator[Mapping[str, str]]:
+        """Yield the summary of each snapshot that `main` was at, also of those rolled back."""
+        published = {entry.snapshot_id for entry in self.table.metadata.snapshot_log}
+        for snapshot in self.table.metadata.snapshots:
+            if snapshot.snapshot_id in published and snapshot.summary:
+                yield snapshot.summary.additional_properties
+
     def exists(self, snapshot_id: int) -> bool:
         return self.table.metadata.snapshot_by_id(snapshot_id) is not None
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from neve.publish.ranges import Ranges
 
 CONTAINS = "neve.contains"
+# Iceberg's own: whose rows a snapshot has, if they were staged or cherry-picked.
+SOURCE_SNAPSHOT_ID = "source-snapshot-id"
 # In a batch's summary: the first segment that it read of a stream of which the table had no mark.
 READ_FROM = "neve.read-from"
 
@@ -32,9 +34,16 @@ def contained_in(table: StagingTable) -> Contained:
     one, a table with marks was written by an earlier version, or its history was expired: it has
     everything up to its marks, so that no row is written twice.
     """
+    picked: Contained = {}
     for summary in table.main_summaries():
         if CONTAINS in summary:
-            return decode_contained(summary[CONTAINS])
+            return add(decode_contained(summary[CONTAINS]), picked)
+        if SOURCE_SNAPSHOT_ID in summary:
+            # Somebody has cherry-picked rows that were rolled back.
+            source = table.summary_of(int(summary[SOURCE_SNAPSHOT_ID]))
+            if source is None:
+                break
+            picked = with_ranges(picked, ranges_read(source))
     if table.main_id is None:
         return {}
     return {stream: (Range(1, mark),) for stream, mark in read_marks(table.properties).items()}
@@ -114,7 +123,12 @@ def overlaps(contained: Contained, ranges: Ranges) -> bool:
 
 def with_ranges(contained: Contained, ranges: Ranges) -> Contained:
     """Return what is contained after these ranges were added."""
-    added = {s: merge((*contained.get(s, ()), segments)) for s, segments in ranges.items()}
+    return add(contained, {stream: (segments,) for stream, segments in ranges.items()})
+
+
+def add(contained: Contained, more: Contained) -> Contained:
+    """Return what is contained in either."""
+    added = {s: merge((*contained.get(s, ()), *ranges)) for s, ranges in more.items()}
     return {**contained, **added}
 
 

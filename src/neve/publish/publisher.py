@@ -22,7 +22,7 @@ from neve.lake.commit_loop import (
     read_until_available,
 )
 from neve.lake.staging import Change, StagedSnapshot, StagingTable
-from neve.publish.contains import CONTAINS, contained_after
+from neve.publish.contains import CONTAINS, SOURCE_SNAPSHOT_ID, contained_after
 from neve.publish.ranges import (
     BATCH_ID,
     MARK_PREFIX,
@@ -48,7 +48,6 @@ STAGED_PREFIX = "neve-staged-"
 HELD_PREFIX = "neve-held-"
 # In the summary of the commit that holds a batch: that commit has its id, and none of its rows.
 HELD = "neve.held"
-SOURCE_SNAPSHOT_ID = "source-snapshot-id"
 
 
 class Outcome(str, Enum):

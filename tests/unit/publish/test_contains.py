@@ -1,12 +1,16 @@
 """Sets of segments as ranges."""
 
 import json
+from types import SimpleNamespace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from neve.publish.contains import (
+    CONTAINS,
     READ_FROM,
+    contained_after,
+    contained_in,
     decode_contained,
     encode_contained,
     encode_read_from,
@@ -17,7 +21,7 @@ from neve.publish.contains import (
     with_ranges,
     without,
 )
-from neve.publish.ranges import RANGES, Range, encode_ranges
+from neve.publish.ranges import MARK_PREFIX, RANGES, Range, encode_ranges
 
 RANGE = st.tuples(st.integers(1, 12), st.integers(0, 4)).map(lambda r: Range(r[0], r[0] + r[1]))
 SEVERAL = st.lists(RANGE, max_size=4)
@@ -43,6 +47,42 @@ def test_ranges_behave_as_sets_of_numbers(first, second):
         assert numbers(with_ranges(contained, {"s": added})["s"]) == numbers([*first, added])
     for number in range(1, 18):
         assert has_segment(contained, "s", number) == (number in numbers(first))
+
+
+def history(*summaries, marks=None, others=None):
+    return SimpleNamespace(
+        summary_of=(others or {}).get,
+        main_summaries=lambda: iter(summaries),
+        main_id=1 if summaries else None,
+        properties={f"{MARK_PREFIX}{stream}": str(mark) for stream, mark in (marks or {}).items()},
+    )
+
+
+def test_the_nearest_statement_counts_and_without_one_the_marks_do():
+    ours = {CONTAINS: encode_contained({"s": (Range(1, 3),)})}
+    older = {CONTAINS: encode_contained({"s": (Range(1, 1),)})}
+    marks = {"s": 9}
+    assert contained_in(history({}, ours, older, marks=marks)) == {"s": (Range(1, 3),)}
+    # Of an earlier version, or its history was expired: nothing is to be written twice.
+    assert contained_in(history({}, {}, marks=marks)) == {"s": (Range(1, 9),)}
+    assert contained_in(history()) == {}
+
+
+def test_rows_that_somebody_cherry_picked_are_contained():
+    ours = {CONTAINS: encode_contained({"s": (Range(1, 3),)})}
+    source = {RANGES: encode_ranges({"s": Range(7, 8)})}
+    picked = {"source-snapshot-id": "5"}
+    known = history(picked, ours, marks={"s": 9}, others={5: source})
+    assert contained_in(known) == {"s": (Range(1, 3), Range(7, 8))}
+    # Expired: what it had is unknown, so nothing is to be written twice.
+    assert contained_in(history(picked, ours, marks={"s": 9})) == {"s": (Range(1, 9),)}
+
+
+def test_a_statement_names_only_streams_with_a_mark():
+    before = {CONTAINS: encode_contained({"s": (Range(1, 3),), "dropped": (Range(1, 8),)})}
+    batch = {RANGES: encode_ranges({"new": Range(1, 2)})}
+    after = contained_after(history(before, marks={"s": 3}), batch)
+    assert decode_contained(after) == {"s": (Range(1, 3),), "new": (Range(1, 2),)}
 
 
 def test_a_batch_contains_what_it_read_and_not_what_was_retired_before():

@@ -1,0 +1,307 @@
+"""Write retained segments again into a table that lacks them: `neve consolidate --replay TABLE`.
+
+Delivery: exactly once. What the table contains is decided anew in every commit, on fresh metadata;
+a replay that was killed is simply run again.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import time
+import uuid
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from neve.consolidate.duplicate_notes import encode_duplicates
+from neve.consolidate.duplicates import Identity, find_duplicates
+from neve.consolidate.plan import plan_tasks
+from neve.consolidate.replay_plan import (
+    ReplayBatch,
+    Unavailable,
+    find_unavailable,
+    plan_replay,
+)
+from neve.consolidate.tables import ensure_telemetry_table
+from neve.consolidate.task import Job, Target
+from neve.errors import CorruptionError, UsageError
+from neve.lake.catalog import load_table
+from neve.lake.identifier import parse_identifier
+from neve.lake.staging import StagedSnapshot, StagingTable
+from neve.publish.audited_publisher import REJECTED_SUFFIX, AuditedOutcome, AuditedPublisher
+from neve.publish.contains import Contained, contained_in, has_segment, merge
+from neve.publish.ledger import LedgerEntry, write_ledger
+from neve.publish.publisher import STAGED_PREFIX, Outcome
+from neve.publish.ranges import BATCH_ID, Range, decode_ranges, read_marks
+from neve.publish.replay_publisher import ReplayPublisher, consumed_in
+from neve.signals import Signal
+from neve.telemetry.schemas import TABLES_OF
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pyiceberg.manifest import DataFile
+
+    from neve.buffer.reader import Segment
+    from neve.consolidate.consolidator import Consolidator
+    from neve.consolidate.duplicates import Place
+
+logger = logging.getLogger(__name__)
+
+NANOS = 1_000_000_000
+# How often a replay looks whether the worker that is at the signal has ended its turn.
+WAIT_SECONDS = 0.2
+# In the summary of a batch that a replay staged.
+REPLAY = "neve.replay"
+
+
+@dataclass
+class ReplayReport:
+    """What a replay did."""
+
+    table: str
+    # What was written again: segments, the requests in them, and the rows of those.
+    segments: int = 0
+    requests: int = 0
+    rows: int = 0
+    # Rows that audits kept out: set aside, and held back.
+    rows_set_aside: int = 0
+    rows_held: int = 0
+    duplicate_requests: int = 0
+    # Retained segments that were not written: the table has them, or --from leaves them out.
+    segments_contained: int = 0
+    segments_before_from: int = 0
+    retained_segments: int = 0
+    unavailable: Unavailable = field(default_factory=lambda: Unavailable({}, {}, ()))
+
+
+def replay_table(
+    worker: Consolidator, table: str, since_unix_nano: int | None = None
+) -> ReplayReport:
+    """Write the retained segments of a table's signal that the table lacks. Exactly once.
+
+    Args:
+        table: a telemetry table, as namespace and name. It is made if it does not exist.
+        since_unix_nano: only segments with a request received since then.
+
+    Raises:
+        UsageError: there is no such telemetry table.
+    """
+    signal, name = _find_table(worker, table)
+    with worker.lease(signal) as turn:
+        while not turn.begin():
+            time.sleep(WAIT_SECONDS)
+        worker.reader.finish_retiring(signal.value)
+        return _Replay(worker, signal, name, since_unix_nano).run()
+
+
+def _find_table(worker: Consolidator, table: str) -> tuple[Signal, str]:
+    namespace = worker.spec.namespace
+    names = {
+        f"{namespace}.{name}": (signal, name) for signal in Signal for name in TABLES_OF[signal]
+    }
+    identifier = ".".join(parse_identifier(table))
+    if identifier not in names:
+        raise UsageError(
+            f"{table} is not a telemetry table", hint=f"the tables are {', '.join(names)}"
+        )
+    return names[identifier]
+
+
+class _Replay:
+    """One replay into one table."""
+
+    def __init__(
+        self, worker: Consolidator, signal: Signal, name: str, since_unix_nano: int | None
+    ) -> None:
+        self.worker = worker
+        self.signal = signal
+        self.name = name
+        self.since_unix_nano = since_unix_nano
+        table = ensure_telemetry_table(worker.lake, worker.spec, name)
+        self.publisher = ReplayPublisher(table, worker.reader)
+        self.report = ReplayReport(self.publisher.table.name)
+        self.ledger: list[LedgerEntry] = []
+
+    def run(self) -> ReplayReport:
+        self._discard_interrupted()
+        consumed = consumed_in(self.publisher.table)
+        retained = [kept.segment for kept in self.worker.reader.retained(self.signal.value)]
+        self.report.retained_segments = len(retained)
+        self.report.unavailable = self._find_unavailable(consumed, retained)
+        lacking = [s for s in retained if not has_segment(consumed, s.stream, s.number)]
+        self.report.segments_contained = len(retained) - len(lacking)
+        identities = {segment: self._identities(segment) for segment in lacking}
+        wanted = [segment for segment in lacking if self._is_wanted(identities[segment])]
+        self.report.segments_before_from = len(lacking) - len(wanted)
+        requests = [identity for segment in wanted for identity in identities[segment]]
+        duplicates = self._find_duplicates(requests)
+        in_rejected = self._contained_in_rejected()
+        for batch in plan_replay(wanted, in_rejected, self.worker.spec.batch_bytes):
+            self._write(batch, requests, duplicates)
+        write_ledger(self.worker.lake, self.ledger)
+        return self.report
+
+    def _discard_interrupted(self) -> None:
+        """Drop what a killed replay staged and did not publish: its segments are still retained."""
+        self.publisher.marks()
+        for staged in self.publisher.table.staged(STAGED_PREFIX):
+            if REPLAY in staged.summary:
+                self.publisher.discard(staged)
+
+    def _find_unavailable(self, consumed: Contained, retained: Iterable[Segment]) -> Unavailable:
+        reader = self.worker.reader
+        numbers: dict[str, list[Range]] = {}
+        for segment in retained:
+            numbers.setdefault(segment.stream, []).append(Range(segment.number, segment.number))
+        return find_unavailable(
+            consumed,
+            read_marks(self.publisher.table.properties),
+            {stream.stream: stream.retired_through for stream in reader.streams(self.signal.value)},
+            {stream: merge(ranges) for stream, ranges in numbers.items()},
+            reader.buffer_id,
+        )
+
+    def _identities(self, segment: Segment) -> list[Identity]:
+        identities: list[Identity] = []
+        try:
+            for position, entry in enumerate(self.worker.reader.entries(segment)):
+                identities.append(
+                    Identity(
+                        entry.received_unix_nano,
+                        segment.stream,
+                        segment.number,
+                        position,
+                        entry.key,
+                    )
+                )
+        except CorruptionError as error:
+            # The task reads what is whole, and keeps the rest as a dead letter.
+            logger.warning("%s is damaged: %s", segment.path, error.message)
+        return identities
+
+    def _is_wanted(self, identities: Iterable[Identity]) -> bool:
+        since = self.since_unix_nano
+        return since is None or any(request.received_unix_nano >= since for request in identities)
+
+    def _find_duplicates(self, requests: Sequence[Identity]) -> frozenset[Place]:
+        """Return the requests that were no rows at first, as another copy of them was stored."""
+        noted = self.worker.reader.noted_duplicates(self.signal.value)
+        first = {
+            (stream, number, position)
+            for (stream, number), positions in noted.items()
+            for position in positions.get(self.name, ())
+        }
+        others = [request for request in requests if request.place not in first]
+        last: dict[str, int] = {}
+        for request in others:
+            last[request.stream] = max(request.segment, last.get(request.stream, 0))
+        ranges = {stream: Range(1, number) for stream, number in last.items()}
+        window = int(self.worker.spec.buffer.dedup_seconds * NANOS)
+        return frozenset(first) | find_duplicates(others, {}, ranges, window)
+
+    def _contained_in_rejected(self) -> Contained:
+        lake = self.worker.lake
+        *namespace, name = self.publisher.table.table.name()
+        identifier = (*namespace, f"{name}{REJECTED_SUFFIX}")
+        if not lake.catalog().table_exists(identifier):
+            return {}
+        table = load_table(lake.profile, lake.catalog(), identifier)
+        return contained_in(StagingTable(lake.profile, table))
+
+    def _write(
+        self, batch: ReplayBatch, requests: Sequence[Identity], duplicates: frozenset[Place]
+    ) -> None:
+        started = datetime.now(timezone.utc)
+        files = self._decode(batch, duplicates)
+        batch_id = uuid.uuid4().hex[:16]
+        summary = {REPLAY: "true", **encode_duplicates(_of_batch(batch, duplicates))}
+        staged = self.publisher.stage(batch_id, files, batch.ranges, summary)
+        if staged is None:
+            # Another replay was faster.
+            self.report.segments_contained += len(batch.segments)
+            return
+        if files:
+            lake = self.worker.lake
+            audits = lake.settings.audits.get(self.report.table, ())
+            audited = AuditedPublisher(lake, self.publisher, audits).audit_and_publish(staged)
+        else:
+            audited = AuditedOutcome(self.publisher.publish(staged))
+        self.ledger.append(self._ledger_entry(staged, audited, started))
+        self._count(batch, requests, duplicates, files, audited)
+
+    def _count(
+        self,
+        batch: ReplayBatch,
+        requests: Sequence[Identity],
+        duplicates: frozenset[Place],
+        files: Sequence[DataFile],
+        audited: AuditedOutcome,
+    ) -> None:
+        report = self.report
+        if audited.outcome is Outcome.SUPERSEDED:
+            report.segments_contained += len(batch.segments)
+            return
+        rows = sum(file.record_count for file in files)
+        left_out = len(_of_batch(batch, duplicates))
+        numbers = {(segment.stream, segment.number) for segment in batch.segments}
+        report.segments += len(batch.segments)
+        report.requests += (
+            sum((request.stream, request.segment) in numbers for request in requests) - left_out
+        )
+        report.duplicate_requests += left_out
+        report.rows_set_aside += audited.set_aside
+        if audited.outcome is Outcome.HELD:
+            report.rows_held += rows - audited.set_aside
+        else:
+            report.rows += rows - audited.set_aside
+
+    def _decode(self, batch: ReplayBatch, duplicates: frozenset[Place]) -> list[DataFile]:
+        """Write a batch's rows as files; nobody knows of them yet."""
+        spec, table = self.worker.spec, self.publisher.table.table
+        target = Target(
+            self.name,
+            table.metadata.model_dump_json(),
+            dict(table.io.properties),
+            batch.ranges,
+            duplicates,
+        )
+        job = Job(
+            self.signal,
+            spec.buffer,
+            (target,),
+            tuple(plan_tasks(batch.segments, spec.task_bytes)),
+            spec.flush_bytes,
+            spec.promotions,
+        )
+        return [
+            pickle.loads(row["data_file"])  # noqa: S301 - by our own task, a moment ago
+            for row in self.worker.runner(job)
+            if row.get("data_file")
+        ]
+
+    def _ledger_entry(
+        self, staged: StagedSnapshot, audited: AuditedOutcome, started: datetime
+    ) -> LedgerEntry:
+        summary = staged.summary
+        return LedgerEntry(
+            batch_id=summary.get(BATCH_ID, ""),
+            table=self.report.table,
+            outcome=audited.outcome.value,
+            ranges={s: f"{r.first}-{r.last}" for s, r in decode_ranges(summary).items()},
+            rows=int(summary.get("added-records", 0)) - audited.set_aside,
+            files=int(summary.get("added-data-files", 0)),
+            bytes=int(summary.get("added-files-size", 0)),
+            set_aside=audited.set_aside,
+            audits=[asdict(result) for result in audited.results],
+            staged_snapshot_id=staged.snapshot_id,
+            main_snapshot_id=self.publisher.table.main_id,
+            started_at=started,
+            finished_at=datetime.now(timezone.utc),
+        )
+
+
+def _of_batch(batch: ReplayBatch, duplicates: frozenset[Place]) -> set[Place]:
+    numbers = {(segment.stream, segment.number) for segment in batch.segments}
+    return {place for place in duplicates if place[:2] in numbers}
