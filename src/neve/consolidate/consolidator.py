@@ -24,7 +24,7 @@ from neve.consolidate.upkeep import Upkeep
 from neve.errors import ConfigError
 from neve.lake.create import FEW_METADATA_FILES, TableSpec, ensure_table
 from neve.lake.staging import StagingTable
-from neve.publish.ledger import write_ledger
+from neve.publish.ledger import LedgerWriter
 from neve.publish.publisher import Publisher
 from neve.signals import Signal
 from neve.telemetry.promote import with_promoted_fields
@@ -58,6 +58,7 @@ class Consolidator:
         self.store = open_store(spec.buffer)
         self.reader = BufferReader(self.store, dedup_seconds=spec.buffer.dedup_seconds)
         self.dead_letter_limit = DeadLetterLimit(self.store, spec.buffer)
+        self.ledger = LedgerWriter(lake)
         self.upkeep = Upkeep(lake, spec, self._streams)
         lake.profile.require_catalog("consolidation")
         _require_shared_buffer(lake, spec)
@@ -89,13 +90,15 @@ class Consolidator:
             while self.reader.streams(signal.value):
                 if self._take_turn(signal, report, stop, wait=wait) or not wait:
                     break
-        write_ledger(self.lake, report.ledger)
+        self.ledger.add(report.ledger)
+        self.ledger.write_when_due()
         if not stop.is_set():
             self.look_after_tables(report)
         return report
 
     def look_after_tables(self, report: Report) -> None:
         """Expire and clean up, when it is due; also to be called while nothing comes in."""
+        self.ledger.write_when_due()
         done = self.upkeep.run_when_due()
         report.expired_snapshots += done.expired
         report.abandoned += done.abandoned

@@ -81,6 +81,7 @@ def watch(worker: Consolidator, stop: threading.Event, observer: Observer) -> No
             stop.wait(pause)
             pause = min(2 * pause, MOST_PAUSE_SECONDS)
         stop.wait(POLL_SECONDS)
+    worker.ledger.write()
 
 
 def look(

@@ -111,3 +111,4 @@ class Consolidation:
         waiting = sum(stream.bytes for stream in self.worker.reader.streams())
         if self.recorder.trouble is None and 0 < waiting <= self.worker.spec.trigger_bytes:
             look(self.worker, threading.Event(), self.recorder)
+            self.worker.ledger.write()
