@@ -13,6 +13,7 @@ from neve.errors import EXIT_INCOMPLETE
 if TYPE_CHECKING:
     from neve.cli.output import Output
     from neve.consolidate.report import Report
+    from neve.upkeep.upkeep import UpkeepReport
 
 _RESULT_COLUMNS = (
     "table",
@@ -33,6 +34,8 @@ def consolidate(
     """Turn buffered requests into tables: stage, audit, publish exactly once."""
     from neve.consolidate.consolidator import Consolidator, SparkRunner
     from neve.consolidate.spec import consolidate_spec
+    from neve.upkeep.spec import upkeep_spec
+    from neve.upkeep.upkeep import Upkeep
 
     call = context.obj
     if not once:
@@ -41,6 +44,8 @@ def consolidate(
     with call.open() as lake, call.output.working("consolidating"):
         worker = Consolidator(lake, consolidate_spec(lake.settings), SparkRunner(lake))
         report = worker.run_once(wait=True)
+        worker.ledger.write()
+        upkeep = Upkeep(lake, upkeep_spec(lake.settings)).run()
     namespace = lake.settings.telemetry.namespace
     held = {name.removeprefix(f"{namespace}."): n for name, n in report.held_batches.items()}
     rows = [
@@ -48,12 +53,12 @@ def consolidate(
         for result in report.results
     ]
     call.output.rows(_RESULT_COLUMNS, rows)
-    _tell(call.output, report)
+    _tell(call.output, report, upkeep)
     if report.failed:
         raise typer.Exit(EXIT_INCOMPLETE)
 
 
-def _tell(output: Output, report: Report) -> None:
+def _tell(output: Output, report: Report, upkeep: UpkeepReport) -> None:
     if not report.results:
         output.say("Nothing was waiting.")
     for name, count in (
@@ -61,7 +66,8 @@ def _tell(output: Output, report: Report) -> None:
         ("records set aside, see: neve buffer dead-letters", report.dead_letters),
         ("rows set aside by audits", report.set_aside),
         ("attribute values that do not fit their column, kept in the map", report.unfit_values),
-        ("staged batches that nobody published, cleaned up", report.abandoned),
+        ("staged batches that nobody published, cleaned up", upkeep.abandoned),
+        ("snapshots expired", upkeep.expired_snapshots),
     ):
         if count:
             output.say(f"{count} {name}")
@@ -71,3 +77,5 @@ def _tell(output: Output, report: Report) -> None:
                 f"{table}: audit {result.name} failed for {result.failing} of {result.total} rows "
                 f"({result.on_failure})"
             )
+    for table, reason in upkeep.failures.items():
+        output.say(f"{table} was not looked after: {reason}")

@@ -20,7 +20,6 @@ from neve.consolidate.report import Report
 from neve.consolidate.signal_worker import Runner, SignalWorker
 from neve.consolidate.spec import ConsolidateSpec
 from neve.consolidate.task import Job
-from neve.consolidate.upkeep import Upkeep
 from neve.errors import ConfigError
 from neve.lake.create import FEW_METADATA_FILES, TableSpec, ensure_table
 from neve.lake.staging import StagingTable
@@ -59,7 +58,6 @@ class Consolidator:
         self.reader = BufferReader(self.store, dedup_seconds=spec.buffer.dedup_seconds)
         self.dead_letter_limit = DeadLetterLimit(self.store, spec.buffer)
         self.ledger = LedgerWriter(lake)
-        self.upkeep = Upkeep(lake, spec, self._streams)
         lake.profile.require_catalog("consolidation")
         _require_shared_buffer(lake, spec)
 
@@ -93,15 +91,12 @@ class Consolidator:
         self.ledger.add(report.ledger)
         self.ledger.write_when_due()
         if not stop.is_set():
-            self.look_after_tables(report)
+            self.look_after_buffer(report)
         return report
 
-    def look_after_tables(self, report: Report) -> None:
-        """Expire and clean up, when it is due; also to be called while nothing comes in."""
+    def look_after_buffer(self, report: Report) -> None:
+        """Write the ledger and clean up, when it is due; also while nothing comes in."""
         self.ledger.write_when_due()
-        done = self.upkeep.run_when_due()
-        report.expired_snapshots += done.expired
-        report.abandoned += done.abandoned
         removed = self.dead_letter_limit.enforce_when_due(added=report.dead_letters > 0)
         report.expired_dead_letters += removed.expired
         report.dead_letters_over_limit += removed.over_limit

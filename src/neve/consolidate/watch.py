@@ -103,7 +103,7 @@ def look(
         if trigger is None or trigger.is_due(streams):
             worker.run_once(report, stop)
         else:
-            worker.look_after_tables(report)
+            worker.look_after_buffer(report)
         trouble = report.trouble
     except NeveError as error:
         sentry.capture(error, "consolidate")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -12,31 +13,33 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyiceberg.exceptions import CommitFailedException
 
 from neve.errors import NeveError
+from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_known
 from neve.lake.create import FEW_METADATA_FILES, TableSpec, ensure_table
-from neve.lake.faults import explained
+from neve.lake.data_files import write_data_files
+from neve.lake.staging import StagingTable
 
 if TYPE_CHECKING:
-    from pyiceberg.table import Table
-
     from neve.lake import Lake
 
 logger = logging.getLogger(__name__)
 
 # A worker that goes on writes at most this often, and when it stops.
 WRITE_SECONDS = 10.0
+# A ledger that cannot be written is tried again with the next entries: batches do not wait long.
+RETRY = RetryPolicy(attempts=4, most_seconds=1.0)
+WRITE_ID = "neve.ledger-write-id"
 # Entries that wait for a ledger that cannot be written.
 MAX_GATHERED = 10_000
 # A write costs what its metadata holds, so that is kept small: the manifests of single writes are
-# merged at every twentieth, into manifests of some 280 files, which takes 0.03 s.
+# merged at every twentieth, into manifests of some 140 files: no write touches more of them.
 LEDGER_PROPERTIES: Mapping[str, str] = MappingProxyType(
     {
         **FEW_METADATA_FILES,
         "commit.manifest-merge.enabled": "true",
         "commit.manifest.min-count-to-merge": "20",
-        "commit.manifest.target-size-bytes": str(64 * 1024),
+        "commit.manifest.target-size-bytes": str(32 * 1024),
         "write.metadata.metrics.default": "none",
     }
 )
@@ -100,8 +103,7 @@ class LedgerWriter:
         self._clock = clock
         self._next_write = 0.0
         self._entries: list[LedgerEntry] = []
-        # As of our last write: loading it again would double the cost of the next.
-        self._table: Table | None = None
+        self._table: StagingTable | None = None
 
     def add(self, entries: Iterable[LedgerEntry]) -> None:
         """Gather entries for the next write."""
@@ -118,25 +120,40 @@ class LedgerWriter:
             return
         self._next_write = self._clock() + self._interval_seconds
         try:
-            self._append(_rows(self._entries))
+            self._append(rows_of(self._entries))
             self._entries = []
-        except (NeveError, CommitFailedException) as error:
+        except NeveError as error:
             logger.warning("the ledger was not written: %s", error)
             self._table = None
             # The newest are kept: a catalog that is down for days must not fill the memory.
             self._entries = self._entries[-MAX_GATHERED:]
 
     def _append(self, rows: pa.Table) -> None:
-        profile = self._lake.profile
         if self._table is None:
             spec = TableSpec(IDENTIFIER, SCHEMA, properties=LEDGER_PROPERTIES)
-            self._table = ensure_table(profile, self._lake.catalog(), spec)
-        with explained(profile):
-            # PyIceberg tries again on fresh metadata when another writer was first.
-            self._table.append(rows)
+            table = ensure_table(self._lake.profile, self._lake.catalog(), spec)
+            self._table = StagingTable(self._lake.profile, table)
+        staging, write_id = self._table, uuid.uuid4().hex
+        files = write_data_files(staging.table.metadata, staging.table.io, rows)
+
+        def find_applied() -> int | None:
+            snapshots = staging.table.metadata.snapshots
+            written = (
+                one for one in snapshots if one.summary and one.summary[WRITE_ID] == write_id
+            )
+            return next((one.snapshot_id for one in written), None)
+
+        commit_until_known(
+            staging.refresh,
+            lambda: staging.append(files, {WRITE_ID: write_id}),
+            find_applied,
+            policy=RETRY,
+            counters=CommitCounters(),
+        )
 
 
-def _rows(entries: Iterable[LedgerEntry]) -> pa.Table:
+def rows_of(entries: Iterable[LedgerEntry]) -> pa.Table:
+    """Return entries as rows of the ledger."""
     rows = [
         {**asdict(entry), "ranges": list(entry.ranges.items()), "audits": json.dumps(entry.audits)}
         for entry in entries

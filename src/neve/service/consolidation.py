@@ -55,8 +55,6 @@ class Recorder:
         self.metrics.dead_letters_removed.labels("limit").inc(report.dead_letters_over_limit)
         self.metrics.duplicates.inc(report.duplicate_requests)
         self.metrics.unfit.inc(report.unfit_values)
-        self.metrics.expired.inc(report.expired_snapshots)
-        self.metrics.abandoned.inc(report.abandoned)
         for table, held in report.held_batches.items():
             self.metrics.held.labels(table).set(held)
         self._count_commits(report.commits)

@@ -6,10 +6,10 @@ from contextlib import contextmanager
 
 import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
-from pyiceberg.table import Table
 
 import neve
 from neve.errors import CatalogError
+from neve.lake.staging import StagingTable
 from neve.publish import ledger
 from neve.publish.ledger import LedgerWriter
 from tests.support.lakes import sqlite_settings
@@ -60,7 +60,7 @@ def test_entries_of_a_write_that_failed_come_with_the_next(lake, monkeypatch):
     writer = LedgerWriter(lake)
     writer.add([entry(1)])
     with monkeypatch.context() as patch:
-        patch.setattr(Table, "append", refuse)
+        patch.setattr(StagingTable, "append", refuse)
         writer.write()
     monkeypatch.setattr(ledger, "MAX_GATHERED", 2)
     writer.add([entry(2)])

@@ -1,0 +1,161 @@
+"""What was staged, and what nobody can publish any more: told, and cleaned up after a time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+
+import pytest
+
+import neve
+from neve import failpoints
+from neve.config import Settings
+from neve.errors import CatalogError
+from neve.lake.catalog import load_table
+from neve.lake.staging import StagingTable
+from neve.observe.metrics import Registry
+from neve.publish.publisher import STAGED_PREFIX, Publisher
+from neve.publish.ranges import BATCH_ID, RANGES, Range, encode_ranges
+from neve.publish.staged_batches import list_staged
+from neve.service.upkeep import TableUpkeep
+from neve.signals import Signal
+from neve.upkeep.spec import UpkeepSpec
+from neve.upkeep.upkeep import LOOK_SECONDS, Upkeep
+from tests.support.consolidation import Bench
+from tests.support.lakes import sqlite_settings
+from tests.support.wait import until
+
+HOUR, DAY = 3600, 86_400
+
+
+@pytest.fixture
+def bench(tmp_path):
+    with neve.open(sqlite_settings(tmp_path)) as lake:
+        yield Bench(lake, tmp_path)
+
+
+def stage(bench, stream, first=1, table="logs"):
+    """Stage what the table has, as a worker does that is then killed."""
+    loaded = load_table(bench.lake.profile, bench.lake.catalog(), ("otel", table))
+    staging = StagingTable(bench.lake.profile, loaded)
+    summary = {BATCH_ID: "left", RANGES: encode_ranges({stream: Range(first, first)})}
+    staging.stage(staging.added_files(staging.main_id), summary, f"{STAGED_PREFIX}left")
+
+
+def upkeep(bench, seconds_later=0.0):
+    return Upkeep(bench.lake, UpkeepSpec(bench.buffer), clock=lambda: time.time() + seconds_later)
+
+
+def look_after(bench, seconds_later):
+    """Look after the tables later; return how many stagings were abandoned."""
+    report = upkeep(bench, seconds_later).run()
+    assert report.failures == {}
+    return report.abandoned
+
+
+def test_of_a_signal_without_streams_it_is_kept_for_a_day_and_then_cleaned_up(bench, caplog):
+    bench.send(Signal.LOGS, "a")
+    bench.run()
+    stage(bench, "logs/gone")
+    assert look_after(bench, DAY - HOUR) == 0
+    (left,) = list_staged(bench.lake)
+    assert (left.state, left.rows, left.batch_id) == ("staged", 2, "left")
+    assert abs(left.staged_at.timestamp() - time.time()) < 60
+    assert look_after(bench, DAY + HOUR) == 1
+    assert "nobody published neve-staged-left, of 2 rows" in caplog.text
+    assert list_staged(bench.lake) == []
+    assert bench.names("logs") == Counter(["a 0", "a 1"])
+
+
+def test_what_lies_behind_a_mark_goes_too(bench):
+    bench.send(Signal.LOGS, "a")
+    bench.run()
+    (stream,) = bench.worker().reader.streams("logs")
+    stage(bench, stream.stream, first=1)
+    assert look_after(bench, DAY + HOUR) == 1
+    assert list_staged(bench.lake) == []
+
+
+def test_what_can_still_be_published_is_left_to_the_next_run_however_old(bench):
+    bench.send(Signal.LOGS, "a")
+    with pytest.raises(failpoints.PowerCut), failpoints.armed("publish.staged"):
+        bench.run()
+    assert look_after(bench, 30 * DAY) == 0
+    report = bench.run()
+    assert report.rows == 2
+    assert bench.names("logs") == Counter(["a 0", "a 1"])
+
+
+def test_rejected_tables_are_looked_after_as_well(bench):
+    bench.send(Signal.LOGS, "a")
+    bench.run()
+    catalog = bench.lake.catalog()
+    logs = catalog.load_table("otel.logs")
+    rejected = catalog.create_table("otel.logs_rejected", logs.schema())
+    rejected.append(logs.scan().to_arrow())
+    stage(bench, "logs/gone", table="logs_rejected")
+    assert look_after(bench, DAY + HOUR) == 1
+    assert list_staged(bench.lake) == []
+
+
+@pytest.mark.parametrize("error", [CatalogError("it is down"), KeyError("a defect")])
+def test_a_table_that_fails_stops_no_other(bench, monkeypatch, caplog, error):
+    bench.send(Signal.LOGS, "a")
+    bench.send(Signal.TRACES, "b")
+    bench.run()
+    stage(bench, "logs/gone")
+    stage(bench, "traces/gone", table="traces")
+    abandoned = Publisher.abandoned
+
+    def fail_for_logs(self, before_ms):
+        if self.table.name == "otel.logs":
+            raise error
+        return abandoned(self, before_ms)
+
+    monkeypatch.setattr(Publisher, "abandoned", fail_for_logs)
+    report = upkeep(bench, DAY + HOUR).run()
+    assert report.abandoned == 1
+    assert [batch.table for batch in list_staged(bench.lake)] == ["otel.logs"]
+    (reason,) = report.failures.values()
+    assert list(report.failures) == ["otel.logs"]
+    assert reason in ("it is down", "internal error: KeyError")
+    assert "otel.logs was not looked after" in caplog.text
+
+
+def test_tables_are_looked_at_now_and_then_and_never_by_a_batch(bench, monkeypatch):
+    bench.send(Signal.LOGS, "a")
+    now = 1000.0
+    looking = Upkeep(bench.lake, UpkeepSpec(bench.buffer), clock=lambda: now)
+    assert looking.run_when_due() is not None
+    now += LOOK_SECONDS - 1
+    assert looking.run_when_due() is None
+    now += 1
+    assert looking.run_when_due() is not None
+    monkeypatch.setattr(Upkeep, "run", None)
+    assert bench.run().rows == 2
+
+
+def test_the_part_of_the_service_counts_what_it_did_and_stops_when_told(bench):
+    bench.send(Signal.LOGS, "a")
+    bench.run()
+    stage(bench, "logs/gone")
+    settings = Settings.model_validate(
+        {
+            **bench.lake.settings.model_dump(),
+            "buffer": {"location": bench.buffer.location},
+            "observe": {"http": None},
+        }
+    )
+    stop, registry = threading.Event(), Registry({})
+    with neve.open(settings) as lake:
+        part = TableUpkeep(lake, registry)
+        part.upkeep.clock = lambda: time.time() + DAY + HOUR
+        thread = threading.Thread(target=part.run, args=(stop,))
+        thread.start()
+        until(lambda: b"neve_publish_abandoned_total 1.0" in registry.text())
+        stop.set()
+        thread.join(30)
+    assert not thread.is_alive()
+    assert part.trouble is None
+    assert list_staged(bench.lake) == []
