@@ -16,6 +16,7 @@ from neve.merge.report import TableReport as MergeReport
 from neve.publish.audit_result import AuditResult
 from neve.publish.publisher import Outcome
 from neve.publish.staged_batches import StagedBatch
+from neve.upkeep.upkeep import UpkeepReport
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,6 +33,7 @@ __all__ = [
     "TableDescription",
     "TableResult",
     "TableSummary",
+    "UpkeepReport",
 ]
 
 
@@ -54,7 +56,20 @@ class OpenLake(Lake):
         from neve.consolidate.spec import consolidate_spec
 
         worker = Consolidator(self, consolidate_spec(self.settings), SparkRunner(self))
-        return worker.run_once(wait=wait)
+        try:
+            return worker.run_once(wait=wait)
+        finally:
+            worker.ledger.write()
+
+    def look_after_tables(self) -> UpkeepReport:
+        """Expire old snapshots of the telemetry tables and remove what is not needed any more.
+
+        `neve consolidate --once` does it at its end; `neve run` does it by itself.
+        """
+        from neve.upkeep.spec import upkeep_spec
+        from neve.upkeep.upkeep import Upkeep
+
+        return Upkeep(self, upkeep_spec(self.settings)).run()
 
     def staged(self, table: str | None = None) -> list[StagedBatch]:
         """List the batches that are staged, or held back by an audit.

@@ -2,26 +2,32 @@
 
 import time
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 import neve
 from neve.config import Settings
-from neve.consolidate.upkeep import LOOK_SECONDS
 from neve.lake.catalog import load_table
 from neve.lake.expiry import count_expirable
 from neve.lake.frames import added_rows
 from neve.lake.staging import StagingTable
+from neve.publish import ledger
+from neve.publish.ledger import LedgerWriter
 from neve.publish.publisher import HELD_PREFIX, STAGED_PREFIX, Outcome, Publisher
 from neve.publish.ranges import Range, read_marks
 from neve.signals import Signal
+from neve.upkeep.spec import ExpiryPolicy, UpkeepSpec
+from neve.upkeep.upkeep import Upkeep
 from tests.support.consolidation import Bench
 from tests.support.lakes import sqlite_settings
+from tests.support.ledgers import entry
 from tests.support.power_cut import power_cut
 from tests.support.publishing import KnownStreams
 
 LOGS = ("otel", "logs")
-EVERYTHING = {"retain_snapshots_seconds": 0.001, "retain_snapshots_min": 2, "expire_at_once": 1}
+LATER = ExpiryPolicy(retain_seconds=0.001, retain_last=2, expire_at_once=100)
+EVERYTHING = ExpiryPolicy(retain_seconds=0.001, retain_last=2, expire_at_once=1)
 
 
 @pytest.fixture
@@ -39,16 +45,20 @@ def metadata(bench):
     return load_table(bench.lake.profile, bench.lake.catalog(), LOGS).metadata
 
 
+def upkeep(bench, **changes):
+    spec = UpkeepSpec(bench.buffer, **{"ledger_expiry": LATER, **changes})
+    return Upkeep(bench.lake, spec, clock=lambda: time.time() + 1)
+
+
 def expire(bench):
     """Expire all that can go, and prove that this is what was counted before."""
-    worker = Bench(bench.lake, bench.directory, **EVERYTHING).worker()
     older_than_ms = int(time.time() * 1000) + 1000
     before = metadata(bench)
     counted = count_expirable(before, older_than_ms, 2)
-    worker.upkeep.clock = lambda: time.time() + 1
-    expired = worker.upkeep.run_when_due().expired
+    report = upkeep(bench, expiry=EVERYTHING).run()
+    assert report.failures == {}
     assert len(before.snapshots) - len(metadata(bench).snapshots) == counted
-    assert expired >= counted > 0
+    assert report.expired_snapshots >= counted > 0
 
 
 def test_marks_staged_and_held_batches_survive(bench):
@@ -109,19 +119,35 @@ def test_young_snapshots_and_few_of_them_are_left_alone(bench):
         bench.send(Signal.LOGS, name)
         bench.run()
     count = len(metadata(bench).snapshots)
-    for spec in ({**EVERYTHING, "retain_snapshots_seconds": 3600}, {"expire_at_once": 100}):
-        worker = Bench(bench.lake, bench.directory, **spec).worker()
-        assert worker.upkeep.run_when_due().expired == 0
+    for expiry in (replace(EVERYTHING, retain_seconds=3600), LATER):
+        assert upkeep(bench, expiry=expiry).run().expired_snapshots == 0
     assert len(metadata(bench).snapshots) == count
 
 
-def test_tables_are_looked_at_now_and_then(bench):
-    bench.send(Signal.LOGS, "a")
-    worker = bench.worker()
-    now = time.time()
-    worker.upkeep.clock = lambda: now
-    worker.run_once()
-    assert worker.upkeep.next_look == now + LOOK_SECONDS
-    now += 1
-    worker.run_once()
-    assert worker.upkeep.next_look == now - 1 + LOOK_SECONDS
+def test_a_ledger_of_an_older_version_comes_down_by_itself(bench):
+    """It has a manifest and a file for each write, and no properties that let writers merge."""
+    lake = bench.lake
+    lake.catalog().create_namespace("neve")
+    old = lake.catalog().create_table(ledger.IDENTIFIER, ledger.SCHEMA)
+    for number in range(12):
+        old.append(ledger.rows_of([entry(number)]))
+    steps = [
+        upkeep(bench, ledger_expiry=EVERYTHING, compact_ledger_files=6, max_files_to_rewrite=8)
+        for _ in range(2)
+    ]
+    report = steps[0].run()
+    assert (report.failures, report.compacted_files) == ({}, 12)
+    # Set before all is small, the properties would let the next writer merge everything at once.
+    old.refresh()
+    files = int(old.current_snapshot().summary.additional_properties["total-data-files"])
+    assert files == 5
+    assert ledger.LEDGER_PROPERTIES.items() <= old.properties.items()
+    assert len(old.metadata.snapshots) == 2
+    assert steps[1].run().compacted_files == 0
+    writer = LedgerWriter(lake)
+    writer.add([entry(12)])
+    writer.write()
+    # One for each file that is left, and for the write: those of the rewritten files went.
+    assert len(old.refresh().current_snapshot().manifests(old.io)) == 6
+    ids = old.scan().to_arrow()["batch_id"].to_pylist()
+    assert sorted(ids) == sorted(f"b{number}" for number in range(13))

@@ -85,6 +85,7 @@ def test_every_metric_is_documented_and_none_besides():
         supervision,
     )
     from neve.observe.receiving import receiving
+    from neve.observe.upkeep import UpkeepMetrics
     from neve.receive.request_handler import RequestHandler
     from neve.receive.spec import ReceiveSpec
     from neve.service.receiving import receiver_numbers
@@ -93,6 +94,7 @@ def test_every_metric_is_documented_and_none_besides():
     registry = Registry(common_labels(Settings()))
     ConsolidationMetrics(registry)
     MergeMetrics(registry)
+    UpkeepMetrics(registry)
     ProcessCollector(registry=registry)
     registry.register(supervision(bool, int))
     handler = RequestHandler(ReceiveSpec(), ListSink())

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from neve.api import ConsolidationReport
     from neve.cli.app import Call
     from neve.cli.output import Output
+    from neve.upkeep.upkeep import UpkeepReport
 
 _RESULT_COLUMNS = (
     "table",
@@ -58,19 +59,20 @@ def consolidate(
         return
     with call.open() as lake, call.output.working("consolidating"):
         report = lake.consolidate()
+        upkeep = lake.look_after_tables()
     rows = [
         {**as_record(result), "held_batches": report.held_batches.get(result.table, 0)}
         for result in report.results
     ]
     call.output.rows(_RESULT_COLUMNS, rows)
-    _tell(call.output, report)
+    _tell(call.output, report, upkeep)
     for failure in report.failures:
         call.output.error(NeveError(f"{failure.table} failed: {failure.error}"))
     if report.failed:
         raise typer.Exit(EXIT_INCOMPLETE)
 
 
-def _tell(output: Output, report: ConsolidationReport) -> None:
+def _tell(output: Output, report: ConsolidationReport, upkeep: UpkeepReport) -> None:
     if not report.results:
         output.say("Nothing was waiting.")
     for name, count in (
@@ -78,7 +80,8 @@ def _tell(output: Output, report: ConsolidationReport) -> None:
         ("records set aside, see: neve buffer dead-letters", report.dead_letters),
         ("rows set aside by audits", report.set_aside),
         ("attribute values that do not fit their column, kept in the map", report.unfit_values),
-        ("staged batches that nobody published, cleaned up", report.abandoned),
+        ("staged batches that nobody published, cleaned up", upkeep.abandoned),
+        ("snapshots expired", upkeep.expired_snapshots),
     ):
         if count:
             output.say(f"{count} {name}")
@@ -88,3 +91,5 @@ def _tell(output: Output, report: ConsolidationReport) -> None:
                 f"{table}: audit {result.name} failed for {result.failing} of {result.total} rows "
                 f"({result.on_failure})"
             )
+    for table, reason in upkeep.failures.items():
+        output.say(f"{table} was not looked after: {reason}")

@@ -40,6 +40,7 @@ def run_parts(
     from neve.service.consolidation import Consolidation
     from neve.service.merging import Merging
     from neve.service.run import Part, Service
+    from neve.service.upkeep import TableUpkeep
     from neve.service.workers import supervised_workers
 
     with ExitStack() as stack:
@@ -48,8 +49,9 @@ def run_parts(
         parts: list[Part] = []
         if consolidates:
             parts.append(Consolidation(lake, registry, partial(_print_report, call.output)))
+            # A lake of its own: parts work on threads of their own.
+            parts.append(TableUpkeep(stack.enter_context(call.open()), registry))
         if mirrors is not None:
-            # A lake of its own: the two work on threads of their own.
             own = stack.enter_context(call.open())
             mergers = configured_mergers(own, mirrors, call.output.progress, strategy)
             interval = own.settings.merge.interval

@@ -22,10 +22,9 @@ from neve.consolidate.signal_worker import Runner, SignalWorker, describe_failur
 from neve.consolidate.spec import ConsolidateSpec
 from neve.consolidate.tables import TABLE_PROPERTIES, ensure_telemetry_table
 from neve.consolidate.task import Job
-from neve.consolidate.upkeep import Upkeep
 from neve.errors import ConfigError
 from neve.observe import sentry
-from neve.publish.ledger import write_ledger
+from neve.publish.ledger import LedgerWriter
 from neve.publish.publisher import Publisher
 from neve.signals import Signal
 from neve.telemetry.schemas import TABLES_OF
@@ -57,8 +56,8 @@ class Consolidator:
         )
         self.retention_limit = RetentionLimit(self.store, spec.buffer.retain_seconds)
         self.dead_letter_limit = DeadLetterLimit(self.store, spec.buffer)
-        self.upkeep = Upkeep(lake, spec, self.reader)
         self.memories = {signal: SignalMemory() for signal in Signal}
+        self.ledger = LedgerWriter(lake)
         lake.profile.require_catalog("consolidation")
         _require_shared_buffer(lake, spec)
 
@@ -89,9 +88,10 @@ class Consolidator:
             for signal in Signal:
                 self._run_signal(signal, report, stop, wait=wait)
         finally:
-            write_ledger(self.lake, report.ledger)
+            self.ledger.add(report.ledger)
+            self.ledger.write_when_due()
         if not stop.is_set():
-            self.look_after_tables(report)
+            self.look_after_buffer(report)
         return report
 
     @property
@@ -103,11 +103,9 @@ class Consolidator:
             for name, pause in memory.pauses.items()
         }
 
-    def look_after_tables(self, report: Report) -> None:
-        """Expire and clean up, when it is due; also to be called while nothing comes in."""
-        done = self.upkeep.run_when_due()
-        report.expired_snapshots += done.expired
-        report.abandoned += done.abandoned
+    def look_after_buffer(self, report: Report) -> None:
+        """Write the ledger and clean up, when it is due; also while nothing comes in."""
+        self.ledger.write_when_due()
         removed = self.dead_letter_limit.enforce_when_due(added=report.dead_letters > 0)
         report.expired_dead_letters += removed.expired
         report.dead_letters_over_limit += removed.over_limit

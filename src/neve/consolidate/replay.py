@@ -31,7 +31,7 @@ from neve.lake.identifier import parse_identifier
 from neve.lake.staging import StagedSnapshot, StagingTable
 from neve.publish.audited_publisher import REJECTED_SUFFIX, AuditedOutcome, AuditedPublisher
 from neve.publish.contains import Contained, contained_in, has_segment, merge
-from neve.publish.ledger import LedgerEntry, write_ledger
+from neve.publish.ledger import LedgerEntry
 from neve.publish.publisher import STAGED_PREFIX, Outcome
 from neve.publish.ranges import BATCH_ID, Range, decode_ranges, read_marks
 from neve.publish.replay_publisher import ReplayPublisher, consumed_in
@@ -140,7 +140,8 @@ class _Replay:
         in_rejected = self._contained_in_rejected()
         for batch in plan_replay(wanted, in_rejected, self.worker.spec.batch_bytes):
             self._write(batch, requests, duplicates)
-        write_ledger(self.worker.lake, self.ledger)
+        self.worker.ledger.add(self.ledger)
+        self.worker.ledger.write()
         return self.report
 
     def _discard_interrupted(self) -> None:

@@ -46,9 +46,6 @@ class Report:
     held_batches: dict[str, int] = field(default_factory=dict)
     # Signals that another worker was at.
     left_to_others: list[str] = field(default_factory=list)
-    expired_snapshots: int = 0
-    # Staged batches that nobody published, and nobody can any more.
-    abandoned: int = 0
     commits: PublishCounters = field(default_factory=PublishCounters)
     # What ended the run as a whole.
     error: str | None = None

@@ -30,12 +30,6 @@ class ConsolidateSpec:
     flush_bytes: int = 1024 * MIB
     # A worker that was not seen for so long has lost its turn; 0 lets several do the same work.
     lease_seconds: float = 15.0
-    # What was staged, and can never be published, is kept for so long.
-    retain_staged_seconds: float = 86_400.0
-    retain_snapshots_seconds: float = 3600.0
-    retain_snapshots_min: int = 20
-    # Snapshots are expired when so many can go: each time is a commit, and a look at all files.
-    expire_at_once: int = 100
 
 
 def consolidate_spec(settings: Settings) -> ConsolidateSpec:
@@ -46,6 +40,4 @@ def consolidate_spec(settings: Settings) -> ConsolidateSpec:
         promotions=promotions_of(settings),
         trigger_bytes=settings.consolidate.trigger_bytes,
         trigger_seconds=settings.consolidate.trigger_seconds,
-        retain_snapshots_seconds=settings.consolidate.retain_snapshots_seconds,
-        retain_snapshots_min=settings.consolidate.retain_snapshots_min,
     )

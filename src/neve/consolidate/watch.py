@@ -81,6 +81,7 @@ def watch(worker: Consolidator, stop: threading.Event, observer: Observer) -> No
             stop.wait(pause)
             pause = min(2 * pause, MOST_PAUSE_SECONDS)
         stop.wait(POLL_SECONDS)
+    worker.ledger.write()
 
 
 def look(
@@ -102,7 +103,7 @@ def look(
         if trigger is None or trigger.is_due(streams):
             worker.run_once(report, stop)
         else:
-            worker.look_after_tables(report)
+            worker.look_after_buffer(report)
     except Exception as error:  # noqa: BLE001 - the next try may get past it, and data waits
         report.error = describe_failure(error)
         sentry.capture(error, "consolidate")

@@ -87,16 +87,12 @@ class ConsolidationMetrics:
         self.unfit = counter(
             "consolidate_unfit_values", "Attribute values that do not fit their promoted column"
         )
-        self.expired = counter("consolidate_expired_snapshots", "Snapshots past their retention")
         self.failures = counter("consolidate_failures", "Consolidations that failed")
         self.attempts = counter("publish_commit_attempts", "Commits tried")
         self.conflicts = counter("publish_conflicts", "Commits refused since another was first")
         self.unknown = counter("publish_unknown_outcomes", "Commits whose answer was lost")
         self.restaged = counter("publish_restaged", "Batches staged again since main had moved")
         self.discarded = counter("publish_discarded", "Staged batches given up for another")
-        self.abandoned = counter(
-            "publish_abandoned", "Staged batches that nobody published, cleaned up"
-        )
         self.commit_seconds = Histogram(
             "neve_publish_commit_seconds",
             "How long a commit took, with all its attempts",

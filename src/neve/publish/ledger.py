@@ -4,23 +4,45 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyiceberg.exceptions import CommitFailedException
 
 from neve.errors import NeveError
+from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_known
 from neve.lake.create import FEW_METADATA_FILES, TableSpec, ensure_table
-from neve.lake.faults import explained
+from neve.lake.data_files import write_data_files
+from neve.lake.staging import StagingTable
 
 if TYPE_CHECKING:
     from neve.lake import Lake
 
 logger = logging.getLogger(__name__)
 
+# A worker that goes on writes at most this often, and when it stops.
+WRITE_SECONDS = 10.0
+# A ledger that cannot be written is tried again with the next entries: batches do not wait long.
+RETRY = RetryPolicy(attempts=4, most_seconds=1.0)
+WRITE_ID = "neve.ledger-write-id"
+# Entries that wait for a ledger that cannot be written.
+MAX_GATHERED = 10_000
+# A write costs what its metadata holds, so that is kept small: the manifests of single writes are
+# merged at every twentieth, into manifests of some 140 files: no write touches more of them.
+LEDGER_PROPERTIES: Mapping[str, str] = MappingProxyType(
+    {
+        **FEW_METADATA_FILES,
+        "commit.manifest-merge.enabled": "true",
+        "commit.manifest.min-count-to-merge": "20",
+        "commit.manifest.target-size-bytes": str(32 * 1024),
+        "write.metadata.metrics.default": "none",
+    }
+)
 IDENTIFIER = ("neve", "batches")
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema(
@@ -63,18 +85,77 @@ class LedgerEntry:
     error: str | None = None
 
 
-def write_ledger(lake: Lake, entries: Sequence[LedgerEntry]) -> None:
-    """Append entries. At-least-once and best effort: a ledger that fails never fails a batch."""
-    if not entries:
-        return
+class LedgerWriter:
+    """Gathers entries and writes them now and then, since each write is a commit.
+
+    At-least-once and best effort: a ledger that cannot be written never fails a batch, and a
+    process that is killed loses what it had gathered. No decision depends on the ledger.
+    """
+
+    def __init__(
+        self,
+        lake: Lake,
+        interval_seconds: float = WRITE_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._lake = lake
+        self._interval_seconds = interval_seconds
+        self._clock = clock
+        self._next_write = 0.0
+        self._entries: list[LedgerEntry] = []
+        self._table: StagingTable | None = None
+
+    def add(self, entries: Iterable[LedgerEntry]) -> None:
+        """Gather entries for the next write."""
+        self._entries += entries
+
+    def write_when_due(self) -> None:
+        """Write what was gathered, if the last write is long enough ago."""
+        if self._entries and self._clock() >= self._next_write:
+            self.write()
+
+    def write(self) -> None:
+        """Write what was gathered, now. What cannot be written is tried again with the next."""
+        if not self._entries:
+            return
+        self._next_write = self._clock() + self._interval_seconds
+        try:
+            self._append(rows_of(self._entries))
+            self._entries = []
+        except NeveError as error:
+            logger.warning("the ledger was not written: %s", error)
+            self._table = None
+            # The newest are kept: a catalog that is down for days must not fill the memory.
+            self._entries = self._entries[-MAX_GATHERED:]
+
+    def _append(self, rows: pa.Table) -> None:
+        if self._table is None:
+            spec = TableSpec(IDENTIFIER, SCHEMA, properties=LEDGER_PROPERTIES)
+            table = ensure_table(self._lake.profile, self._lake.catalog(), spec)
+            self._table = StagingTable(self._lake.profile, table)
+        staging, write_id = self._table, uuid.uuid4().hex
+        files = write_data_files(staging.table.metadata, staging.table.io, rows)
+
+        def find_applied() -> int | None:
+            snapshots = staging.table.metadata.snapshots
+            written = (
+                one for one in snapshots if one.summary and one.summary[WRITE_ID] == write_id
+            )
+            return next((one.snapshot_id for one in written), None)
+
+        commit_until_known(
+            staging.refresh,
+            lambda: staging.append(files, {WRITE_ID: write_id}),
+            find_applied,
+            policy=RETRY,
+            counters=CommitCounters(),
+        )
+
+
+def rows_of(entries: Iterable[LedgerEntry]) -> pa.Table:
+    """Return entries as rows of the ledger."""
     rows = [
         {**asdict(entry), "ranges": list(entry.ranges.items()), "audits": json.dumps(entry.audits)}
         for entry in entries
     ]
-    try:
-        spec = TableSpec(IDENTIFIER, SCHEMA, properties=FEW_METADATA_FILES)
-        table = ensure_table(lake.profile, lake.catalog(), spec)
-        with explained(lake.profile):
-            table.append(pa.Table.from_pylist(rows, SCHEMA))
-    except (NeveError, CommitFailedException) as error:
-        logger.warning("the ledger was not written: %s", error)
+    return pa.Table.from_pylist(rows, SCHEMA)

@@ -52,8 +52,6 @@ class Recorder:
         self.metrics.dead_letters_removed.labels("limit").inc(report.dead_letters_over_limit)
         self.metrics.duplicates.inc(report.duplicate_requests)
         self.metrics.unfit.inc(report.unfit_values)
-        self.metrics.expired.inc(report.expired_snapshots)
-        self.metrics.abandoned.inc(report.abandoned)
         for table, held in report.held_batches.items():
             self.metrics.held.labels(table).set(held)
         self._count_commits(report.commits)
@@ -105,3 +103,4 @@ class Consolidation:
         waiting = sum(stream.bytes for stream in self.worker.reader.streams())
         if self.recorder.trouble is None and 0 < waiting <= self.worker.spec.trigger_bytes:
             look(self.worker, threading.Event(), self.recorder)
+            self.worker.ledger.write()

@@ -10,16 +10,22 @@ from dataclasses import replace
 import pytest
 
 import neve
-from neve.consolidate.watch import Trigger, look
+from neve.config import Settings
+from neve.errors import CatalogError
 from neve.lake.catalog import load_table
 from neve.lake.staging import StagingTable
+from neve.observe.metrics import Registry
 from neve.publish.publisher import STAGED_PREFIX, Publisher
 from neve.publish.ranges import BATCH_ID, RANGES, Range, encode_ranges
 from neve.publish.staged_batches import list_staged
+from neve.service.upkeep import TableUpkeep
 from neve.signals import Signal
+from neve.upkeep.spec import UpkeepSpec
+from neve.upkeep.upkeep import LOOK_SECONDS, Upkeep
 from tests.support.consolidation import Bench
 from tests.support.lakes import sqlite_settings
 from tests.support.power_cut import power_cut
+from tests.support.wait import until
 
 HOUR, DAY = 3600, 86_400
 
@@ -38,21 +44,20 @@ def stage(bench, stream, first=1, table="logs"):
     staging.stage(staging.added_files(staging.main_id), summary, f"{STAGED_PREFIX}left")
 
 
+def stream_of(bench, signal):
+    (stream,) = bench.worker().reader.streams(signal)
+    return stream.stream
+
+
+def upkeep(bench, seconds_later=0.0):
+    return Upkeep(bench.lake, UpkeepSpec(bench.buffer), clock=lambda: time.time() + seconds_later)
+
+
 def look_after(bench, seconds_later):
-    """Look at an idle buffer, as the service does; return what the report says was abandoned."""
-
-    class Listener:
-        def looked(self, streams):
-            assert not any(one.segments for one in streams)
-
-        def ended(self, report, trouble):
-            assert trouble is None
-            self.report = report
-
-    listener, worker = Listener(), bench.worker()
-    worker.upkeep.clock = lambda: time.time() + seconds_later
-    look(worker, threading.Event(), listener, Trigger(1, 2.0))
-    return listener.report.abandoned
+    """Look after the tables later; return how many stagings were abandoned."""
+    report = upkeep(bench, seconds_later).run()
+    assert report.failures == {}
+    return report.abandoned
 
 
 def drop_all_streams(bench):
@@ -104,22 +109,69 @@ def test_what_can_still_be_published_is_left_to_the_next_run_however_old(bench):
     bench.send(Signal.LOGS, "a")
     with power_cut("publish.staged"):
         bench.run()
-    worker = bench.worker()
-    worker.upkeep.clock = lambda: time.time() + 30 * DAY
-    assert worker.upkeep.run_when_due().abandoned == 0
+    assert look_after(bench, 30 * DAY) == 0
     report = bench.run()
     assert report.rows == 2
     assert bench.names("logs") == Counter(["a 0", "a 1"])
 
 
-def test_a_look_that_fails_stops_nothing(bench, monkeypatch, caplog):
-    from neve.errors import CatalogError
-
+@pytest.mark.parametrize("error", [CatalogError("it is down"), KeyError("a defect")])
+def test_a_table_that_fails_stops_no_other(bench, monkeypatch, caplog, error):
     bench.send(Signal.LOGS, "a")
+    bench.send(Signal.TRACES, "b")
+    bench.run()
+    stage(bench, stream_of(bench, "logs"))
+    stage(bench, stream_of(bench, "traces"), table="traces")
+    abandoned = Publisher.abandoned
 
-    def fail(*_):
-        raise CatalogError("it is down")
+    def fail_for_logs(self, before_ms):
+        if self.table.name == "otel.logs":
+            raise error
+        return abandoned(self, before_ms)
 
-    monkeypatch.setattr(Publisher, "abandoned", fail)
+    monkeypatch.setattr(Publisher, "abandoned", fail_for_logs)
+    report = upkeep(bench, DAY + HOUR).run()
+    assert report.abandoned == 1
+    assert [batch.table for batch in list_staged(bench.lake)] == ["otel.logs"]
+    (reason,) = report.failures.values()
+    assert list(report.failures) == ["otel.logs"]
+    assert reason in ("it is down", "internal error: KeyError")
+    assert "otel.logs was not looked after" in caplog.text
+
+
+def test_tables_are_looked_at_now_and_then_and_never_by_a_batch(bench, monkeypatch):
+    bench.send(Signal.LOGS, "a")
+    now = 1000.0
+    looking = Upkeep(bench.lake, UpkeepSpec(bench.buffer), clock=lambda: now)
+    assert looking.run_when_due() is not None
+    now += LOOK_SECONDS - 1
+    assert looking.run_when_due() is None
+    now += 1
+    assert looking.run_when_due() is not None
+    monkeypatch.setattr(Upkeep, "run", None)
     assert bench.run().rows == 2
-    assert "not looked after: it is down" in caplog.text
+
+
+def test_the_part_of_the_service_counts_what_it_did_and_stops_when_told(bench):
+    bench.send(Signal.LOGS, "a")
+    bench.run()
+    stage(bench, stream_of(bench, "logs"))
+    settings = Settings.model_validate(
+        {
+            **bench.lake.settings.model_dump(),
+            "buffer": {"location": bench.buffer.location},
+            "observe": {"http": None},
+        }
+    )
+    stop, registry = threading.Event(), Registry({})
+    with neve.open(settings) as lake:
+        part = TableUpkeep(lake, registry)
+        part.upkeep.clock = lambda: time.time() + DAY + HOUR
+        thread = threading.Thread(target=part.run, args=(stop,))
+        thread.start()
+        until(lambda: b"neve_publish_abandoned_total 1.0" in registry.text())
+        stop.set()
+        thread.join(30)
+    assert not thread.is_alive()
+    assert part.trouble is None
+    assert list_staged(bench.lake) == []

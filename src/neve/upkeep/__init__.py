@@ -1,0 +1,1 @@
+"""Keep tables small and clean: expire snapshots, discard what nobody can publish."""
