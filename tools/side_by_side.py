@@ -16,6 +16,8 @@ PYTEST = (sys.executable, "-m", "pytest")
 # tests/conftest.py marks every test that uses the Spark session of its process.
 WITHOUT_SPARK = "not spark and not soak"
 WITH_SPARK = "spark and not soak"
+# pytest's exit status when a half has no test, such as of one file.
+NONE_SELECTED = 5
 
 
 def start(name: str, marks: str, arguments: list[str], output: int | None) -> subprocess.Popen[str]:
@@ -37,14 +39,20 @@ def main(arguments: list[str]) -> int:
             beside = start("with-spark", WITH_SPARK, arguments, file.fileno())
         first = start("without-spark", WITHOUT_SPARK, arguments, None)
         try:
-            statuses = [first.wait(), beside.wait()]
+            statuses = [first.wait(), _wait_for_last(beside)]
         except KeyboardInterrupt:
             # A terminal sends Ctrl-C to all three: wait until both have stopped their servers.
             statuses = [first.wait(), beside.wait()]
-        sys.stdout.write(f"\nand beside them, those with Spark:\n{log.read_text()}")
+        sys.stdout.write(f"\nThe tests with Spark, which ran beside:\n{log.read_text()}")
     sys.stdout.write(f"both took {time.monotonic() - began:.0f} s\n")
-    # 5: none was selected, such as of one file.
-    return max(status if status != 5 else 0 for status in statuses)
+    return next((status for status in statuses if status not in (0, NONE_SELECTED)), 0)
+
+
+def _wait_for_last(process: subprocess.Popen[str]) -> int:
+    if process.poll() is None:
+        sys.stdout.write("The tests with Spark still run.\n")
+        sys.stdout.flush()
+    return process.wait()
 
 
 if __name__ == "__main__":

@@ -113,37 +113,38 @@ def test_demo_touches_no_foreign_directory(tmp_path):
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["file"]
 
 
-def test_sql_answers_with_json_and_nothing_else(demo):
-    directory, _, _ = demo
-    statement = "SELECT count(*) AS orders, map('a', 1) AS m FROM shop.orders"
-    answer = neve("sql", statement, "--json", cwd=directory, NEVE_CONFIG="neve-demo/neve.yaml")
-    assert answer.returncode == 0, answer.stderr
-    assert json.loads(answer.stdout) == [{"orders": 1200, "m": {"a": 1}}]
+ASKING = """
+import json, sys, neve, neve.cli.app
+statements, printed = json.load(sys.stdin)
+with neve.open() as lake:
+    rows = [lake.query(statement).num_rows for statement in statements]
+    status = neve.cli.app.run(["sql", printed, "--json"])
+open("rows.json", "w").write(json.dumps(rows))
+sys.exit(status)
+"""
 
 
-def test_documented_queries_run(demo):
+def test_documented_queries_run_and_sql_prints_json_and_nothing_else(demo):
+    """In one process, so that Spark starts once."""
     directory, _, _ = demo
     page = Path(__file__).parents[2] / "docs" / "from-request-to-table.md"
     found = re.findall(r"```sql\n(.*?)```", page.read_text(), re.S)
     # Nothing was set aside in the demo, so that there is no table of it.
     statements = [statement for statement in found if "_rejected" not in statement]
-    program = (
-        "import json, sys, neve\n"
-        "with neve.open('neve-demo/neve.yaml') as lake:\n"
-        "    rows = [lake.query(one).num_rows for one in json.load(sys.stdin)]\n"
-        "print(json.dumps(rows))"
-    )
+    printed = "SELECT count(*) AS orders, map('a', 1) AS m FROM shop.orders"
     ran = subprocess.run(
-        [sys.executable, "-c", program],
+        [sys.executable, "-c", ASKING],
         cwd=directory,
-        input=json.dumps(statements),
+        env={**os.environ, "NEVE_CONFIG": "neve-demo/neve.yaml"},
+        input=json.dumps([statements, printed]),
         capture_output=True,
         text=True,
         check=False,
         timeout=300,
     )
     assert ran.returncode == 0, ran.stderr
-    rows = json.loads(ran.stdout)
+    assert json.loads(ran.stdout) == [{"orders": 1200, "m": {"a": 1}}]
+    rows = json.loads((directory / "rows.json").read_text())
     # The log of a trace is that of one which the demo does not have.
     assert [bool(count) for count in rows] == ["trace_id = " not in one for one in statements]
 

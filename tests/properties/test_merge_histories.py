@@ -113,13 +113,10 @@ def random_histories(lake, seed, count=60, waves=4):
     live_through(mirrored, together(deliveries), chance)
 
 
-def test_random_histories(embedded_lake):
-    random_histories(embedded_lake, 1, waves=3)
-
-
 @pytest.mark.soak
 @LONG
 @given(seeds)
+@example(1)
 @example(2)
 @example(3)
 def test_many_random_histories(embedded_lake, seed):
@@ -145,6 +142,7 @@ def random_truncates(lake, seed, waves=4):
     live_through(mirrored, delivered(with_truncates(history, chance), chance, waves), chance)
 
 
+# Of random histories the one for the ordinary run, with every kind of event and of trouble.
 def test_a_random_history_with_truncates(embedded_lake):
     random_truncates(embedded_lake, 1, waves=3)
 

@@ -200,30 +200,38 @@ def _flip(path):
     path.write_bytes(data)
 
 
-def test_a_damaged_shard_or_root_is_noticed_and_built_anew(indexed):
-    for at, damage in ((60, _truncate), (70, _flip), (80, Path.unlink)):
-        shard = indexed.build().root.shards[0]
-        damage(Path(shard.path.removeprefix("file://")))
-        found = verify(indexed.lake, indexed.identifier)
-        assert shard.path in found.corrupt
-        assert found.differences
-        if damage is not _flip:
-            assert status(indexed.lake, indexed.identifier).state == "corrupt"
-        indexed.append(event("U", at, 7, "y"), *(event("U", at, n, "z") for n in range(10, 30)))
-        indexed.merge()
-        done = indexed.refresh()
-        assert (done.outcome, shard.path in done.why) == ("rebuilt", True)
-        indexed.verify()
-        named = json.loads(indexed.table().metadata.properties[ROOT_PROPERTY])["path"]
-        damage(Path(named.removeprefix("file://")))
-        # There is no other root of this snapshot.
-        assert indexed.refresh().outcome == "rebuilt"
-        indexed.verify()
+# Other damage: tests/spark/test_merge_index.py; of any byte: tests/unit/index/test_search.py.
+@pytest.mark.parametrize(
+    "damage",
+    [
+        _truncate,
+        pytest.param(_flip, marks=pytest.mark.soak),
+        pytest.param(Path.unlink, marks=pytest.mark.soak),
+    ],
+)
+def test_a_damaged_shard_or_root_is_noticed_and_built_anew(indexed, damage):
+    shard = indexed.build().root.shards[0]
+    damage(Path(shard.path.removeprefix("file://")))
+    found = verify(indexed.lake, indexed.identifier)
+    assert shard.path in found.corrupt
+    assert found.differences
+    if damage is not _flip:
+        assert status(indexed.lake, indexed.identifier).state == "corrupt"
+    indexed.append(event("U", 60, 7, "y"), *(event("U", 60, n, "z") for n in range(10, 30)))
+    indexed.merge()
+    done = indexed.refresh()
+    assert (done.outcome, shard.path in done.why) == ("rebuilt", True)
+    indexed.verify()
+    named = json.loads(indexed.table().metadata.properties[ROOT_PROPERTY])["path"]
+    damage(Path(named.removeprefix("file://")))
+    # There is no other root of this snapshot.
+    assert indexed.refresh().outcome == "rebuilt"
+    indexed.verify()
 
 
 def test_expiry_and_orphan_removal_in_between(indexed):
     indexed.build()
-    for number in range(3):
+    for number in range(2):
         indexed.append(event("U", 60 + number, 7, f"y{number}"), event("D", 60 + number, 20))
         indexed.merge()
         indexed.refresh()

@@ -147,7 +147,7 @@ def test_names_that_need_quoting(embedded_lake):
     mirrored.check()
 
 
-@pytest.mark.parametrize("key", [pa.int64(), pa.uuid()])
+@pytest.mark.parametrize("key", [pytest.param(pa.int64(), marks=pytest.mark.soak), pa.uuid()])
 def test_uuids_as_values_and_as_keys(embedded_lake, key):
     schema = pa.schema(
         [("id", key), ("token", pa.uuid()), ("op", pa.string()), ("lsn", pa.int64())]
@@ -271,7 +271,9 @@ def test_a_mirror_that_lags_behind_its_tombstones_catches_up(embedded_lake):
     mirrored.check()
 
 
-@pytest.mark.parametrize("strategy", [Strategy.INDEX, Strategy.SCAN])
+@pytest.mark.parametrize(
+    "strategy", [Strategy.INDEX, pytest.param(Strategy.SCAN, marks=pytest.mark.soak)]
+)
 def test_events_sent_again_cost_no_second_look(embedded_lake, strategy, monkeypatch):
     """Unless one of them says something else: then the changelog is asked which is the greater."""
     schema = pa.schema(

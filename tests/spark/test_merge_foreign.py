@@ -22,7 +22,10 @@ def rows_of(mirrored):
     return {key: sorted(rows) for key, rows in found.items()}
 
 
-@pytest.mark.parametrize("strategy", [Strategy.INDEX, Strategy.SCAN, Strategy.MERGE])
+@pytest.mark.parametrize(
+    "strategy",
+    [Strategy.INDEX, pytest.param(Strategy.SCAN, marks=pytest.mark.soak), Strategy.MERGE],
+)
 def test_a_key_that_others_doubled_is_one_row_again(embedded_lake, strategy):
     mirrored = Mirrored(embedded_lake, strategy=strategy)
     mirrored.append(*(event("I", 1, key, "ours") for key in range(1, 9)))
@@ -79,7 +82,9 @@ def delete_by_equality(mirrored, path, *keys):
     loaded.newRowDelta().addDeletes(file).commit()
 
 
-@pytest.mark.parametrize("strategy", [Strategy.INDEX, Strategy.SCAN])
+@pytest.mark.parametrize(
+    "strategy", [Strategy.INDEX, pytest.param(Strategy.SCAN, marks=pytest.mark.soak)]
+)
 def test_deletes_that_are_no_vectors_are_left_to_the_statement(embedded_lake, strategy, tmp_path):
     mirrored = Mirrored(embedded_lake, strategy=strategy)
     mirrored.append(*(event("I", 1, key, "ours") for key in range(1, 6)))

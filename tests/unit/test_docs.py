@@ -34,6 +34,14 @@ def test_every_command_is_documented(command):
     assert f"neve {command}" in (ROOT / "docs" / "commands.md").read_text()
 
 
+def test_every_method_of_the_python_api_is_documented():
+    from neve.api import OpenLake
+
+    methods = {name for name in vars(OpenLake) if not name.startswith("_")}
+    page = (ROOT / "docs" / "python.md").read_text()
+    assert {name for name in methods if f"`lake.{name}(" not in page} == set()
+
+
 def test_every_yaml_example_is_a_valid_configuration(monkeypatch, tmp_path):
     from neve.config import load
 

@@ -63,8 +63,19 @@ def test_tables_are_as_the_contract_says(bench):
     assert shown.properties["write.parquet.bloom-filter-enabled.column.trace_id"] == "true"
 
 
-@pytest.mark.parametrize("point", POINTS)
-@pytest.mark.parametrize("passes", [1, 2])
+@pytest.mark.parametrize(
+    ("point", "passes"),
+    [
+        *((point, 1) for point in POINTS),
+        # In the second signal, or at the second table of the first.
+        ("publish.ready", 2),
+        *(
+            pytest.param(point, 2, marks=pytest.mark.soak)
+            for point in POINTS
+            if point != "publish.ready"
+        ),
+    ],
+)
 def test_a_worker_cut_at_any_step_leaves_each_row_once(bench, point, passes):
     bench.send(Signal.METRICS, "m")
     bench.send(Signal.LOGS, "a")
