@@ -20,8 +20,8 @@ from neve.consolidate.report import Report
 from neve.consolidate.signal_worker import Runner, SignalWorker
 from neve.consolidate.spec import ConsolidateSpec
 from neve.consolidate.task import Job
-from neve.errors import ConfigError
 from neve.lake.create import FEW_METADATA_FILES, TableSpec, ensure_table
+from neve.lake.shared_paths import require_shared
 from neve.lake.staging import StagingTable
 from neve.publish.ledger import LedgerWriter
 from neve.publish.publisher import Publisher
@@ -188,10 +188,6 @@ class SparkRunner:
 
 
 def _require_shared_buffer(lake: Lake, spec: ConsolidateSpec) -> None:
-    master = lake.settings.spark.master
-    if not master.startswith("local") and not is_object_location(spec.buffer.location):
-        raise ConfigError(
-            f"buffer.location {spec.buffer.location} is a local path, which the executors of "
-            f"{master} cannot read",
-            hint="put the buffer into an object store: s3://bucket/prefix",
-        )
+    location = spec.buffer.location
+    if not is_object_location(location):
+        require_shared(lake.settings.spark, "buffer.location", location)
