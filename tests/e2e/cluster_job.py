@@ -14,7 +14,9 @@ import pyarrow as pa
 
 import neve
 from neve.config.merging import MergeTableSettings
+from neve.errors import ConfigError
 from neve.lake import Lake
+from neve.lake.shared_paths import probe_shared_paths
 from neve.merge.apply import Merger
 from neve.merge.spec import merge_spec
 from neve.merge.strategy import Strategy
@@ -98,9 +100,19 @@ def merge_waves(lake: Lake) -> dict[str, object]:
     return {"reports": reports, "rows": [(row["id"], row["name"]) for row in found]}
 
 
-def main(config: str) -> None:
+def probe(lake: Lake, path: str) -> str | None:
+    """Return why a path is refused; None when it is shared."""
+    try:
+        probe_shared_paths(lake.spark, [path])
+    except ConfigError as error:
+        return error.message
+    return None
+
+
+def main(private: str, config: str) -> None:
     with neve.open(config) as lake:
         seen = {
+            "probe": probe(lake, private),
             "tasks": write_rows(lake),
             "merges": merge_waves(lake),
             "consolidated": {
@@ -114,4 +126,4 @@ def main(config: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

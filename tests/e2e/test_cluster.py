@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections import Counter
@@ -28,8 +29,15 @@ REQUESTS = [f"request {n}" for n in range(3)]
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    with running_spark_cluster(tmp_path_factory.mktemp("cluster")) as address:
+def private(tmp_path_factory):
+    """A directory of the driver, in whose place one of the workers has a disk of its own."""
+    return tmp_path_factory.mktemp("private")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory, private):
+    directory = tmp_path_factory.mktemp("cluster")
+    with running_spark_cluster(directory, private=private) as address:
         yield address
 
 
@@ -47,6 +55,7 @@ def bare_python(tmp_path_factory):
 @pytest.fixture(scope="module")
 def config(tmp_path_factory, cluster, bare_python, rest_catalog, s3):
     directory = tmp_path_factory.mktemp("driver")
+    shared = tmp_path_factory.mktemp("shared")
     conf = {
         "spark.pyspark.python": bare_python,
         "spark.driver.memory": "1g",
@@ -64,7 +73,7 @@ def config(tmp_path_factory, cluster, bare_python, rest_catalog, s3):
             "secret_access_key": s3.secret_key,
             "path_style": True,
         },
-        "spark": {"master": cluster, "conf": conf},
+        "spark": {"master": cluster, "conf": conf, "shared_paths": [str(shared)]},
         "buffer": {"location": f"s3://{s3.bucket}/{directory.name}"},
         "telemetry": {"namespace": "cluster_otel"},
     }
@@ -90,7 +99,7 @@ def run_job(*command):
 
 
 @pytest.fixture(scope="module")
-def seen(config):
+def seen(config, private):
     """What one job saw and did: a job's start takes longer than its work."""
     settings = load(config).settings
     with open_buffer(buffer_spec(settings), [signal.value for signal in Signal]) as buffer:
@@ -98,7 +107,17 @@ def seen(config):
             for name in REQUESTS:
                 request = buffered(protobuf(signal, name, 2))
                 buffer.append(signal.value, request).durable.result(10)
-    return run_job(sys.executable, cluster_job.__file__, config)
+    return run_job(sys.executable, cluster_job.__file__, private, config)
+
+
+def test_a_path_that_one_executor_does_not_share_is_refused_by_host_and_path(seen, config, private):
+    # The job would not have started, had the path that all share been refused.
+    (shared,) = load(config).settings.spark.shared_paths
+    assert list(Path(shared).iterdir()) == []
+    assert seen["probe"].startswith(
+        f"spark.shared_paths: {private} is not shared with host {socket.gethostname()}: "
+    )
+    assert list(private.iterdir()) == []
 
 
 def test_code_and_dependencies_reach_the_executors(seen, config, bare_python, cluster):

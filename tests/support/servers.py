@@ -157,8 +157,14 @@ def running_rest_catalog(directory: Path, storage: S3Server) -> Iterator[RestCat
 
 
 @contextmanager
-def running_spark_cluster(directory: Path, workers: int = 2) -> Iterator[str]:
-    """Run a standalone master and its workers, each a process; yield the master's address."""
+def running_spark_cluster(
+    directory: Path, workers: int = 2, private: Path | None = None
+) -> Iterator[str]:
+    """Run a standalone master and its workers, each a process; yield the master's address.
+
+    Args:
+        private: a directory in whose place the last worker has a file system of its own.
+    """
     port = free_port()
     address = f"spark://127.0.0.1:{port}"
     with ExitStack() as stack:
@@ -169,19 +175,22 @@ def running_spark_cluster(directory: Path, workers: int = 2) -> Iterator[str]:
         for number in range(1, workers + 1):
             log, work = directory / f"worker-{number}.log", directory / f"worker-{number}"
             share = ("--cores", "1", "--memory", "1g", "--work-dir", str(work))
-            started.append(_spark_daemon(log, "Worker", *share, address))
+            apart = private if number == workers else None
+            started.append(_spark_daemon(log, "Worker", *share, address, private=apart))
             stack.callback(started[-1].stop)
         for worker in started:
             worker.wait_until(lambda log=worker.log: "Successfully registered" in log.read_text())
         yield address
 
 
-def _spark_daemon(log: Path, kind: str, *arguments: str) -> Process:
+def _spark_daemon(log: Path, kind: str, *arguments: str, private: Path | None = None) -> Process:
     home = Path(find_spec("pyspark").origin).parent
     main_class = f"org.apache.spark.deploy.{kind.lower()}.{kind}"
+    mounting = 'mount -t tmpfs neve "$0" && exec "$@"'
     return Process(
         f"Spark {kind.lower()}",
         [
+            *(("unshare", "--mount", "sh", "-c", mounting, private) if private else ()),
             *(home / "bin" / "spark-class", main_class, "--host", "127.0.0.1"),
             *("--webui-port", "0", *arguments),
         ],

@@ -6,6 +6,7 @@ described here is documented everywhere.
 
 from __future__ import annotations
 
+import posixpath
 import re
 from typing import Annotated, Any, Literal
 
@@ -184,6 +185,21 @@ class SparkSettings(Section):
     conf: Properties = Field(
         default_factory=dict, description="Any Spark settings; they win over Neve's own."
     )
+    shared_paths: tuple[str, ...] = Field(
+        (),
+        description=(
+            "On a cluster: absolute paths of mounts that the driver and all executors share. Only "
+            "there may a local warehouse or buffer lie; tasks check it when Spark starts."
+        ),
+    )
+
+    @field_validator("shared_paths")
+    @classmethod
+    def _shared_paths_are_absolute(cls, paths: tuple[str, ...]) -> tuple[str, ...]:
+        for path in paths:
+            if not path.startswith("/"):
+                raise ValueError(f"{path} is not an absolute path")
+        return tuple(posixpath.normpath(path) for path in paths)
 
 
 class PromotionSettings(Section):

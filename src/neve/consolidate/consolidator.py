@@ -22,7 +22,7 @@ from neve.consolidate.signal_worker import Runner, SignalWorker, describe_failur
 from neve.consolidate.spec import ConsolidateSpec
 from neve.consolidate.tables import TABLE_PROPERTIES, ensure_telemetry_table
 from neve.consolidate.task import Job
-from neve.errors import ConfigError
+from neve.lake.shared_paths import require_shared
 from neve.observe import sentry
 from neve.publish.ledger import LedgerWriter
 from neve.publish.publisher import Publisher
@@ -208,10 +208,6 @@ class SparkRunner:
 
 
 def _require_shared_buffer(lake: Lake, spec: ConsolidateSpec) -> None:
-    master = lake.settings.spark.master
-    if not master.startswith("local") and not is_object_location(spec.buffer.location):
-        raise ConfigError(
-            f"buffer.location {spec.buffer.location} is a local path, which the executors of "
-            f"{master} cannot read",
-            hint="put the buffer into an object store: s3://bucket/prefix",
-        )
+    location = spec.buffer.location
+    if not is_object_location(location):
+        require_shared(lake.settings.spark, "buffer.location", location)

@@ -138,8 +138,10 @@ class Lake:
 
     def _start_session(self) -> SparkSession:
         from neve.lake.session import new_session
+        from neve.lake.shared_paths import require_shared
 
         known = profiles(self.settings)
+        require_shared(self.settings.spark, "catalog.warehouse", self.profile.local_warehouse)
         if self.profile.has_catalog:
             # Python says in a second, and more clearly, what Java would say after ten.
             self.catalog()

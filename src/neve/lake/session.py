@@ -18,6 +18,7 @@ from neve.lake import jvm
 from neve.lake.executors import executor_conf
 from neve.lake.jars import ensure_jars
 from neve.lake.java import find_java
+from neve.lake.shared_paths import probe_shared_paths
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -36,6 +37,8 @@ class SparkProcess:
     def __init__(self) -> None:
         self.context: SparkContext | None = None
         self.users = 0
+        # What the running context's executors were seen to share.
+        self.probed_paths: frozenset[str] = frozenset()
         # Lakes on several threads may ask first at the same time.
         self.lock = threading.RLock()
 
@@ -44,6 +47,7 @@ class SparkProcess:
         with self.lock:
             if self.context is None or not jvm.is_running(self.context):
                 self.context = _start(settings, report)
+                self.probed_paths = frozenset()
             elif self.context.master != settings.master:
                 logger.warning(
                     "Spark already runs on %s in this process; %s is not used",
@@ -75,9 +79,23 @@ def new_session(
     with SPARK.lock:
         context = SPARK.acquire(settings, report)
         session = SparkSession(context).newSession()
+        _require_shared_paths(session, settings)
     for key, value in conf.items():
         session.conf.set(key, value)
     return session
+
+
+def _require_shared_paths(session: SparkSession, settings: SparkSettings) -> None:
+    """Check once for each Spark that executors share what the configuration says they do."""
+    unproven = frozenset(settings.shared_paths) - SPARK.probed_paths
+    if is_local(settings.master) or not unproven:
+        return
+    try:
+        probe_shared_paths(session, sorted(unproven))
+    except BaseException:
+        end_session(session)
+        raise
+    SPARK.probed_paths |= unproven
 
 
 def end_session(session: SparkSession) -> None:
