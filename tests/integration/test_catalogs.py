@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from threading import Barrier
@@ -176,3 +177,9 @@ def test_a_stale_commit_is_refused_then_retried(lake, table):
     lake.sql(f"INSERT INTO {table} VALUES (3, 'event 3')")
     stale.append(events(4))
     assert read_with_spark(lake, table) == rows(1, 3, 4)
+
+
+def test_tasks_are_sent_plain_text_and_nothing_of_the_catalog(lake, namespace):
+    table = lake.catalog().create_table(f"{namespace}.t", pa.schema([("id", pa.int64())]))
+    properties = pickle.loads(pickle.dumps(table.io.properties))
+    assert {type(value) for value in properties.values()} == {str}

@@ -14,6 +14,8 @@ from pyiceberg.catalog import delete_files
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.typedef import EMPTY_DICT, Properties
 from requests.adapters import BaseAdapter
 
 from neve.lake.postgres_timeout import Timeouts, bound_answers
@@ -40,6 +42,13 @@ class NeveRestCatalog(RestCatalog):
     def _init_sigv4(self, session: requests.Session) -> None:
         super()._init_sigv4(session)
         self._bound(session)
+
+    def _load_file_io(
+        self, properties: Properties = EMPTY_DICT, location: str | None = None
+    ) -> FileIO:
+        # Without the catalog's session and login, which PyIceberg adds for stores that its fsspec
+        # signs for: tasks are sent a table's properties, and executors have no catalog.
+        return load_file_io({**self.properties, **properties}, location)
 
     def _bound(self, session: requests.Session) -> None:
         for prefix, adapter in list(session.adapters.items()):

@@ -53,6 +53,7 @@ SIGNATURES = {
         "requirements",
         "updates",
     ],
+    RestCatalog._load_file_io: ["self", "properties", "location"],
     SqlCatalog.commit_table: ["self", "table", "requirements", "updates"],
 }
 
