@@ -17,7 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from neve import failpoints
 from neve.buffer.reader import BufferReader, Segment
-from neve.consolidate.duplicate_notes import encode_duplicates, find_duplicates_left_out
+from neve.consolidate.duplicate_notes import (
+    decode_duplicates,
+    encode_duplicates,
+    find_duplicates_left_out,
+)
 from neve.consolidate.duplicates import Identity, find_duplicates
 from neve.consolidate.memory import SignalMemory
 from neve.consolidate.plan import Batch, Progress, plan_batches, plan_tasks, position_of
@@ -134,7 +138,8 @@ class SignalWorker:
                 with self._isolated(name, attempt):
                     self._stage_and_publish(name, attempt, of_table)
             else:
-                self.memory.add_empty(name, attempt.batch.last)
+                copies = decode_duplicates(self.summaries[name])
+                self.memory.add_empty(name, attempt.batch.last, copies)
 
     def _decode(self, attempt: _Attempt) -> dict[str, list[DataFile]]:
         """Write a batch's rows as files of each table; nobody knows of them yet.
@@ -253,7 +258,8 @@ class SignalWorker:
         """Retire the segments that no table of the signal needs; one that failed keeps its own."""
         positions = [self._position(name, retired) for name in TABLES_OF[self.signal]]
         is_retaining = self.spec.buffer.retain_seconds > 0
-        left_out = find_duplicates_left_out(self.tables) if is_retaining else {}
+        copies = self.memory.copies
+        left_out = find_duplicates_left_out(self.tables, copies) if is_retaining else {}
         for stream, segments in waiting.items():
             through = min(position.get(stream, 0) for position in positions)
             done = [segment.number for segment in segments if segment.number <= through]
