@@ -26,6 +26,8 @@ from neve.publish.ranges import (
     BATCH_ID,
     MARK_PREFIX,
     RANGES,
+    REJECTED_PREFIX,
+    REJECTED_SNAPSHOT,
     Marks,
     Ranges,
     decode_ranges,
@@ -87,6 +89,8 @@ class Publisher:
     streams: Streams
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     counters: PublishCounters = field(default_factory=PublishCounters)
+    # Properties of the table that are not needed any more; the next commit of `main` removes them.
+    finished_properties: set[str] = field(default_factory=set)
 
     def marks(self) -> dict[str, int]:
         """Return how far this table has consumed each stream, as the catalog has it now."""
@@ -112,9 +116,42 @@ class Publisher:
                 return None
             return self.table.stage(files, entries, ref)
 
-        staged = self._commit(attempt, lambda: self._find(ref))
+        staged = self._commit(attempt, lambda: self.find(ref))
         failpoints.reach("publish.staged")
         return staged
+
+    def stage_clean(
+        self, staged: StagedSnapshot, batch_id: str, files: Sequence[DataFile], rejected_id: int
+    ) -> StagedSnapshot | None:
+        """Stage a batch's clean rows in its place, in one commit; None if another was first.
+
+        Args:
+            batch_id: a new one, which the rejected rows were staged under.
+            rejected_id: the snapshot of the rejected rows.
+        """
+        ranges = decode_ranges(staged.summary)
+        entries = {
+            BATCH_ID: batch_id,
+            RANGES: encode_ranges(ranges),
+            REJECTED_SNAPSHOT: str(rejected_id),
+        }
+        ref = f"{STAGED_PREFIX}{batch_id}"
+
+        def attempt() -> StagedSnapshot | None:
+            if self._is_consumed(ranges) or self.find(staged.ref) is None:
+                return None
+            return self.table.stage(files, entries, ref, self._refs_of_batch(staged))
+
+        clean = self._commit(attempt, lambda: self.find(ref))
+        failpoints.reach("publish.clean_staged")
+        return clean
+
+    def has_consumed(self, ranges: Ranges) -> bool:
+        """Tell whether it is proven that the table, as it was read last, is past these ranges."""
+        states = self.streams.stream_states(ranges)
+        is_own = all(self.streams.owns(stream) for stream in ranges)
+        marks = read_marks(self.table.properties)
+        return is_own and (StreamState.DROPPED in states.values() or is_consumed(ranges, marks))
 
     def waiting(self) -> StagedSnapshot | None:
         """Return the staged snapshot to publish next, discarding those that lost.
@@ -207,8 +244,8 @@ class Publisher:
             self.table.apply(
                 replace(
                     change,
-                    set_properties=write_marks(ranges),
-                    remove_properties=self._dropped_marks(ranges),
+                    set_properties={**write_marks(ranges), **_named_rejected(staged)},
+                    remove_properties=self._removable_properties(ranges),
                 )
             )
             return Outcome.PUBLISHED
@@ -230,7 +267,7 @@ class Publisher:
                 Change(
                     base_main=self.table.main_id,
                     set_properties=write_marks(ranges),
-                    remove_properties=self._dropped_marks(ranges),
+                    remove_properties=self._removable_properties(ranges),
                     branches={branch: staged.snapshot_id},
                     drop_refs=self._refs_of_batch(staged),
                     summary={HELD: branch, BATCH_ID: batch_id_of(staged)},
@@ -238,7 +275,7 @@ class Publisher:
             )
             return Outcome.HELD
 
-        outcome = self._commit(attempt, lambda: Outcome.HELD if self._find(branch) else None)
+        outcome = self._commit(attempt, lambda: Outcome.HELD if self.find(branch) else None)
         failpoints.reach("publish.held")
         return outcome
 
@@ -248,23 +285,30 @@ class Publisher:
         Exactly once: all refs of the batch go in the very commit that shows its rows. SUPERSEDED:
         it is on `main` already, or was discarded.
         """
+        outcome = self.show(held, lambda: failpoints.reach("publish.release_ready"))
+        failpoints.reach("publish.released")
+        return outcome
+
+    def show(self, staged: StagedSnapshot, before_swap: Callable[[], None]) -> Outcome:
+        """Show a batch on `main` and drop its refs in one commit, without marks.
+
+        Exactly once, by its ref. SUPERSEDED: it is on `main` already, or was discarded.
+        """
         was_sent = False
 
         def attempt() -> Outcome:
             nonlocal was_sent
-            if self._is_on_main(held):
+            if self._is_on_main(staged):
                 return Outcome.PUBLISHED if was_sent else Outcome.SUPERSEDED
-            if self._find(held.ref) is None:
+            if self.find(staged.ref) is None:
                 return Outcome.SUPERSEDED
-            change = self._showing(held)
-            failpoints.reach("publish.release_ready")
+            change = self._showing(staged)
+            before_swap()
             was_sent = True
             self.table.apply(change)
             return Outcome.PUBLISHED
 
-        outcome = self._commit(attempt, lambda: self._find_published(held))
-        failpoints.reach("publish.released")
-        return outcome
+        return self._commit(attempt, lambda: self._find_published(staged))
 
     def _showing(self, staged: StagedSnapshot) -> Change:
         """Return the change that moves `main` to a batch's rows and drops all refs of the batch.
@@ -294,7 +338,8 @@ class Publisher:
             if batch_id_of(present) == batch_id
         )
 
-    def _find(self, ref: str) -> StagedSnapshot | None:
+    def find(self, ref: str) -> StagedSnapshot | None:
+        """Return what a ref names, as the table was read last."""
         return next((staged for staged in self.table.staged(ref) if staged.ref == ref), None)
 
     def _find_published(self, staged: StagedSnapshot) -> Outcome | None:
@@ -333,12 +378,13 @@ class Publisher:
             )
         return False
 
-    def _dropped_marks(self, ranges: Ranges) -> tuple[str, ...]:
-        """Name the marks of streams that were dropped, to be removed in the same commit."""
+    def _removable_properties(self, ranges: Ranges) -> tuple[str, ...]:
+        """Name the marks of streams that were dropped, and what else is finished."""
         stale = set(read_marks(self.table.properties)) - set(ranges)
         states = self.streams.stream_states(stale) if stale else {}
         dropped = [stream for stream, state in states.items() if state is StreamState.DROPPED]
-        return tuple(f"{MARK_PREFIX}{stream}" for stream in sorted(dropped))
+        finished = self.finished_properties & set(self.table.properties)
+        return (*(f"{MARK_PREFIX}{stream}" for stream in sorted(dropped)), *sorted(finished))
 
     def _stagings(self) -> list[_Staging]:
         snapshots = self.table.staged(STAGED_PREFIX)
@@ -401,6 +447,12 @@ def batch_id_of(staged: StagedSnapshot) -> str:
     """Return the id that all snapshots and refs of a batch share."""
     name = staged.ref.removeprefix(STAGED_PREFIX).removeprefix(HELD_PREFIX).partition("@")[0]
     return staged.summary.get(BATCH_ID) or name
+
+
+def _named_rejected(staged: StagedSnapshot) -> dict[str, str]:
+    """Return the property that names the rows which a batch's audits set aside, if there are."""
+    rejected_id = staged.summary.get(REJECTED_SNAPSHOT)
+    return {f"{REJECTED_PREFIX}{batch_id_of(staged)}": rejected_id} if rejected_id else {}
 
 
 def _own(summary: Mapping[str, str]) -> dict[str, str]:
