@@ -1,14 +1,17 @@
 """Audits on a real staged snapshot: what passes, what is held, what is set aside."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 import neve
 from neve.buffer.buffer import open_buffer
 from neve.config import Settings
+from neve.consolidate.check import audit_checks
 from neve.errors import ConfigError
 from neve.lake.create import FEW_METADATA_FILES
+from neve.lake.staging import StagingTable
 from neve.publish.staged_batches import discard, list_staged, release
 from neve.signals import Signal
 from tests.support.consolidation import Bench
@@ -146,6 +149,33 @@ def test_failing_rows_are_set_aside_once_and_the_rest_is_published(bench):
         assert FEW_METADATA_FILES.items() <= aside.lake.describe(table).properties.items()
 
 
+def test_two_workers_with_other_cuts_set_each_row_aside_once(bench, monkeypatch):
+    """The second worker takes two requests while the first sets rows of one of them aside."""
+    entry = audit("expression", "set_aside", expression="body not like '% 1'")
+    slow, quick = bench(entry), bench(entry)
+    slow.spec = replace(slow.spec, lease_seconds=0, batch_bytes=1)
+    quick.spec = replace(quick.spec, lease_seconds=0)
+    slow.send(Signal.LOGS, "a")
+    slow.send(Signal.LOGS, "b")
+    stage, stagings, reports = StagingTable.stage, [], []
+
+    def interrupted(table, *arguments):
+        if table.name == "otel.logs":
+            stagings.append(1)
+            # The first stages the batch, the second its clean rows.
+            if len(stagings) == 2:
+                monkeypatch.setattr(StagingTable, "stage", stage)
+                reports.append(quick.run())
+        return stage(table, *arguments)
+
+    monkeypatch.setattr(StagingTable, "stage", interrupted)
+    reports.append(slow.run())
+    assert slow.names("logs") == Counter(["a 0", "b 0"])
+    rejected = slow.lake.catalog().load_table("otel.logs_rejected").scan().to_arrow()
+    assert sorted(rejected["body"].to_pylist()) == ["a 1", "b 1"]
+    assert sum(report.set_aside for report in reports) == 2
+
+
 def test_promoted_columns_are_audited_and_set_aside_with_their_rows(bench):
     before = bench(audit("expression", "set_aside", expression="body <> 'old'"))
     send_numbered(before, "old", 1)
@@ -183,3 +213,63 @@ def test_audits_of_what_does_not_exist_are_refused_before_anything_runs(
     opened = neve.open(settings(tmp_path, entry, table=table))
     with opened as lake, pytest.raises(ConfigError, match=said):
         Bench(lake, tmp_path).worker()
+
+
+def raises(rows):
+    """A user's own audit that is broken."""
+    raise LookupError("of no interest")
+
+
+def has_typo(rows):
+    """A user's own audit with a column that does not exist."""
+    return rows.where("boddy is null").count() == 0
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        (audit("expression", expression="boddy <> 'x'"), "boddy"),
+        (audit("function", function="tests.spark.test_audits:raises"), "raised LookupError"),
+        (audit("function", function="tests.spark.test_audits:has_typo"), "a_function"),
+    ],
+)
+def test_an_audit_that_cannot_run_stops_its_table_alone_and_loses_nothing(bench, entry, said):
+    broken = bench(entry)
+    broken.send(Signal.LOGS, "a")
+    broken.send(Signal.TRACES, "t")
+    report = broken.run()
+    assert [result.table for result in report.failures] == ["otel.logs"]
+    assert said in report.trouble
+    assert broken.names("traces").total() == 2
+    assert broken.names("logs").total() == 0
+    mended = bench()
+    mended.run()
+    assert mended.names("logs") == Counter(["a 0", "a 1"])
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        (audit("expression", expression="boddy <> 'x'"), "audit a_expression: .*boddy"),
+        (audit("expression", expression="body <>"), "audit a_expression: "),
+        (audit("expression", expression="severity_number"), "audit a_expression: .*BOOLEAN"),
+        (audit("between", column="attributes", min=1), "audit a_between: "),
+        (audit("function", function="tests.nowhere:f"), "audit a_function: .*imported"),
+    ],
+)
+def test_config_check_lets_spark_analyse_each_audit(tmp_path, embedded_lake, entry, said):
+    configured = settings(tmp_path, audit("not_null", column="body"), entry)
+    ((what, probe),) = audit_checks(configured, lambda: neve.open(configured))
+    assert what == "audits otel.logs"
+    with pytest.raises(ConfigError, match=f"(?s)^audits.otel.logs: {said}"):
+        probe()
+
+
+def test_config_check_knows_promoted_columns_and_those_of_a_live_table(bench):
+    live = bench(promote=[{"attribute": "n", "type": "int"}])
+    send_numbered(live, "a", 1)
+    live.run()
+    entries = [audit("expression", expression="n < m and body is not null")]
+    after = bench(*entries, promote=[{"attribute": "m", "type": "int"}])
+    ((_, probe),) = audit_checks(after.lake.settings, lambda: neve.open(after.lake.settings))
+    assert probe() == "1 audits fit the table's columns"

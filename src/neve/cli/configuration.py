@@ -60,13 +60,17 @@ def check(context: typer.Context) -> None:
     """Check audits and promotions, then talk to the catalogs, the storage and Spark."""
     call = context.obj
     settings = call.load().settings
-    from neve.consolidate.check import check_tables
+    from neve.consolidate.check import audit_checks, check_tables
     from neve.lake.probe import checks
     from neve.merge.check import checks as mirror_checks
 
     check_tables(settings)
     rows = []
-    probes = chain(checks(settings, call.output.progress), mirror_checks(settings, call.open))
+    probes = chain(
+        checks(settings, call.output.progress),
+        audit_checks(settings, call.open),
+        mirror_checks(settings, call.open),
+    )
     for what, probe in probes:
         with call.output.working(f"checking {what}"):
             try:

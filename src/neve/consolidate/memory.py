@@ -36,6 +36,8 @@ class SignalMemory:
     # For each table: requests in those segments that are copies of stored ones. No commit names
     # them, as there were no rows to commit.
     copies: dict[str, set[Place]] = field(default_factory=dict)
+    # Tables whose rejected rows were looked at: since then, this worker has left nothing behind.
+    finished_rejected: set[str] = field(default_factory=set)
     _finished: frozenset[tuple[str, int, int, bool]] | None = None
 
     def is_paused(self, table: str) -> bool:
@@ -44,6 +46,7 @@ class SignalMemory:
 
     def pause(self, table: str, error: str) -> None:
         """Let a table that failed wait, twice as long as the last time."""
+        self.finished_rejected.discard(table)
         before = self.pauses.get(table)
         seconds = min(2 * before.seconds, MOST_PAUSE_SECONDS) if before else FIRST_PAUSE_SECONDS
         self.pauses[table] = Pause(error, seconds, self.clock() + seconds)

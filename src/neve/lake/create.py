@@ -20,7 +20,18 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField,
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortField, SortOrder
 from pyiceberg.transforms import DayTransform, IdentityTransform
-from pyiceberg.types import IcebergType
+from pyiceberg.types import (
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    PrimitiveType,
+    StructType,
+)
 
 from neve.errors import CatalogError
 from neve.lake.faults import explained
@@ -32,6 +43,8 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 _FIRST_PARTITION_ID = 1000
+# What the Iceberg specification lets a column become, beside a decimal of more digits.
+_WIDENINGS = frozenset({(IntegerType, LongType), (FloatType, DoubleType)})
 
 # For a table that is committed to every few seconds: otherwise each commit leaves a file behind.
 FEW_METADATA_FILES: Mapping[str, str] = MappingProxyType(
@@ -113,7 +126,7 @@ def _missing_columns(table: Table, spec: TableSpec) -> dict[str, IcebergType]:
     foreign = [
         f"{name} is {present[name].field_type}"
         for name, column in wanted.items()
-        if name in present and _shape(present[name].field_type) != _shape(column.field_type)
+        if name in present and not _can_hold(present[name].field_type, column.field_type)
     ]
     lacking = [name for name, column in wanted.items() if column.required and name not in present]
     if foreign or lacking:
@@ -126,17 +139,49 @@ def _missing_columns(table: Table, spec: TableSpec) -> dict[str, IcebergType]:
     return {name: column.field_type for name, column in wanted.items() if name not in present}
 
 
-def _shape(kind: IcebergType) -> str:
-    """Write a type without its field ids, which differ from table to table."""
-    arrow = pa.schema([pa.field("x", _arrow(kind))])
-    return str(arrow.field("x").type)
+def widen_columns(profile: CatalogProfile, catalog: Catalog, spec: TableSpec) -> None:
+    """Widen the columns of a table of ours that are narrower than wanted. Idempotent.
+
+    Not those inside of structs, lists and maps.
+    """
+    table = load_if_exists(profile, catalog, spec.identifier)
+    if table is None:
+        return
+    wanted = {column.name: column.field_type for column in _iceberg_schema(spec.schema).fields}
+    wider = {
+        column.name: kind
+        for column in table.schema().fields
+        if isinstance(kind := wanted.get(column.name), PrimitiveType)
+        and kind != column.field_type
+        and _can_hold(kind, column.field_type)
+    }
+    if wider:
+        with explained(profile), table.update_schema() as update:
+            for name, kind in wider.items():
+                update.update_column(name, kind)
 
 
-def _arrow(kind: IcebergType) -> pa.DataType:
-    from pyiceberg.io.pyarrow import schema_to_pyarrow
+def _can_hold(present: IcebergType, wanted: IcebergType) -> bool:
+    """Tell whether a column takes our values: it has our type, or somebody has widened it.
 
-    converted: pa.DataType = schema_to_pyarrow(kind, include_field_ids=False)
-    return converted
+    Compares no field ids, which differ from table to table.
+    """
+    if isinstance(present, StructType) and isinstance(wanted, StructType):
+        return [field.name for field in present.fields] == [
+            field.name for field in wanted.fields
+        ] and all(
+            _can_hold(mine.field_type, ours.field_type) and (ours.required or not mine.required)
+            for mine, ours in zip(present.fields, wanted.fields, strict=True)
+        )
+    if isinstance(present, ListType) and isinstance(wanted, ListType):
+        return _can_hold(present.element_type, wanted.element_type)
+    if isinstance(present, MapType) and isinstance(wanted, MapType):
+        return _can_hold(present.key_type, wanted.key_type) and _can_hold(
+            present.value_type, wanted.value_type
+        )
+    if isinstance(present, DecimalType) and isinstance(wanted, DecimalType):
+        return present.scale == wanted.scale and present.precision >= wanted.precision
+    return present == wanted or (type(wanted), type(present)) in _WIDENINGS
 
 
 def _iceberg_schema(schema: pa.Schema) -> Schema:

@@ -22,11 +22,20 @@ from neve.lake.commit_loop import (
     read_until_available,
 )
 from neve.lake.staging import Change, StagedSnapshot, StagingTable
-from neve.publish.contains import CONTAINS, SOURCE_SNAPSHOT_ID, contained_after
+from neve.publish.contains import (
+    CONTAINS,
+    SOURCE_SNAPSHOT_ID,
+    contained_in,
+    encode_contained,
+    ranges_read,
+    with_ranges,
+)
 from neve.publish.ranges import (
     BATCH_ID,
     MARK_PREFIX,
     RANGES,
+    REJECTED_PREFIX,
+    REJECTED_SNAPSHOT,
     Marks,
     Ranges,
     decode_ranges,
@@ -87,6 +96,8 @@ class Publisher:
     streams: Streams
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     counters: PublishCounters = field(default_factory=PublishCounters)
+    # Properties of the table that are not needed any more; the next commit of `main` removes them.
+    finished_properties: set[str] = field(default_factory=set)
 
     def marks(self) -> dict[str, int]:
         """Return how far this table has consumed each stream, as the catalog has it now."""
@@ -112,9 +123,45 @@ class Publisher:
                 return None
             return self.table.stage(files, self._with_contained(entries), ref)
 
-        staged = self._commit(attempt, lambda: self._find(ref))
+        staged = self._commit(attempt, lambda: self.find(ref))
         failpoints.reach("publish.staged")
         return staged
+
+    def stage_clean(
+        self,
+        staged: StagedSnapshot,
+        batch_id: str,
+        files: Sequence[DataFile],
+        rejected_id: int | None,
+    ) -> StagedSnapshot | None:
+        """Stage a batch's clean rows in its place, in one commit; None if another was first.
+
+        Args:
+            batch_id: a new one, which the rejected rows were staged under.
+            rejected_id: the snapshot of the rejected rows; None if those are not to be stored.
+        """
+        ranges = decode_ranges(staged.summary)
+        entries = {**_own(staged.summary), BATCH_ID: batch_id}
+        if rejected_id is not None:
+            entries[REJECTED_SNAPSHOT] = str(rejected_id)
+        ref = f"{STAGED_PREFIX}{batch_id}"
+
+        def attempt() -> StagedSnapshot | None:
+            if self._is_consumed(ranges) or self.find(staged.ref) is None:
+                return None
+            summary = self._with_contained(entries)
+            return self.table.stage(files, summary, ref, self._refs_of_batch(staged))
+
+        clean = self._commit(attempt, lambda: self.find(ref))
+        failpoints.reach("publish.clean_staged")
+        return clean
+
+    def has_consumed(self, ranges: Ranges) -> bool:
+        """Tell whether it is proven that the table, as it was read last, is past these ranges."""
+        states = self.streams.stream_states(ranges)
+        is_own = all(self.streams.owns(stream) for stream in ranges)
+        marks = read_marks(self.table.properties)
+        return is_own and (StreamState.DROPPED in states.values() or is_consumed(ranges, marks))
 
     def waiting(self) -> StagedSnapshot | None:
         """Return the staged snapshot to publish next, discarding those that lost.
@@ -207,8 +254,8 @@ class Publisher:
             self.table.apply(
                 replace(
                     change,
-                    set_properties=self._marks_after(ranges),
-                    remove_properties=self._dropped_marks(ranges),
+                    set_properties={**self._marks_after(ranges), **_named_rejected(staged)},
+                    remove_properties=self._removable_properties(ranges),
                 )
             )
             return Outcome.PUBLISHED
@@ -230,19 +277,19 @@ class Publisher:
                 Change(
                     base_main=self.table.main_id,
                     set_properties=self._marks_after(ranges),
-                    remove_properties=self._dropped_marks(ranges),
+                    remove_properties=self._removable_properties(ranges),
                     branches={branch: staged.snapshot_id},
                     drop_refs=self._refs_of_batch(staged),
                     summary={
                         HELD: branch,
                         BATCH_ID: batch_id_of(staged),
-                        CONTAINS: contained_after(self.table, staged.summary),
+                        CONTAINS: self._contained_after(staged.summary),
                     },
                 )
             )
             return Outcome.HELD
 
-        outcome = self._commit(attempt, lambda: Outcome.HELD if self._find(branch) else None)
+        outcome = self._commit(attempt, lambda: Outcome.HELD if self.find(branch) else None)
         failpoints.reach("publish.held")
         return outcome
 
@@ -252,23 +299,30 @@ class Publisher:
         Exactly once: all refs of the batch go in the very commit that shows its rows. SUPERSEDED:
         it is on `main` already, or was discarded.
         """
+        outcome = self.show(held, lambda: failpoints.reach("publish.release_ready"))
+        failpoints.reach("publish.released")
+        return outcome
+
+    def show(self, staged: StagedSnapshot, before_swap: Callable[[], None]) -> Outcome:
+        """Show a batch on `main` and drop its refs in one commit, without marks.
+
+        Exactly once, by its ref. SUPERSEDED: it is on `main` already, or was discarded.
+        """
         was_sent = False
 
         def attempt() -> Outcome:
             nonlocal was_sent
-            if self._is_on_main(held):
+            if self._is_on_main(staged):
                 return Outcome.PUBLISHED if was_sent else Outcome.SUPERSEDED
-            if self._find(held.ref) is None:
+            if self.find(staged.ref) is None:
                 return Outcome.SUPERSEDED
-            change = self._showing(held)
-            failpoints.reach("publish.release_ready")
+            change = self._showing(staged)
+            before_swap()
             was_sent = True
             self.table.apply(change)
             return Outcome.PUBLISHED
 
-        outcome = self._commit(attempt, lambda: self._find_published(held))
-        failpoints.reach("publish.released")
-        return outcome
+        return self._commit(attempt, lambda: self._find_published(staged))
 
     def _showing(self, staged: StagedSnapshot) -> Change:
         """Return the change that moves `main` to a batch's rows and drops all refs of the batch.
@@ -293,7 +347,21 @@ class Publisher:
 
     def _with_contained(self, summary: Mapping[str, str]) -> dict[str, str]:
         """Add to a batch's summary what `main` contains once the batch is on it."""
-        return {**summary, CONTAINS: contained_after(self.table, summary)}
+        return {**summary, CONTAINS: self._contained_after(summary)}
+
+    def _contained_after(self, summary: Mapping[str, str]) -> str:
+        before = contained_in(self.table)
+        kept = self._streams_to_state(before)
+        known = {stream: ranges for stream, ranges in before.items() if stream in kept}
+        return encode_contained(with_ranges(known, ranges_read(summary)))
+
+    def _streams_to_state(self, streams: Iterable[str]) -> set[str]:
+        """Return the streams that a statement still has to name: those with a mark.
+
+        A stream whose mark was removed was dropped, or its buffer was forgotten: nothing of it can
+        ever be replayed.
+        """
+        return set(streams) & set(read_marks(self.table.properties))
 
     def _marks_after(self, ranges: Ranges) -> dict[str, str]:
         """Return the properties that change when these ranges are consumed."""
@@ -309,7 +377,8 @@ class Publisher:
             if batch_id_of(present) == batch_id
         )
 
-    def _find(self, ref: str) -> StagedSnapshot | None:
+    def find(self, ref: str) -> StagedSnapshot | None:
+        """Return what a ref names, as the table was read last."""
         return next((staged for staged in self.table.staged(ref) if staged.ref == ref), None)
 
     def _find_published(self, staged: StagedSnapshot) -> Outcome | None:
@@ -348,12 +417,13 @@ class Publisher:
             )
         return False
 
-    def _dropped_marks(self, ranges: Ranges) -> tuple[str, ...]:
-        """Name the marks of streams that were dropped, to be removed in the same commit."""
+    def _removable_properties(self, ranges: Ranges) -> tuple[str, ...]:
+        """Name the marks of streams that were dropped, and what else is finished."""
         stale = set(read_marks(self.table.properties)) - set(ranges)
         states = self.streams.stream_states(stale) if stale else {}
         dropped = [stream for stream, state in states.items() if state is StreamState.DROPPED]
-        return tuple(f"{MARK_PREFIX}{stream}" for stream in sorted(dropped))
+        finished = self.finished_properties & set(self.table.properties)
+        return (*(f"{MARK_PREFIX}{stream}" for stream in sorted(dropped)), *sorted(finished))
 
     def _stagings(self) -> list[_Staging]:
         snapshots = self.table.staged(STAGED_PREFIX)
@@ -416,6 +486,12 @@ def batch_id_of(staged: StagedSnapshot) -> str:
     """Return the id that all snapshots and refs of a batch share."""
     name = staged.ref.removeprefix(STAGED_PREFIX).removeprefix(HELD_PREFIX).partition("@")[0]
     return staged.summary.get(BATCH_ID) or name
+
+
+def _named_rejected(staged: StagedSnapshot) -> dict[str, str]:
+    """Return the property that names the rows which a batch's audits set aside, if there are."""
+    rejected_id = staged.summary.get(REJECTED_SNAPSHOT)
+    return {f"{REJECTED_PREFIX}{batch_id_of(staged)}": rejected_id} if rejected_id else {}
 
 
 def _own(summary: Mapping[str, str]) -> dict[str, str]:
