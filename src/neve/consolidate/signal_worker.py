@@ -91,16 +91,14 @@ class SignalWorker:
         """Publish what a worker before us staged and did not live to publish."""
         for name, publisher in list(self.publishers.items()):
             with self._isolated(name):
-                self._finish_rejected(name, publisher)
+                if any(key.startswith(REJECTED_PREFIX) for key in publisher.table.properties):
+                    self._audited(publisher).rejected.finish()
                 while staged := publisher.waiting():
                     self._publish(name, staged, _now())
-
-    def _finish_rejected(self, name: str, publisher: Publisher) -> None:
-        """Show rows set aside that a kill has left: at the first run, and where the table says."""
-        is_named = any(key.startswith(REJECTED_PREFIX) for key in publisher.table.properties)
-        if is_named or name not in self.memory.finished_rejected:
-            self._audited(publisher).rejected.finish()
-            self.memory.finished_rejected.add(name)
+                if name not in self.memory.finished_rejected:
+                    # Once: what a kill has left and the table does not name, and has lost by now.
+                    self._audited(publisher).rejected.finish()
+                    self.memory.finished_rejected.add(name)
 
     def run_batches(self) -> bool:
         """Do the next batch of each table; False when nothing waits for those that can go on."""

@@ -14,8 +14,9 @@ from neve.lake.catalog import list_tables, load_table
 from neve.lake.expiry import count_expirable, expire_snapshots
 from neve.lake.staging import StagingTable
 from neve.publish import ledger
-from neve.publish.publisher import Publisher, Streams
+from neve.publish.publisher import Publisher
 from neve.publish.rejected_rows import REJECTED_SUFFIX
+from neve.publish.stagings import Streams
 from neve.telemetry.schemas import SCHEMAS
 
 if TYPE_CHECKING:

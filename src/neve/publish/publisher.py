@@ -7,14 +7,14 @@ that moves `main` to the batch's rows. Whoever loses a race finds the mark past 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from neve import failpoints
 from neve.buffer.stream_states import StreamState
-from neve.errors import StorageError, UsageError
+from neve.errors import UsageError
 from neve.lake.commit_loop import (
     CommitCounters,
     RetryPolicy,
@@ -36,7 +36,6 @@ from neve.publish.ranges import (
     RANGES,
     REJECTED_PREFIX,
     REJECTED_SNAPSHOT,
-    Marks,
     Ranges,
     decode_ranges,
     encode_ranges,
@@ -45,6 +44,7 @@ from neve.publish.ranges import (
     read_marks,
     write_marks,
 )
+from neve.publish.stagings import Streams, is_proven_consumed, load_stagings, require_present
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -66,16 +66,6 @@ class Outcome(str, Enum):
     HELD = "held"
     # Its range was consumed by another worker, or by this one before it was killed.
     SUPERSEDED = "superseded"
-
-
-class Streams(Protocol):
-    """What publishing asks of a buffer; a `BufferReader` has it."""
-
-    def stream_states(self, names: Iterable[str]) -> Mapping[str, StreamState]:
-        """Return for each stream whether it is there, was dropped, or is not found."""
-
-    def owns(self, stream: str) -> bool:
-        """Tell whether a stream is this buffer's, and not another one's."""
 
 
 @dataclass
@@ -158,10 +148,9 @@ class Publisher:
 
     def has_consumed(self, ranges: Ranges) -> bool:
         """Tell whether it is proven that the table, as it was read last, is past these ranges."""
-        states = self.streams.stream_states(ranges)
         is_own = all(self.streams.owns(stream) for stream in ranges)
-        marks = read_marks(self.table.properties)
-        return is_own and (StreamState.DROPPED in states.values() or is_consumed(ranges, marks))
+        marks, states = read_marks(self.table.properties), self.streams.stream_states(ranges)
+        return is_own and is_proven_consumed(ranges, marks, states)
 
     def waiting(self) -> StagedSnapshot | None:
         """Return the staged snapshot to publish next, discarding those that lost.
@@ -174,7 +163,11 @@ class Publisher:
         """
         self._refresh()
         marks = read_marks(self.table.properties)
-        own = [staged for staged in self._stagings() if staged.is_own]
+        own = [
+            staged
+            for staged in load_stagings(self.table, STAGED_PREFIX, self.streams)
+            if staged.is_own
+        ]
         winner = next((staged for staged in own if staged.is_next(marks)), None)
         # Publishing the winner drops all refs of its batch.
         kept = batch_id_of(winner.snapshot) if winner else None
@@ -195,7 +188,7 @@ class Publisher:
         marks = read_marks(self.table.properties)
         return [
             staged.snapshot
-            for staged in self._stagings()
+            for staged in load_stagings(self.table, STAGED_PREFIX, self.streams)
             if staged.snapshot.timestamp_ms < before_ms
             and staged.is_own
             and staged.is_consumed(marks)
@@ -398,10 +391,9 @@ class Publisher:
         Raises:
             StorageError: a stream is not in the buffer, and was not dropped. That proves nothing.
         """
-        if is_consumed(ranges, read_marks(self.table.properties)):
-            return True
-        states = self.streams.stream_states(ranges)
-        if StreamState.DROPPED in states.values():
+        marks = read_marks(self.table.properties)
+        states = {} if is_consumed(ranges, marks) else self.streams.stream_states(ranges)
+        if is_proven_consumed(ranges, marks, states):
             return True
         require_present(self.table.name, states)
         return False
@@ -425,60 +417,12 @@ class Publisher:
         finished = self.finished_properties & set(self.table.properties)
         return (*(f"{MARK_PREFIX}{stream}" for stream in sorted(dropped)), *sorted(finished))
 
-    def _stagings(self) -> list[_Staging]:
-        snapshots = self.table.staged(STAGED_PREFIX)
-        ranges = [decode_ranges(snapshot.summary) for snapshot in snapshots]
-        names = {stream for of_one in ranges for stream in of_one}
-        states = self.streams.stream_states(names) if names else {}
-        return [
-            _Staging(
-                snapshot,
-                of_one,
-                {stream: states[stream] for stream in of_one},
-                is_own=all(self.streams.owns(stream) for stream in of_one),
-            )
-            for snapshot, of_one in zip(snapshots, ranges, strict=True)
-        ]
-
     def _refresh(self) -> None:
         read_until_available(self.table.refresh, self.retry)
 
     def _commit(self, attempt: Callable[[], T], find_applied: Callable[[], T | None]) -> T:
         return commit_until_known(
             self.table.refresh, attempt, find_applied, policy=self.retry, counters=self.counters
-        )
-
-
-@dataclass(frozen=True)
-class _Staging:
-    """A staged snapshot, and what this buffer says of its streams."""
-
-    snapshot: StagedSnapshot
-    ranges: Ranges
-    states: Mapping[str, StreamState]
-    is_own: bool
-
-    @property
-    def is_present(self) -> bool:
-        return all(state is StreamState.PRESENT for state in self.states.values())
-
-    def is_next(self, marks: Marks) -> bool:
-        """Tell whether it goes on where its table is, and all its streams are there."""
-        return self.is_present and follows(self.ranges, marks)
-
-    def is_consumed(self, marks: Marks) -> bool:
-        """Tell whether it is proven that the table has its rows."""
-        return StreamState.DROPPED in self.states.values() or is_consumed(self.ranges, marks)
-
-
-def require_present(table: str, states: Mapping[str, StreamState]) -> None:
-    """Raise StorageError, retryable, if a stream is not in the buffer and was not dropped."""
-    missing = sorted(stream for stream, state in states.items() if state is StreamState.MISSING)
-    if missing:
-        raise StorageError(
-            f"{table}: stream {missing[0]} is not in the buffer, and was not dropped",
-            hint="if its directory was moved, move it back; see also: neve staged list",
-            retryable=True,
         )
 
 
