@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from neve.publish.ranges import BATCH_RANGES, RANGES, Range, decode_ranges, read_marks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from neve.lake.staging import StagingTable
     from neve.publish.ranges import Ranges
@@ -47,6 +47,23 @@ def contained_in(table: StagingTable) -> Contained:
     if table.main_id is None:
         return {}
     return {stream: (Range(1, mark),) for stream, mark in read_marks(table.properties).items()}
+
+
+def contained_after(
+    table: StagingTable,
+    summary: Mapping[str, str],
+    streams_to_state: Callable[[Collection[str]], set[str]],
+) -> str:
+    """Return the statement of a commit that adds a batch to the `main` of now.
+
+    Args:
+        summary: the batch's own.
+        streams_to_state: chooses the streams that the statement still has to name: its bound.
+    """
+    before = contained_in(table)
+    kept = streams_to_state(before)
+    known = {stream: ranges for stream, ranges in before.items() if stream in kept}
+    return encode_contained(with_ranges(known, ranges_read(summary)))
 
 
 def ranges_read(summary: Mapping[str, str]) -> Ranges:

@@ -7,7 +7,7 @@ that moves `main` to the batch's rows. Whoever loses a race finds the mark past 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, TypeVar
@@ -22,14 +22,7 @@ from neve.lake.commit_loop import (
     read_until_available,
 )
 from neve.lake.staging import Change, StagedSnapshot, StagingTable
-from neve.publish.contains import (
-    CONTAINS,
-    SOURCE_SNAPSHOT_ID,
-    contained_in,
-    encode_contained,
-    ranges_read,
-    with_ranges,
-)
+from neve.publish.contains import CONTAINS, SOURCE_SNAPSHOT_ID, contained_after
 from neve.publish.ranges import (
     BATCH_ID,
     MARK_PREFIX,
@@ -276,7 +269,7 @@ class Publisher:
                     summary={
                         HELD: branch,
                         BATCH_ID: batch_id_of(staged),
-                        CONTAINS: self._contained_after(staged.summary),
+                        CONTAINS: self._with_contained(staged.summary)[CONTAINS],
                     },
                 )
             )
@@ -340,15 +333,9 @@ class Publisher:
 
     def _with_contained(self, summary: Mapping[str, str]) -> dict[str, str]:
         """Add to a batch's summary what `main` contains once the batch is on it."""
-        return {**summary, CONTAINS: self._contained_after(summary)}
+        return {**summary, CONTAINS: contained_after(self.table, summary, self._streams_to_state)}
 
-    def _contained_after(self, summary: Mapping[str, str]) -> str:
-        before = contained_in(self.table)
-        kept = self._streams_to_state(before)
-        known = {stream: ranges for stream, ranges in before.items() if stream in kept}
-        return encode_contained(with_ranges(known, ranges_read(summary)))
-
-    def _streams_to_state(self, streams: Iterable[str]) -> set[str]:
+    def _streams_to_state(self, streams: Collection[str]) -> set[str]:
         """Return the streams that a statement still has to name: those with a mark.
 
         A stream whose mark was removed was dropped, or its buffer was forgotten: nothing of it can

@@ -9,7 +9,7 @@ goes with a later commit of the main table.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -51,7 +51,7 @@ BATCH = "batch_id"
 class _RejectedPublisher(Publisher):
     """A `Publisher` of a table without marks."""
 
-    def _streams_to_state(self, streams: Iterable[str]) -> set[str]:
+    def _streams_to_state(self, streams: Collection[str]) -> set[str]:
         """Return the streams that a statement still has to name: of our own, those present.
 
         Retained segments of a stream that is not present are gone, and cannot be replayed.
