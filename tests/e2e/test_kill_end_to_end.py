@@ -13,7 +13,7 @@ import neve
 from neve import failpoints
 from neve.config import load
 from neve.signals import Signal
-from tests.e2e.test_consolidate_kill import CATALOGS, POINTS, RELEASING
+from tests.e2e.test_consolidate_kill import AUDITS, CATALOGS, POINTS, RELEASING
 from tests.support.buffered import buffered_rows
 from tests.support.collector import running_collector
 from tests.support.command import NEVE, neve_serve
@@ -24,8 +24,8 @@ from tests.support.readers import READERS
 from tests.support.servers import REGION, SHORT_LIVED_JAVA
 from tests.support.wait import until
 
-# These take an audit that blocks: tests/e2e/test_consolidate_kill.py.
-ELSEWHERE = {"publish.held", *RELEASING}
+# These take an audit: tests/e2e/test_consolidate_kill.py.
+ELSEWHERE = {*AUDITS, *RELEASING}
 RETRY = {"initial_interval": "50ms", "max_interval": "200ms", "max_elapsed_time": "0s"}
 REQUESTS = 10
 

@@ -12,6 +12,7 @@ import pytest
 import neve
 from neve.buffer.buffer import open_store
 from neve.buffer.spec import BufferSpec, ObjectStorage
+from neve.consolidate.replay import replay_table
 from neve.signals import Signal
 from tests.support.consolidation import Bench, run_inline
 from tests.support.lakes import sqlite_settings
@@ -66,3 +67,13 @@ def test_of_two_workers_one_decodes(bench):
     assert rows(bench)
     paths = [path for _, path in decoded]
     assert len(paths) == len(set(paths)) > 1
+
+
+def test_a_dropped_table_is_written_again_from_retained_objects(bench):
+    bench.buffer = replace(bench.buffer, retain_seconds=3600)
+    bench.spec = replace(bench.spec, buffer=bench.buffer)
+    bench.run()
+    bench.lake.catalog().drop_table("otel.logs")
+    assert replay_table(bench.worker(), "otel.logs").rows == 4
+    assert rows(bench)
+    assert replay_table(bench.worker(), "otel.logs").segments == 0

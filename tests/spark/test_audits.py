@@ -1,6 +1,7 @@
 """Audits on a real staged snapshot: what passes, what is held, what is set aside."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,7 @@ from neve.config import Settings
 from neve.consolidate.check import audit_checks
 from neve.errors import ConfigError
 from neve.lake.create import FEW_METADATA_FILES
+from neve.lake.staging import StagingTable
 from neve.publish.staged_batches import discard, list_staged, release
 from neve.signals import Signal
 from tests.support.consolidation import Bench
@@ -168,6 +170,33 @@ def test_failing_rows_are_set_aside_once_and_the_rest_is_published(bench):
     assert rejected["rejected_by"].to_pylist() == [["a_expression"]]
     for table in ("otel.logs", "otel.logs_rejected", "neve.batches"):
         assert FEW_METADATA_FILES.items() <= aside.lake.table(table).properties.items()
+
+
+def test_two_workers_with_other_cuts_set_each_row_aside_once(bench, monkeypatch):
+    """The second worker takes two requests while the first sets rows of one of them aside."""
+    entry = audit("expression", "set_aside", expression="body not like '% 1'")
+    slow, quick = bench(entry), bench(entry)
+    slow.spec = replace(slow.spec, lease_seconds=0, batch_bytes=1)
+    quick.spec = replace(quick.spec, lease_seconds=0)
+    slow.send(Signal.LOGS, "a")
+    slow.send(Signal.LOGS, "b")
+    stage, stagings, reports = StagingTable.stage, [], []
+
+    def interrupted(table, *arguments):
+        if table.name == "otel.logs":
+            stagings.append(1)
+            # The first stages the batch, the second its clean rows.
+            if len(stagings) == 2:
+                monkeypatch.setattr(StagingTable, "stage", stage)
+                reports.append(quick.run())
+        return stage(table, *arguments)
+
+    monkeypatch.setattr(StagingTable, "stage", interrupted)
+    reports.append(slow.run())
+    assert slow.names("logs") == Counter(["a 0", "b 0"])
+    rejected = slow.lake.catalog().load_table("otel.logs_rejected").scan().to_arrow()
+    assert sorted(rejected["body"].to_pylist()) == ["a 1", "b 1"]
+    assert sum(report.set_aside for report in reports) == 2
 
 
 def test_promoted_columns_are_audited_and_set_aside_with_their_rows(bench):

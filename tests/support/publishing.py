@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pyarrow as pa
+from neve.lake.files import write_data_files
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.table import CommitTableResponse
 
 from neve.buffer.stream_states import StreamState
 from neve.lake.commit_loop import RetryPolicy
 from neve.lake.staging import StagingTable
+from neve.publish.audited_publisher import AuditedPublisher
+from neve.publish.audits import AuditResult
 from neve.publish.publisher import Outcome, Publisher
 from neve.publish.ranges import Range
 
@@ -62,12 +65,12 @@ class Lab:
         rows = pa.table({"id": pa.array(ids, pa.int64())}, self.schema)
         return list(_dataframe_to_data_files(table.metadata, rows, table.io))
 
-    def rows(self):
-        table = self.lake.catalog().load_table("otel.logs")
+    def rows(self, name="otel.logs"):
+        table = self.lake.catalog().load_table(name)
         return sorted(table.scan().to_arrow()["id"].to_pylist())
 
-    def refs(self):
-        return sorted(self.lake.catalog().load_table("otel.logs").metadata.refs)
+    def refs(self, name="otel.logs"):
+        return sorted(self.lake.catalog().load_table(name).metadata.refs)
 
     def snapshot_ids(self):
         table = self.lake.catalog().load_table("otel.logs")
@@ -126,3 +129,33 @@ class Lossy:
         if step == "cut after":
             CommitTableResponse.model_validate_json("{")
         return answer
+
+
+# Rows from here on fail the audit below.
+BAD = 100
+
+
+class AuditedById(AuditedPublisher):
+    """Sets rows aside whose id is too high, without Spark."""
+
+    def _run_audits(self, staged):
+        failing = sum(number >= BAD for number in self._ids(staged))
+        total = int(staged.summary["added-records"])
+        return (AuditResult("is_low", "between", failing == 0, failing, total, "set_aside"),)
+
+    def _split(self, staged, batch_id):
+        ids = self._ids(staged)
+        bad = [number for number in ids if number >= BAD]
+        rejected = pa.table({"id": pa.array(bad, pa.int64()), "batch_id": [batch_id] * len(bad)})
+        clean = pa.table({"id": pa.array(sorted(set(ids) - set(bad)), pa.int64())})
+        return (
+            _write(self.publisher.table.table, clean),
+            _write(self.rejected.open().table.table, rejected),
+        )
+
+    def _ids(self, staged):
+        return self.publisher.table.added_rows(staged.snapshot_id, 1000)["id"].to_pylist()
+
+
+def _write(table, rows):
+    return write_data_files(table.metadata, table.io, rows) if len(rows) else []

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from neve.config import Settings
 from neve.errors import ConfigError, NeveError
-from neve.publish.audited_publisher import BATCH, REJECTED_BY
+from neve.publish.rejected_rows import BATCH, REJECTED_BY
 from neve.telemetry.promote import Promotion, promotions_of, with_promoted_fields
 from neve.telemetry.schemas import SCHEMAS
 

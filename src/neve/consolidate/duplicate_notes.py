@@ -37,15 +37,19 @@ def decode_duplicates(summary: Mapping[str, str]) -> Iterator[Place]:
 
 
 def find_duplicates_left_out(
-    tables: Mapping[str, StagingTable],
+    tables: Mapping[str, StagingTable], uncommitted: Mapping[str, Iterable[Place]]
 ) -> dict[tuple[str, int], dict[str, list[int]]]:
-    """Return which requests the tables' published batches left out, as far as snapshots are kept.
+    """Return which requests the tables' batches left out, as far as snapshots are kept.
 
     By stream and segment: for each table, the requests' positions.
+
+    Args:
+        uncommitted: what was left out by batches that had no rows, and so no commit.
     """
     left_out: dict[tuple[str, int], dict[str, list[int]]] = {}
     for name, table in tables.items():
-        for stream, segment, position in sorted(set(_left_out(table))):
+        places = {*_left_out(table), *uncommitted.get(name, ())}
+        for stream, segment, position in sorted(places):
             positions = left_out.setdefault((stream, segment), {})
             positions.setdefault(name, []).append(position)
     return left_out

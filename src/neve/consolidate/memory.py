@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from neve.buffer.reader import StreamStatus
+    from neve.consolidate.duplicates import Place
 
 # After a failure of one table: it is tried again later each time, and nothing of it is lost.
 FIRST_PAUSE_SECONDS = 1.0
@@ -32,6 +33,11 @@ class SignalMemory:
     pauses: dict[str, Pause] = field(default_factory=dict)
     # For each table and stream: up to this segment there were no rows behind the table's mark.
     empty_through: dict[str, dict[str, int]] = field(default_factory=dict)
+    # For each table: requests in those segments that are copies of stored ones. No commit names
+    # them, as there were no rows to commit.
+    copies: dict[str, set[Place]] = field(default_factory=dict)
+    # Tables whose rejected rows were looked at: since then, this worker has left nothing behind.
+    finished_rejected: set[str] = field(default_factory=set)
     _finished: frozenset[tuple[str, int, int, bool]] | None = None
 
     def is_paused(self, table: str) -> bool:
@@ -40,6 +46,7 @@ class SignalMemory:
 
     def pause(self, table: str, error: str) -> None:
         """Let a table that failed wait, twice as long as the last time."""
+        self.finished_rejected.discard(table)
         before = self.pauses.get(table)
         seconds = min(2 * before.seconds, MOST_PAUSE_SECONDS) if before else FIRST_PAUSE_SECONDS
         self.pauses[table] = Pause(error, seconds, self.clock() + seconds)
@@ -47,9 +54,10 @@ class SignalMemory:
     def resume(self, table: str) -> None:
         self.pauses.pop(table, None)
 
-    def add_empty(self, table: str, last: Mapping[str, int]) -> None:
+    def add_empty(self, table: str, last: Mapping[str, int], copies: Iterable[Place] = ()) -> None:
         """Remember that the segments up to these, read now, hold no rows for a table."""
         self.empty_through.setdefault(table, {}).update(last)
+        self.copies.setdefault(table, set()).update(copies)
 
     def keep_only(self, streams: Iterable[str]) -> None:
         """Forget streams that are not there any more."""
@@ -60,6 +68,13 @@ class SignalMemory:
     def finish(self, streams: Sequence[StreamStatus]) -> None:
         """Remember what was left in the buffer by a run that did all it could."""
         self._finished = _sealed(streams)
+        retired = {stream.stream: stream.retired_through for stream in streams}
+        for table, copies in self.copies.items():
+            self.copies[table] = {
+                (stream, segment, position)
+                for stream, segment, position in copies
+                if segment > retired.get(stream, segment)
+            }
 
     def has_work(self, streams: Sequence[StreamStatus], tables: Iterable[str]) -> bool:
         """Tell whether a run could do anything: tables that failed keep segments in the buffer."""

@@ -26,14 +26,14 @@ from neve.consolidate.replay_plan import (
 from neve.consolidate.tables import ensure_telemetry_table
 from neve.consolidate.task import Job, Target
 from neve.errors import CorruptionError, UsageError
-from neve.lake.catalog import load_table
+from neve.lake.create import load_if_exists
 from neve.lake.identifier import parse_identifier
-from neve.lake.staging import StagedSnapshot, StagingTable
-from neve.publish.audited_publisher import REJECTED_SUFFIX, AuditedOutcome, AuditedPublisher
+from neve.lake.staging import StagingTable
+from neve.publish.audited_publisher import AuditedOutcome, AuditedPublisher
 from neve.publish.contains import Contained, contained_in, has_segment, merge
 from neve.publish.ledger import LedgerEntry
 from neve.publish.publisher import STAGED_PREFIX, Outcome
-from neve.publish.ranges import BATCH_ID, Range, decode_ranges, read_marks
+from neve.publish.ranges import BATCH_ID, REPLAY, Range, decode_ranges, read_marks
 from neve.publish.replay_publisher import ReplayPublisher, consumed_in
 from neve.signals import Signal
 from neve.telemetry.schemas import TABLES_OF
@@ -52,8 +52,6 @@ logger = logging.getLogger(__name__)
 NANOS = 1_000_000_000
 # How often a replay looks whether the worker that is at the signal has ended its turn.
 WAIT_SECONDS = 0.2
-# In the summary of a batch that a replay staged.
-REPLAY = "neve.replay"
 
 
 @dataclass
@@ -145,11 +143,15 @@ class _Replay:
         return self.report
 
     def _discard_interrupted(self) -> None:
-        """Drop what a killed replay staged and did not publish: its segments are still retained."""
+        """Drop what a killed replay staged and did not publish, and show what it set aside.
+
+        The segments are still retained.
+        """
         self.publisher.marks()
         for staged in self.publisher.table.staged(STAGED_PREFIX):
             if REPLAY in staged.summary:
                 self.publisher.discard(staged)
+        self._audited().rejected.finish()
 
     def _find_unavailable(self, consumed: Contained, retained: Iterable[Segment]) -> Unavailable:
         reader = self.worker.reader
@@ -204,12 +206,9 @@ class _Replay:
 
     def _contained_in_rejected(self) -> Contained:
         lake = self.worker.lake
-        *namespace, name = self.publisher.table.table.name()
-        identifier = (*namespace, f"{name}{REJECTED_SUFFIX}")
-        if not lake.catalog().table_exists(identifier):
-            return {}
-        table = load_table(lake.profile, lake.catalog(), identifier)
-        return contained_in(StagingTable(lake.profile, table))
+        identifier = self._audited().rejected.identifier
+        table = load_if_exists(lake.profile, lake.catalog(), identifier)
+        return contained_in(StagingTable(lake.profile, table)) if table is not None else {}
 
     def _write(
         self, batch: ReplayBatch, requests: Sequence[Identity], duplicates: frozenset[Place]
@@ -224,27 +223,32 @@ class _Replay:
             self.report.segments_contained += len(batch.segments)
             return
         if files:
-            lake = self.worker.lake
-            audits = lake.settings.audits.get(self.report.table, ())
-            audited = AuditedPublisher(lake, self.publisher, audits).audit_and_publish(staged)
+            audited = self._audited(batch).audit_and_publish(staged)
         else:
-            audited = AuditedOutcome(self.publisher.publish(staged))
-        self.ledger.append(self._ledger_entry(staged, audited, started))
-        self._count(batch, requests, duplicates, files, audited)
+            audited = AuditedOutcome(self.publisher.publish(staged), staged)
+        self.ledger.append(self._ledger_entry(audited, started))
+        self._count(batch, requests, duplicates, audited)
+        if audited.unfinished is not None:
+            raise audited.unfinished
+
+    def _audited(self, batch: ReplayBatch | None = None) -> AuditedPublisher:
+        lake = self.worker.lake
+        audits = lake.settings.audits.get(self.report.table, ())
+        is_in_rejected = batch is not None and batch.is_in_rejected
+        return AuditedPublisher(lake, self.publisher, audits, is_in_rejected)
 
     def _count(
         self,
         batch: ReplayBatch,
         requests: Sequence[Identity],
         duplicates: frozenset[Place],
-        files: Sequence[DataFile],
         audited: AuditedOutcome,
     ) -> None:
         report = self.report
         if audited.outcome is Outcome.SUPERSEDED:
             report.segments_contained += len(batch.segments)
             return
-        rows = sum(file.record_count for file in files)
+        rows = int(audited.staged.summary.get("added-records", 0))
         left_out = len(_of_batch(batch, duplicates))
         numbers = {(segment.stream, segment.number) for segment in batch.segments}
         report.segments += len(batch.segments)
@@ -254,9 +258,9 @@ class _Replay:
         report.duplicate_requests += left_out
         report.rows_set_aside += audited.set_aside
         if audited.outcome is Outcome.HELD:
-            report.rows_held += rows - audited.set_aside
+            report.rows_held += rows
         else:
-            report.rows += rows - audited.set_aside
+            report.rows += rows
 
     def _decode(self, batch: ReplayBatch, duplicates: frozenset[Place]) -> list[DataFile]:
         """Write a batch's rows as files; nobody knows of them yet."""
@@ -282,21 +286,19 @@ class _Replay:
             if row.get("data_file")
         ]
 
-    def _ledger_entry(
-        self, staged: StagedSnapshot, audited: AuditedOutcome, started: datetime
-    ) -> LedgerEntry:
-        summary = staged.summary
+    def _ledger_entry(self, audited: AuditedOutcome, started: datetime) -> LedgerEntry:
+        summary = audited.staged.summary
         return LedgerEntry(
             batch_id=summary.get(BATCH_ID, ""),
             table=self.report.table,
             outcome=audited.outcome.value,
             ranges={s: f"{r.first}-{r.last}" for s, r in decode_ranges(summary).items()},
-            rows=int(summary.get("added-records", 0)) - audited.set_aside,
+            rows=int(summary.get("added-records", 0)),
             files=int(summary.get("added-data-files", 0)),
             bytes=int(summary.get("added-files-size", 0)),
             set_aside=audited.set_aside,
             audits=[asdict(result) for result in audited.results],
-            staged_snapshot_id=staged.snapshot_id,
+            staged_snapshot_id=audited.staged.snapshot_id,
             main_snapshot_id=self.publisher.table.main_id,
             started_at=started,
             finished_at=datetime.now(timezone.utc),

@@ -17,7 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from neve import failpoints
 from neve.buffer.reader import BufferReader, Segment
-from neve.consolidate.duplicate_notes import encode_duplicates, find_duplicates_left_out
+from neve.consolidate.duplicate_notes import (
+    decode_duplicates,
+    encode_duplicates,
+    find_duplicates_left_out,
+)
 from neve.consolidate.duplicates import Identity, find_duplicates
 from neve.consolidate.memory import SignalMemory
 from neve.consolidate.plan import Batch, Progress, plan_batches, plan_tasks, position_of
@@ -31,7 +35,7 @@ from neve.publish.audited_publisher import AuditedPublisher
 from neve.publish.contains import encode_read_from
 from neve.publish.ledger import LedgerEntry
 from neve.publish.publisher import Publisher
-from neve.publish.ranges import BATCH_ID, Marks, decode_ranges, read_marks
+from neve.publish.ranges import BATCH_ID, REJECTED_PREFIX, Marks, decode_ranges, read_marks
 from neve.signals import Signal
 from neve.telemetry.schemas import TABLES_OF
 
@@ -87,8 +91,14 @@ class SignalWorker:
         """Publish what a worker before us staged and did not live to publish."""
         for name, publisher in list(self.publishers.items()):
             with self._isolated(name):
+                if any(key.startswith(REJECTED_PREFIX) for key in publisher.table.properties):
+                    self._audited(publisher).rejected.finish()
                 while staged := publisher.waiting():
                     self._publish(name, staged, _now())
+                if name not in self.memory.finished_rejected:
+                    # Once: what a kill has left and the table does not name, and has lost by now.
+                    self._audited(publisher).rejected.finish()
+                    self.memory.finished_rejected.add(name)
 
     def run_batches(self) -> bool:
         """Do the next batch of each table; False when nothing waits for those that can go on."""
@@ -134,7 +144,8 @@ class SignalWorker:
                 with self._isolated(name, attempt):
                     self._stage_and_publish(name, attempt, of_table)
             else:
-                self.memory.add_empty(name, attempt.batch.last)
+                copies = decode_duplicates(self.summaries[name])
+                self.memory.add_empty(name, attempt.batch.last, copies)
 
     def _decode(self, attempt: _Attempt) -> dict[str, list[DataFile]]:
         """Write a batch's rows as files of each table; nobody knows of them yet.
@@ -226,34 +237,40 @@ class SignalWorker:
     def _publish(self, name: str, staged: StagedSnapshot, started: datetime) -> None:
         publisher = self.publishers[name]
         identifier = publisher.table.name
-        audits = self.lake.settings.audits.get(identifier, ())
-        verdict = AuditedPublisher(self.lake, publisher, audits).audit_and_publish(staged)
+        verdict = self._audited(publisher).audit_and_publish(staged)
         self.report.audits += [(identifier, result) for result in verdict.results]
         self.report.set_aside += verdict.set_aside
-        summary = staged.summary
+        summary = verdict.staged.summary
         entry = LedgerEntry(
             batch_id=summary.get(BATCH_ID, ""),
             table=identifier,
             outcome=verdict.outcome.value,
             ranges={k: f"{r.first}-{r.last}" for k, r in decode_ranges(summary).items()},
-            rows=int(summary.get("added-records", 0)) - verdict.set_aside,
+            rows=int(summary.get("added-records", 0)),
             files=int(summary.get("added-data-files", 0)),
             bytes=int(summary.get("added-files-size", 0)),
             set_aside=verdict.set_aside,
             audits=[asdict(result) for result in verdict.results],
-            staged_snapshot_id=staged.snapshot_id,
+            staged_snapshot_id=verdict.staged.snapshot_id,
             main_snapshot_id=publisher.table.main_id,
             started_at=started,
             finished_at=_now(),
         )
         self.report.ledger.append(entry)
         self.report.results.append(_result(entry))
+        if verdict.unfinished is not None:
+            raise verdict.unfinished
+
+    def _audited(self, publisher: Publisher) -> AuditedPublisher:
+        audits = self.lake.settings.audits.get(publisher.table.name, ())
+        return AuditedPublisher(self.lake, publisher, audits)
 
     def _retire(self, waiting: Mapping[str, Sequence[Segment]], retired: Mapping[str, int]) -> None:
         """Retire the segments that no table of the signal needs; one that failed keeps its own."""
         positions = [self._position(name, retired) for name in TABLES_OF[self.signal]]
         is_retaining = self.spec.buffer.retain_seconds > 0
-        left_out = find_duplicates_left_out(self.tables) if is_retaining else {}
+        copies = self.memory.copies
+        left_out = find_duplicates_left_out(self.tables, copies) if is_retaining else {}
         for stream, segments in waiting.items():
             through = min(position.get(stream, 0) for position in positions)
             done = [segment.number for segment in segments if segment.number <= through]

@@ -28,6 +28,7 @@ from pyiceberg.types import (
     ListType,
     LongType,
     MapType,
+    PrimitiveType,
     StructType,
 )
 from sqlalchemy.exc import IntegrityError
@@ -186,6 +187,28 @@ def _missing_columns(table: Table, spec: TableSpec) -> dict[str, IcebergType]:
             "attribute another column",
         )
     return {name: column.field_type for name, column in wanted.items() if name not in present}
+
+
+def widen_columns(profile: CatalogProfile, catalog: Catalog, spec: TableSpec) -> None:
+    """Widen the columns of a table of ours that are narrower than wanted. Idempotent.
+
+    Not those inside of structs, lists and maps.
+    """
+    table = load_if_exists(profile, catalog, spec.identifier)
+    if table is None:
+        return
+    wanted = {column.name: column.field_type for column in _iceberg_schema(spec.schema).fields}
+    wider = {
+        column.name: kind
+        for column in table.schema().fields
+        if isinstance(kind := wanted.get(column.name), PrimitiveType)
+        and kind != column.field_type
+        and _can_hold(kind, column.field_type)
+    }
+    if wider:
+        with explained(profile), table.update_schema() as update:
+            for name, kind in wider.items():
+                update.update_column(name, kind)
 
 
 def _can_hold(present: IcebergType, wanted: IcebergType) -> bool:

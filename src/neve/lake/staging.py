@@ -167,11 +167,15 @@ class StagingTable:
         return scan.to_table(tasks)
 
     def stage(
-        self, files: Sequence[DataFile], summary: Mapping[str, str], ref: str
+        self,
+        files: Sequence[DataFile],
+        summary: Mapping[str, str],
+        ref: str,
+        drop_refs: Sequence[str] = (),
     ) -> StagedSnapshot:
         """Add a snapshot of `files` on top of `main`, named by a tag and seen by nobody.
 
-        Atomic, one attempt. The tag keeps it from being expired.
+        Atomic, one attempt. The tag keeps it from being expired. `drop_refs` go in the same commit.
 
         Raises:
             ConflictError: somebody else committed meanwhile; nothing was applied.
@@ -180,7 +184,8 @@ class StagingTable:
         added = self._append(files, summary)
         snapshot = added.snapshot
         tag = _set_ref(ref, snapshot.snapshot_id, SnapshotRefType.TAG)
-        self._commit((added, tag), self.main_id, f"staging {ref}")
+        dropped = (RemoveSnapshotRefUpdate(ref_name=name) for name in drop_refs)
+        self._commit((added, tag, *dropped), self.main_id, f"staging {ref}")
         return _staged(ref, snapshot)
 
     def append(self, files: Sequence[DataFile], summary: Mapping[str, str]) -> int:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import logging
 import operator
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from neve.config import AuditSettings
-from neve.lake.create import FEW_METADATA_FILES, TableSpec, ensure_table
-from neve.lake.staging import StagedSnapshot, StagingTable
-from neve.publish.publisher import Outcome, Publisher
-from neve.publish.ranges import BATCH_ID, decode_ranges
+from neve.errors import NeveError
+from neve.lake.staging import StagedSnapshot
+from neve.publish.publisher import Outcome, Publisher, batch_id_of
+from neve.publish.ranges import REJECTED_SNAPSHOT
+from neve.publish.rejected_rows import BATCH, REJECTED_BY, RejectedRows
 
 if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile
     from pyspark.sql import Column, DataFrame
 
     from neve.lake import Lake
@@ -25,9 +26,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-REJECTED_SUFFIX = "_rejected"
-REJECTED_BY = "rejected_by"
-BATCH = "batch_id"
+# Random digits behind a batch's id: each audit that sets rows aside stages them on its own.
+ATTEMPT_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,12 @@ class AuditedOutcome:
     """What became of a staged batch."""
 
     outcome: Outcome
+    # What was published or held: the batch as it was, or its clean rows.
+    staged: StagedSnapshot
     results: tuple[AuditResult, ...] = ()
     set_aside: int = 0
+    # The batch is published, and its rejected rows are not shown yet: the next run does that.
+    unfinished: NeveError | None = None
 
 
 @dataclass
@@ -46,20 +50,23 @@ class AuditedPublisher:
     lake: Lake
     publisher: Publisher
     audits: Sequence[AuditSettings]
+    # The rejected table has this batch's failing rows already: they are left out.
+    is_in_rejected: bool = False
+
+    def __post_init__(self) -> None:
+        self.rejected = RejectedRows(self.lake, self.publisher)
 
     def audit_and_publish(self, staged: StagedSnapshot) -> AuditedOutcome:
         """Audit a staged batch and bring it to its end.
 
         Idempotent: done again after a kill, it comes to the same end or finds it reached.
         """
+        if REJECTED_SNAPSHOT in staged.summary:
+            # Clean rows, which were audited before a kill.
+            return self._publish_clean(staged, ())
         if not self.audits:
-            return AuditedOutcome(self.publisher.publish(staged))
-        from neve.publish.audits import run_audits
-
-        with self.lake.explaining():
-            rows = self._rows(staged)
-            total = int(staged.summary.get("added-records", 0))
-            results = tuple(run_audits(rows, self.audits, total))
+            return AuditedOutcome(self.publisher.publish(staged), staged)
+        results = self._run_audits(staged)
         for result in results:
             if not result.passed:
                 logger.warning(
@@ -71,12 +78,48 @@ class AuditedPublisher:
                 )
         if any(result.blocks for result in results):
             max_held = self.lake.settings.consolidate.max_held
-            return AuditedOutcome(self.publisher.hold(staged, max_held), results)
-        aside = 0
+            return AuditedOutcome(self.publisher.hold(staged, max_held), staged, results)
         if any(result.sets_aside for result in results):
-            with self.lake.explaining():
-                staged, aside = self._set_aside(staged, rows)
-        return AuditedOutcome(self.publisher.publish(staged), results, aside)
+            return self._set_aside(staged, results)
+        return AuditedOutcome(self.publisher.publish(staged), staged, results)
+
+    def _run_audits(self, staged: StagedSnapshot) -> tuple[AuditResult, ...]:
+        from neve.publish.audits import run_audits
+
+        with self.lake.explaining():
+            total = int(staged.summary.get("added-records", 0))
+            return tuple(run_audits(self._rows(staged), self.audits, total))
+
+    def _set_aside(
+        self, staged: StagedSnapshot, results: tuple[AuditResult, ...]
+    ) -> AuditedOutcome:
+        """Stage failing rows in `<table>_rejected`, the rest in the batch's place, and publish."""
+        batch_id = f"{batch_id_of(staged)}-{secrets.token_hex(ATTEMPT_BYTES)}"
+        clean_files, rejected_files = self._split(staged, batch_id)
+        rejected_id = None
+        if not self.is_in_rejected:
+            rejected_id = self.rejected.stage(batch_id, rejected_files, staged).snapshot_id
+        clean = self.publisher.stage_clean(staged, batch_id, clean_files, rejected_id)
+        if clean is None:
+            # `RejectedRows.finish` discards the rejected rows, once that is proven to be right.
+            return AuditedOutcome(Outcome.SUPERSEDED, staged, results)
+        if rejected_id is None:
+            return AuditedOutcome(self.publisher.publish(clean), clean, results)
+        set_aside = sum(file.record_count for file in rejected_files)
+        return self._publish_clean(clean, results, set_aside)
+
+    def _publish_clean(
+        self, clean: StagedSnapshot, results: tuple[AuditResult, ...], set_aside: int = 0
+    ) -> AuditedOutcome:
+        outcome = self.publisher.publish(clean)
+        if outcome is not Outcome.PUBLISHED:
+            return AuditedOutcome(outcome, clean, results)
+        unfinished = None
+        try:
+            self.rejected.publish(batch_id_of(clean))
+        except NeveError as error:
+            unfinished = error
+        return AuditedOutcome(outcome, clean, results, set_aside, unfinished)
 
     def _rows(self, staged: StagedSnapshot) -> DataFrame:
         from neve.lake.frames import added_rows
@@ -85,11 +128,10 @@ class AuditedPublisher:
         ref = TableRef.of(self.publisher.table.table)
         return added_rows(self.lake.spark, ref, staged.snapshot_id, staged.parent_id)
 
-    def _set_aside(self, staged: StagedSnapshot, rows: DataFrame) -> tuple[StagedSnapshot, int]:
-        """Move failing rows to `<table>_rejected` and stage the rest in the batch's place.
-
-        The rejected table has marks of its own: the same batch is set aside once.
-        """
+    def _split(
+        self, staged: StagedSnapshot, batch_id: str
+    ) -> tuple[list[DataFile], list[DataFile]]:
+        """Write the rows that pass, and those that do not, as files of their tables."""
         from pyspark.sql import functions as F  # noqa: N812 - as everywhere
 
         from neve.lake.frames import write_frame
@@ -101,35 +143,13 @@ class AuditedPublisher:
         names = [
             F.when(~column, F.lit(audit.name)) for audit, column in zip(strict, good, strict=True)
         ]
-        batch_id = staged.summary[BATCH_ID]
-        bad = rows.where(~is_clean).select(
-            "*",
-            F.array_compact(F.array(*names)).alias(REJECTED_BY),
-            F.lit(batch_id).alias(BATCH),
-        )
-        ranges = decode_ranges(staged.summary)
-        rejected = self._rejected_publisher()
-        files = write_frame(bad, rejected.table.table)
-        if files and (aside := rejected.stage(batch_id, files, ranges)):
-            rejected.publish(aside)
-        clean = write_frame(rows.where(is_clean), self.publisher.table.table)
-        again = self.publisher.stage(f"{batch_id}-clean", clean, ranges)
-        self.publisher.discard(staged)
-        return again or staged, sum(file.record_count for file in files)
-
-    def _rejected_publisher(self) -> Publisher:
-        from pyiceberg.io.pyarrow import schema_to_pyarrow
-
-        table = self.publisher.table.table
-        namespace, name = table.name()[:-1], table.name()[-1]
-        schema: pa.Schema = schema_to_pyarrow(table.schema(), include_field_ids=False)
-        schema = schema.append(pa.field(REJECTED_BY, pa.list_(pa.string())))
-        schema = schema.append(pa.field(BATCH, pa.string()))
-        identifier = (*namespace, f"{name}{REJECTED_SUFFIX}")
-        spec = TableSpec(identifier, schema, properties=FEW_METADATA_FILES)
-        made = ensure_table(self.lake.profile, self.lake.catalog(), spec)
-        return Publisher(
-            StagingTable(self.lake.profile, made),
-            self.publisher.streams,
-            counters=self.publisher.counters,
-        )
+        with self.lake.explaining():
+            rows = self._rows(staged)
+            bad = rows.where(~is_clean).select(
+                "*",
+                F.array_compact(F.array(*names)).alias(REJECTED_BY),
+                F.lit(batch_id).alias(BATCH),
+            )
+            rejected_files = write_frame(bad, self.rejected.open().table.table)
+            clean_files = write_frame(rows.where(is_clean), self.publisher.table.table)
+        return clean_files, rejected_files

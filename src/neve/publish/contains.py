@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from neve.publish.ranges import Range, decode_ranges, read_marks
+from neve.publish.ranges import BATCH_RANGES, RANGES, Range, decode_ranges, read_marks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from neve.lake.staging import StagingTable
     from neve.publish.ranges import Ranges
@@ -49,22 +49,25 @@ def contained_in(table: StagingTable) -> Contained:
     return {stream: (Range(1, mark),) for stream, mark in read_marks(table.properties).items()}
 
 
-def contained_after(table: StagingTable, summary: Mapping[str, str]) -> str:
+def contained_after(
+    table: StagingTable,
+    summary: Mapping[str, str],
+    streams_to_state: Callable[[Collection[str]], set[str]],
+) -> str:
     """Return the statement of a commit that adds a batch to the `main` of now.
-
-    Bounded by the table's marks: a stream whose mark was removed was dropped, or its buffer was
-    forgotten, and nothing of it can ever be replayed.
 
     Args:
         summary: the batch's own.
+        streams_to_state: chooses the streams that the statement still has to name: its bound.
     """
-    marks = read_marks(table.properties)
-    known = {s: ranges for s, ranges in contained_in(table).items() if s in marks}
+    before = contained_in(table)
+    kept = streams_to_state(before)
+    known = {stream: ranges for stream, ranges in before.items() if stream in kept}
     return encode_contained(with_ranges(known, ranges_read(summary)))
 
 
 def ranges_read(summary: Mapping[str, str]) -> Ranges:
-    """Return the ranges that a batch really looked at.
+    """Return the ranges that a batch really looked at; of rejected rows, their batch.
 
     A range begins behind the table's mark. A table that was dropped and made anew has no mark of a
     stream, and never saw what was retired before.
@@ -72,7 +75,8 @@ def ranges_read(summary: Mapping[str, str]) -> Ranges:
     read_from: dict[str, int] = json.loads(summary.get(READ_FROM, "{}"))
     return {
         stream: Range(read_from.get(stream, segments.first), segments.last)
-        for stream, segments in decode_ranges(summary).items()
+        for key in (RANGES, BATCH_RANGES)
+        for stream, segments in decode_ranges(summary, key).items()
     }
 
 

@@ -16,9 +16,9 @@ from neve.lake.catalog import list_tables, load_table
 from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_known
 from neve.lake.identifier import parse_identifier
 from neve.lake.staging import Change, StagedSnapshot, StagingTable
-from neve.publish.audited_publisher import REJECTED_SUFFIX
 from neve.publish.publisher import STAGED_PREFIX
 from neve.publish.ranges import BATCH_ID, MARK_PREFIX, decode_ranges, read_marks
+from neve.publish.rejected_rows import REJECTED_SUFFIX
 from neve.telemetry.schemas import SCHEMAS
 
 if TYPE_CHECKING:

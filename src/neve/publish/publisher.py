@@ -7,14 +7,14 @@ that moves `main` to the batch's rows. Whoever loses a race finds the mark past 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from neve import failpoints
 from neve.buffer.stream_states import StreamState
-from neve.errors import HeldLimitError, StorageError, UsageError
+from neve.errors import HeldLimitError, UsageError
 from neve.lake.commit_loop import (
     CommitCounters,
     RetryPolicy,
@@ -27,7 +27,8 @@ from neve.publish.ranges import (
     BATCH_ID,
     MARK_PREFIX,
     RANGES,
-    Marks,
+    REJECTED_PREFIX,
+    REJECTED_SNAPSHOT,
     Ranges,
     decode_ranges,
     encode_ranges,
@@ -36,6 +37,7 @@ from neve.publish.ranges import (
     read_marks,
     write_marks,
 )
+from neve.publish.stagings import Streams, is_proven_consumed, load_stagings, require_present
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -59,16 +61,6 @@ class Outcome(str, Enum):
     SUPERSEDED = "superseded"
 
 
-class Streams(Protocol):
-    """What publishing asks of a buffer; a `BufferReader` has it."""
-
-    def stream_states(self, names: Iterable[str]) -> Mapping[str, StreamState]:
-        """Return for each stream whether it is there, was dropped, or is not found."""
-
-    def owns(self, stream: str) -> bool:
-        """Tell whether a stream is this buffer's, and not another one's."""
-
-
 @dataclass
 class PublishCounters(CommitCounters):
     """What publishing cost, for the metrics."""
@@ -87,6 +79,8 @@ class Publisher:
     streams: Streams
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     counters: PublishCounters = field(default_factory=PublishCounters)
+    # Properties of the table that are not needed any more; the next commit of `main` removes them.
+    finished_properties: set[str] = field(default_factory=set)
 
     def marks(self) -> dict[str, int]:
         """Return how far this table has consumed each stream, as the catalog has it now."""
@@ -112,9 +106,44 @@ class Publisher:
                 return None
             return self.table.stage(files, self._with_contained(entries), ref)
 
-        staged = self._commit(attempt, lambda: self._find(ref))
+        staged = self._commit(attempt, lambda: self.find(ref))
         failpoints.reach("publish.staged")
         return staged
+
+    def stage_clean(
+        self,
+        staged: StagedSnapshot,
+        batch_id: str,
+        files: Sequence[DataFile],
+        rejected_id: int | None,
+    ) -> StagedSnapshot | None:
+        """Stage a batch's clean rows in its place, in one commit; None if another was first.
+
+        Args:
+            batch_id: a new one, which the rejected rows were staged under.
+            rejected_id: the snapshot of the rejected rows; None if those are not to be stored.
+        """
+        ranges = decode_ranges(staged.summary)
+        entries = {**_own(staged.summary), BATCH_ID: batch_id}
+        if rejected_id is not None:
+            entries[REJECTED_SNAPSHOT] = str(rejected_id)
+        ref = f"{STAGED_PREFIX}{batch_id}"
+
+        def attempt() -> StagedSnapshot | None:
+            if self._is_consumed(ranges) or self.find(staged.ref) is None:
+                return None
+            summary = self._with_contained(entries)
+            return self.table.stage(files, summary, ref, self._refs_of_batch(staged))
+
+        clean = self._commit(attempt, lambda: self.find(ref))
+        failpoints.reach("publish.clean_staged")
+        return clean
+
+    def has_consumed(self, ranges: Ranges) -> bool:
+        """Tell whether it is proven that the table, as it was read last, is past these ranges."""
+        is_own = all(self.streams.owns(stream) for stream in ranges)
+        marks, states = read_marks(self.table.properties), self.streams.stream_states(ranges)
+        return is_own and is_proven_consumed(ranges, marks, states)
 
     def waiting(self) -> StagedSnapshot | None:
         """Return the staged snapshot to publish next, discarding those that lost.
@@ -127,7 +156,11 @@ class Publisher:
         """
         self._refresh()
         marks = read_marks(self.table.properties)
-        own = [staged for staged in self._stagings() if staged.is_own]
+        own = [
+            staged
+            for staged in load_stagings(self.table, STAGED_PREFIX, self.streams)
+            if staged.is_own
+        ]
         winner = next((staged for staged in own if staged.is_next(marks)), None)
         # Publishing the winner drops all refs of its batch.
         kept = batch_id_of(winner.snapshot) if winner else None
@@ -148,7 +181,7 @@ class Publisher:
         marks = read_marks(self.table.properties)
         return [
             staged.snapshot
-            for staged in self._stagings()
+            for staged in load_stagings(self.table, STAGED_PREFIX, self.streams)
             if staged.snapshot.timestamp_ms < before_ms
             and staged.is_own
             and staged.is_consumed(marks)
@@ -207,8 +240,8 @@ class Publisher:
             self.table.apply(
                 replace(
                     change,
-                    set_properties=self._marks_after(ranges),
-                    remove_properties=self._dropped_marks(ranges),
+                    set_properties={**self._marks_after(ranges), **_named_rejected(staged)},
+                    remove_properties=self._removable_properties(ranges),
                 )
             )
             return Outcome.PUBLISHED
@@ -242,19 +275,19 @@ class Publisher:
                 Change(
                     base_main=self.table.main_id,
                     set_properties=self._marks_after(ranges),
-                    remove_properties=self._dropped_marks(ranges),
+                    remove_properties=self._removable_properties(ranges),
                     branches={branch: staged.snapshot_id},
                     drop_refs=self._refs_of_batch(staged),
                     summary={
                         HELD: branch,
                         BATCH_ID: batch_id_of(staged),
-                        CONTAINS: contained_after(self.table, staged.summary),
+                        CONTAINS: self._with_contained(staged.summary)[CONTAINS],
                     },
                 )
             )
             return Outcome.HELD
 
-        outcome = self._commit(attempt, lambda: Outcome.HELD if self._find(branch) else None)
+        outcome = self._commit(attempt, lambda: Outcome.HELD if self.find(branch) else None)
         failpoints.reach("publish.held")
         return outcome
 
@@ -264,23 +297,30 @@ class Publisher:
         Exactly once: all refs of the batch go in the very commit that shows its rows. SUPERSEDED:
         it is on `main` already, or was discarded.
         """
+        outcome = self.show(held, lambda: failpoints.reach("publish.release_ready"))
+        failpoints.reach("publish.released")
+        return outcome
+
+    def show(self, staged: StagedSnapshot, before_swap: Callable[[], None]) -> Outcome:
+        """Show a batch on `main` and drop its refs in one commit, without marks.
+
+        Exactly once, by its ref. SUPERSEDED: it is on `main` already, or was discarded.
+        """
         was_sent = False
 
         def attempt() -> Outcome:
             nonlocal was_sent
-            if self._is_on_main(held):
+            if self._is_on_main(staged):
                 return Outcome.PUBLISHED if was_sent else Outcome.SUPERSEDED
-            if self._find(held.ref) is None:
+            if self.find(staged.ref) is None:
                 return Outcome.SUPERSEDED
-            change = self._showing(held)
-            failpoints.reach("publish.release_ready")
+            change = self._showing(staged)
+            before_swap()
             was_sent = True
             self.table.apply(change)
             return Outcome.PUBLISHED
 
-        outcome = self._commit(attempt, lambda: self._find_published(held))
-        failpoints.reach("publish.released")
-        return outcome
+        return self._commit(attempt, lambda: self._find_published(staged))
 
     def _showing(self, staged: StagedSnapshot) -> Change:
         """Return the change that moves `main` to a batch's rows and drops all refs of the batch.
@@ -305,7 +345,15 @@ class Publisher:
 
     def _with_contained(self, summary: Mapping[str, str]) -> dict[str, str]:
         """Add to a batch's summary what `main` contains once the batch is on it."""
-        return {**summary, CONTAINS: contained_after(self.table, summary)}
+        return {**summary, CONTAINS: contained_after(self.table, summary, self._streams_to_state)}
+
+    def _streams_to_state(self, streams: Collection[str]) -> set[str]:
+        """Return the streams that a statement still has to name: those with a mark.
+
+        A stream whose mark was removed was dropped, or its buffer was forgotten: nothing of it can
+        ever be replayed.
+        """
+        return set(streams) & set(read_marks(self.table.properties))
 
     def _marks_after(self, ranges: Ranges) -> dict[str, str]:
         """Return the properties that change when these ranges are consumed."""
@@ -321,7 +369,8 @@ class Publisher:
             if batch_id_of(present) == batch_id
         )
 
-    def _find(self, ref: str) -> StagedSnapshot | None:
+    def find(self, ref: str) -> StagedSnapshot | None:
+        """Return what a ref names, as the table was read last."""
         return next((staged for staged in self.table.staged(ref) if staged.ref == ref), None)
 
     def _find_published(self, staged: StagedSnapshot) -> Outcome | None:
@@ -341,10 +390,9 @@ class Publisher:
         Raises:
             StorageError: a stream is not in the buffer, and was not dropped. That proves nothing.
         """
-        if is_consumed(ranges, read_marks(self.table.properties)):
-            return True
-        states = self.streams.stream_states(ranges)
-        if StreamState.DROPPED in states.values():
+        marks = read_marks(self.table.properties)
+        states = {} if is_consumed(ranges, marks) else self.streams.stream_states(ranges)
+        if is_proven_consumed(ranges, marks, states):
             return True
         require_present(self.table.name, states)
         return False
@@ -360,27 +408,13 @@ class Publisher:
             )
         return False
 
-    def _dropped_marks(self, ranges: Ranges) -> tuple[str, ...]:
-        """Name the marks of streams that were dropped, to be removed in the same commit."""
+    def _removable_properties(self, ranges: Ranges) -> tuple[str, ...]:
+        """Name the marks of streams that were dropped, and what else is finished."""
         stale = set(read_marks(self.table.properties)) - set(ranges)
         states = self.streams.stream_states(stale) if stale else {}
         dropped = [stream for stream, state in states.items() if state is StreamState.DROPPED]
-        return tuple(f"{MARK_PREFIX}{stream}" for stream in sorted(dropped))
-
-    def _stagings(self) -> list[_Staging]:
-        snapshots = self.table.staged(STAGED_PREFIX)
-        ranges = [decode_ranges(snapshot.summary) for snapshot in snapshots]
-        names = {stream for of_one in ranges for stream in of_one}
-        states = self.streams.stream_states(names) if names else {}
-        return [
-            _Staging(
-                snapshot,
-                of_one,
-                {stream: states[stream] for stream in of_one},
-                is_own=all(self.streams.owns(stream) for stream in of_one),
-            )
-            for snapshot, of_one in zip(snapshots, ranges, strict=True)
-        ]
+        finished = self.finished_properties & set(self.table.properties)
+        return (*(f"{MARK_PREFIX}{stream}" for stream in sorted(dropped)), *sorted(finished))
 
     def _refresh(self) -> None:
         read_until_available(self.table.refresh, self.retry)
@@ -388,39 +422,6 @@ class Publisher:
     def _commit(self, attempt: Callable[[], T], find_applied: Callable[[], T | None]) -> T:
         return commit_until_known(
             self.table.refresh, attempt, find_applied, policy=self.retry, counters=self.counters
-        )
-
-
-@dataclass(frozen=True)
-class _Staging:
-    """A staged snapshot, and what this buffer says of its streams."""
-
-    snapshot: StagedSnapshot
-    ranges: Ranges
-    states: Mapping[str, StreamState]
-    is_own: bool
-
-    @property
-    def is_present(self) -> bool:
-        return all(state is StreamState.PRESENT for state in self.states.values())
-
-    def is_next(self, marks: Marks) -> bool:
-        """Tell whether it goes on where its table is, and all its streams are there."""
-        return self.is_present and follows(self.ranges, marks)
-
-    def is_consumed(self, marks: Marks) -> bool:
-        """Tell whether it is proven that the table has its rows."""
-        return StreamState.DROPPED in self.states.values() or is_consumed(self.ranges, marks)
-
-
-def require_present(table: str, states: Mapping[str, StreamState]) -> None:
-    """Raise StorageError, retryable, if a stream is not in the buffer and was not dropped."""
-    missing = sorted(stream for stream, state in states.items() if state is StreamState.MISSING)
-    if missing:
-        raise StorageError(
-            f"{table}: stream {missing[0]} is not in the buffer, and was not dropped",
-            hint="if its directory was moved, move it back; see also: neve staged list",
-            retryable=True,
         )
 
 
@@ -438,6 +439,12 @@ def held_limit_error(table: str, held: int) -> HeldLimitError:
         hint=f"see: neve staged list {table}; then: neve staged publish|discard {table} --all; "
         "or raise consolidate.max_held",
     )
+
+
+def _named_rejected(staged: StagedSnapshot) -> dict[str, str]:
+    """Return the property that names the rows which a batch's audits set aside, if there are."""
+    rejected_id = staged.summary.get(REJECTED_SNAPSHOT)
+    return {f"{REJECTED_PREFIX}{batch_id_of(staged)}": rejected_id} if rejected_id else {}
 
 
 def _own(summary: Mapping[str, str]) -> dict[str, str]:

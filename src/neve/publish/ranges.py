@@ -9,6 +9,15 @@ from dataclasses import dataclass
 MARK_PREFIX = "neve.mark."
 RANGES = "neve.ranges"
 BATCH_ID = "neve.batch-id"
+# In the summary of rejected rows: the ranges of the batch that they are of. Not as `neve.ranges`,
+# which say what a table has consumed: the table of rejected rows consumes nothing.
+BATCH_RANGES = "neve.batch-ranges"
+# In the summary of what a replay staged: it lies below the table's marks.
+REPLAY = "neve.replay"
+# In the summary of a batch's clean rows: the snapshot of those that its audits set aside.
+REJECTED_SNAPSHOT = "neve.rejected-snapshot"
+# A property of the table, from the commit that publishes such a batch until those rows are shown.
+REJECTED_PREFIX = "neve.rejected."
 
 Marks = Mapping[str, int]
 
@@ -44,9 +53,9 @@ def encode_ranges(ranges: Ranges) -> str:
     return json.dumps(pairs, sort_keys=True)
 
 
-def decode_ranges(summary: Mapping[str, str]) -> dict[str, Range]:
+def decode_ranges(summary: Mapping[str, str], key: str = RANGES) -> dict[str, Range]:
     """Read ranges from a snapshot's summary."""
-    pairs = json.loads(summary.get(RANGES, "{}"))
+    pairs = json.loads(summary.get(key, "{}"))
     return {stream: Range(first, last) for stream, (first, last) in pairs.items()}
 
 

@@ -15,8 +15,8 @@ from neve.lake.catalog import list_tables, load_table
 from neve.lake.staging import StagingTable
 from neve.observe import sentry
 from neve.publish import ledger
-from neve.publish.audited_publisher import REJECTED_SUFFIX
 from neve.publish.publisher import Publisher
+from neve.publish.rejected_rows import REJECTED_SUFFIX
 from neve.telemetry.schemas import SCHEMAS
 from neve.upkeep.expiry import discard_abandoned, expire
 from neve.upkeep.ledger import compact_ledger

@@ -198,6 +198,16 @@ def test_requests_that_were_left_out_as_copies_do_not_come_back(bench):
     assert (report.requests, report.duplicate_requests) == (1, 1)
 
 
+def test_a_batch_of_copies_alone_has_no_rows_in_a_replay_either(bench):
+    consolidate(bench, "a")
+    send_as_stranger(bench, "a")
+    assert bench.run().results == []
+    report = replay(bench)
+    assert (report.rows, report.requests, report.duplicate_requests) == (0, 0, 1)
+    assert bench.names("logs") == Counter(["a 0"])
+    assert replay(bench).segments == 0
+
+
 def send_as_stranger(bench, name):
     """Store a request in a second receiver that does not know the first one's hashes."""
     strange = replace(bench.buffer, dedup_seconds=0)

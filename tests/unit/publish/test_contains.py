@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from neve.publish.contains import (
     CONTAINS,
     READ_FROM,
-    contained_after,
     contained_in,
     decode_contained,
     encode_contained,
@@ -76,13 +75,6 @@ def test_rows_that_somebody_cherry_picked_are_contained():
     assert contained_in(known) == {"s": (Range(1, 3), Range(7, 8))}
     # Expired: what it had is unknown, so nothing is to be written twice.
     assert contained_in(history(picked, ours, marks={"s": 9})) == {"s": (Range(1, 9),)}
-
-
-def test_a_statement_names_only_streams_with_a_mark():
-    before = {CONTAINS: encode_contained({"s": (Range(1, 3),), "dropped": (Range(1, 8),)})}
-    batch = {RANGES: encode_ranges({"new": Range(1, 2)})}
-    after = contained_after(history(before, marks={"s": 3}), batch)
-    assert decode_contained(after) == {"s": (Range(1, 3),), "new": (Range(1, 2),)}
 
 
 def test_a_batch_contains_what_it_read_and_not_what_was_retired_before():

@@ -1,0 +1,159 @@
+"""`<table>_rejected`: rows that audits set aside, shown exactly once.
+
+They are staged there first, under a tag. The staging of the clean rows has the same batch id and
+names that snapshot; the commit that publishes the clean rows sets a property of the main table,
+`neve.rejected.<batch id>`, in the same swap. Only what such a property names is shown. The property
+goes with a later commit of the main table.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from neve import failpoints
+from neve.buffer.stream_states import StreamState
+from neve.lake.create import (
+    FEW_METADATA_FILES,
+    TableSpec,
+    ensure_table,
+    load_if_exists,
+    widen_columns,
+)
+from neve.lake.staging import StagedSnapshot, StagingTable
+from neve.publish.contains import READ_FROM, overlaps
+from neve.publish.publisher import STAGED_PREFIX, Publisher, batch_id_of
+from neve.publish.ranges import (
+    BATCH_RANGES,
+    REJECTED_PREFIX,
+    REPLAY,
+    decode_ranges,
+    encode_ranges,
+)
+from neve.publish.replay_publisher import consumed_in
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile
+
+    from neve.lake import Lake
+    from neve.lake.identifier import Identifier
+
+logger = logging.getLogger(__name__)
+
+REJECTED_SUFFIX = "_rejected"
+REJECTED_BY = "rejected_by"
+BATCH = "batch_id"
+
+
+class _RejectedPublisher(Publisher):
+    """A `Publisher` of a table without marks."""
+
+    def _streams_to_state(self, streams: Collection[str]) -> set[str]:
+        """Return the streams that a statement still has to name: of our own, those present.
+
+        Retained segments of a stream that is not present are gone, and cannot be replayed.
+        """
+        states = self.streams.stream_states(streams)
+        return {
+            stream
+            for stream, state in states.items()
+            if state is StreamState.PRESENT or not self.streams.owns(stream)
+        }
+
+
+class RejectedRows:
+    """The rejected rows of one table."""
+
+    def __init__(self, lake: Lake, main: Publisher) -> None:
+        self.lake = lake
+        self.main = main
+        self._publisher: Publisher | None = None
+
+    @property
+    def identifier(self) -> Identifier:
+        *namespace, name = self.main.table.table.name()
+        return (*namespace, f"{name}{REJECTED_SUFFIX}")
+
+    def open(self) -> Publisher:
+        """Make the table, or give it the columns that the main table has by now."""
+        from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+        if self._publisher is None:
+            table = self.main.table.table
+            schema: pa.Schema = schema_to_pyarrow(table.schema(), include_field_ids=False)
+            schema = schema.append(pa.field(REJECTED_BY, pa.list_(pa.string())))
+            schema = schema.append(pa.field(BATCH, pa.string()))
+            spec = TableSpec(self.identifier, schema, properties=FEW_METADATA_FILES)
+            profile, catalog = self.lake.profile, self.lake.catalog()
+            widen_columns(profile, catalog, spec)
+            self._use(StagingTable(profile, ensure_table(profile, catalog, spec)))
+        return self._use()
+
+    def stage(
+        self, batch_id: str, files: Sequence[DataFile], batch: StagedSnapshot
+    ) -> StagedSnapshot:
+        """Stage rows of a batch; nobody sees them yet.
+
+        Args:
+            batch: as it was staged in the main table.
+        """
+        carried = {key: batch.summary[key] for key in (READ_FROM, REPLAY) if key in batch.summary}
+        summary = {**carried, BATCH_RANGES: encode_ranges(decode_ranges(batch.summary))}
+        staged = self.open().stage(batch_id, files, {}, summary)
+        if staged is None:
+            raise RuntimeError("rows without ranges cannot have been consumed")
+        failpoints.reach("publish.rejected_staged")
+        return staged
+
+    def publish(self, batch_id: str) -> None:
+        """Show the rows of a batch that the main table has published. Idempotent."""
+        publisher = self.open()
+        publisher.table.refresh()
+        if (staged := publisher.find(f"{STAGED_PREFIX}{batch_id}")) is not None:
+            publisher.show(staged, lambda: failpoints.reach("publish.rejected_ready"))
+            failpoints.reach("publish.rejected_published")
+        self.main.finished_properties.add(f"{REJECTED_PREFIX}{batch_id}")
+
+    def finish(self) -> None:
+        """Show what the main table names and a kill has left, and discard what lost.
+
+        What is staged here is read before the main table: a staging is discarded only if the main
+        table, read later, has moved past it and does not name it.
+        """
+        table = load_if_exists(self.lake.profile, self.lake.catalog(), self.identifier)
+        if table is not None and self._publisher is None:
+            self._use(StagingTable(self.lake.profile, table))
+        stagings = self._publisher.table.staged(STAGED_PREFIX) if self._publisher else []
+        self.main.marks()
+        named = {
+            key.removeprefix(REJECTED_PREFIX)
+            for key in self.main.table.properties
+            if key.startswith(REJECTED_PREFIX)
+        }
+        for batch_id in named if table is not None else ():
+            self.publish(batch_id)
+        waiting = {batch_id_of(staged) for staged in self.main.table.staged(STAGED_PREFIX)}
+        for staged in stagings:
+            if batch_id_of(staged) not in named | waiting and self._has_lost(staged):
+                self.open().discard(staged)
+        if table is None:
+            # Somebody dropped it, and the rows with it.
+            self.main.finished_properties.update(f"{REJECTED_PREFIX}{name}" for name in named)
+
+    def _has_lost(self, staged: StagedSnapshot) -> bool:
+        ranges = decode_ranges(staged.summary, BATCH_RANGES)
+        if REPLAY in staged.summary:
+            return overlaps(consumed_in(self.main.table), ranges)
+        return self.main.has_consumed(ranges)
+
+    def _use(self, table: StagingTable | None = None) -> Publisher:
+        if table is not None:
+            self._publisher = _RejectedPublisher(
+                table, self.main.streams, self.main.retry, self.main.counters
+            )
+        if self._publisher is None:
+            raise RuntimeError("the table of rejected rows was not opened")
+        return self._publisher
