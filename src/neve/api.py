@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from neve.consolidate.report import ReplayReport, TableResult
 from neve.consolidate.report import Report as ConsolidationReport
-from neve.consolidate.report import TableResult
 from neve.lake import Lake
 from neve.lake.tables import Column, TableDescription, TableSummary
 from neve.merge.report import Preview as MergePreview
@@ -19,6 +19,8 @@ from neve.publish.staged_batches import StagedBatch
 from neve.upkeep.upkeep import UpkeepReport
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     import pyarrow as pa
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
     "MergeReport",
     "OpenLake",
     "Outcome",
+    "ReplayReport",
     "StagedBatch",
     "TableDescription",
     "TableResult",
@@ -60,6 +63,21 @@ class OpenLake(Lake):
             return worker.run_once(wait=wait)
         finally:
             worker.ledger.write()
+
+    def replay(self, table: str, since: datetime | None = None) -> ReplayReport:
+        """Write retained segments again into a telemetry table that lacks them, exactly once.
+
+        The same as `neve consolidate --replay`. `buffer.retain_seconds` keeps the segments.
+
+        Args:
+            since: only segments with a request received since then; UTC if it has no zone.
+        """
+        from neve.consolidate.consolidator import Consolidator, SparkRunner
+        from neve.consolidate.replay import replay_table
+        from neve.consolidate.spec import consolidate_spec
+
+        worker = Consolidator(self, consolidate_spec(self.settings), SparkRunner(self))
+        return replay_table(worker, table, since)
 
     def look_after_tables(self) -> UpkeepReport:
         """Expire old snapshots of the telemetry tables and remove what is not needed any more.

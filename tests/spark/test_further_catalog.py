@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 import pytest
-from neve.lake.files import write_data_files
+from neve.lake.data_files import write_data_files
 
 import neve
 from neve.config import Settings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pyarrow as pa
-from neve.lake.files import write_data_files
+from neve.lake.data_files import write_data_files
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.table import CommitTableResponse
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyiceberg.catalog.rest
 import pyiceberg.catalog.sql  # noqa: F401 - both for the server, which imports for all
-from neve.lake.files import write_data_files
+from neve.lake.data_files import write_data_files
 
 import neve
 from neve import failpoints

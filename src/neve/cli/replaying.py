@@ -10,30 +10,26 @@ import typer
 from neve.errors import EXIT_INCOMPLETE, UsageError
 
 if TYPE_CHECKING:
+    from neve.api import ReplayReport
+    from neve.cli.app import Call
     from neve.cli.output import Output
-    from neve.consolidate.replay import ReplayReport
     from neve.publish.contains import Contained
 
 
 def replay(context: typer.Context, table: str, since: str | None) -> None:
     """Write retained segments again into a table that lacks them, and say what was done."""
-    from neve.consolidate.consolidator import Consolidator, SparkRunner
-    from neve.consolidate.replay import replay_table
-    from neve.consolidate.spec import consolidate_spec
-
-    since_unix_nano = None if since is None else parse_time(since)
-    call = context.obj
+    received_since = None if since is None else parse_time(since)
+    call: Call = context.obj
     with call.open() as lake, call.output.working(f"replaying {table}"):
-        worker = Consolidator(lake, consolidate_spec(lake.settings), SparkRunner(lake))
-        report = replay_table(worker, table, since_unix_nano)
+        report = lake.replay(table, received_since)
     call.output.record(_record(report))
     _tell(call.output, report)
     if report.rows_held:
         raise typer.Exit(EXIT_INCOMPLETE)
 
 
-def parse_time(text: str) -> int:
-    """Return an ISO time in nanoseconds since 1970; UTC if it names no offset."""
+def parse_time(text: str) -> datetime:
+    """Return an ISO time; UTC if it names no offset."""
     try:
         # Python 3.10 does not know the suffix Z.
         time = datetime.fromisoformat(text.replace("Z", "+00:00"))
@@ -41,8 +37,7 @@ def parse_time(text: str) -> int:
         raise UsageError(
             f"--from {text}: {error}", hint="write it as 2026-01-31 or 2026-01-31T12:30:00Z"
         ) from error
-    utc = time if time.tzinfo else time.replace(tzinfo=timezone.utc)
-    return int(utc.timestamp() * 1_000_000) * 1000
+    return time if time.tzinfo else time.replace(tzinfo=timezone.utc)
 
 
 def _record(report: ReplayReport) -> dict[str, Any]:

@@ -10,8 +10,8 @@ import logging
 import pickle
 import time
 import uuid
-from dataclasses import asdict, dataclass, field
-from datetime import datetime, timezone
+from dataclasses import asdict
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
 from neve.consolidate.duplicate_notes import encode_duplicates
@@ -23,6 +23,7 @@ from neve.consolidate.replay_plan import (
     find_unavailable,
     plan_replay,
 )
+from neve.consolidate.report import ReplayReport
 from neve.consolidate.tables import ensure_telemetry_table
 from neve.consolidate.task import Job, Target
 from neve.errors import CorruptionError, UsageError
@@ -50,38 +51,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NANOS = 1_000_000_000
+_EPOCH = datetime.fromtimestamp(0, timezone.utc)
 # How often a replay looks whether the worker that is at the signal has ended its turn.
 WAIT_SECONDS = 0.2
 
 
-@dataclass
-class ReplayReport:
-    """What a replay did."""
-
-    table: str
-    # What was written again: segments, the requests in them, and the rows of those.
-    segments: int = 0
-    requests: int = 0
-    rows: int = 0
-    # Rows that audits kept out: set aside, and held back.
-    rows_set_aside: int = 0
-    rows_held: int = 0
-    duplicate_requests: int = 0
-    # Retained segments that were not written: the table has them, or --from leaves them out.
-    segments_contained: int = 0
-    segments_before_from: int = 0
-    retained_segments: int = 0
-    unavailable: Unavailable = field(default_factory=lambda: Unavailable({}, {}, ()))
-
-
-def replay_table(
-    worker: Consolidator, table: str, since_unix_nano: int | None = None
-) -> ReplayReport:
+def replay_table(worker: Consolidator, table: str, since: datetime | None = None) -> ReplayReport:
     """Write the retained segments of a table's signal that the table lacks. Exactly once.
 
     Args:
         table: a telemetry table, as namespace and name. It is made if it does not exist.
-        since_unix_nano: only segments with a request received since then.
+        since: only segments with a request received since then; UTC if it has no zone.
 
     Raises:
         UsageError: there is no such telemetry table.
@@ -91,7 +71,12 @@ def replay_table(
         while not turn.begin():
             time.sleep(WAIT_SECONDS)
         worker.reader.finish_retiring(signal.value)
-        return _Replay(worker, signal, name, since_unix_nano).run()
+        return _Replay(worker, signal, name, None if since is None else _unix_nano(since)).run()
+
+
+def _unix_nano(time: datetime) -> int:
+    utc = time if time.tzinfo else time.replace(tzinfo=timezone.utc)
+    return (utc - _EPOCH) // timedelta(microseconds=1) * 1000
 
 
 def _find_table(worker: Consolidator, table: str) -> tuple[Signal, str]:

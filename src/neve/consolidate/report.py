@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from neve.consolidate.replay_plan import Unavailable
 from neve.publish.ledger import LedgerEntry
 from neve.publish.publisher import Outcome, PublishCounters
 
@@ -71,3 +72,23 @@ class Report:
     def failed(self) -> bool:
         held = Outcome.HELD.value
         return any(result.error or result.outcome == held for result in self.results)
+
+
+@dataclass
+class ReplayReport:
+    """What a replay did."""
+
+    table: str
+    # What was written again: segments, the requests in them, and the rows of those.
+    segments: int = 0
+    requests: int = 0
+    rows: int = 0
+    # Rows that audits kept out: set aside, and held back.
+    rows_set_aside: int = 0
+    rows_held: int = 0
+    duplicate_requests: int = 0
+    # Retained segments that were not written: the table has them, or --from leaves them out.
+    segments_contained: int = 0
+    segments_before_from: int = 0
+    retained_segments: int = 0
+    unavailable: Unavailable = field(default_factory=lambda: Unavailable({}, {}, ()))

@@ -37,7 +37,7 @@ class RetryPolicy:
     first_seconds: float = 0.05
     most_seconds: float = 5.0
     # Over all attempts and reads. One request in progress is bounded by the catalog's time-outs.
-    deadline_seconds: float = 300.0
+    deadline_seconds: float = 120.0
     # A read that fails with what may pass is repeated this often.
     read_attempts: int = 12
     sleep: Callable[[float], None] = time.sleep

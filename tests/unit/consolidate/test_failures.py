@@ -76,7 +76,7 @@ def test_a_run_that_fails_as_a_whole(bench, sentry, monkeypatch):
 
     monkeypatch.setattr(BufferReader, "close_abandoned", fail)
     observer = Listening()
-    report = look(bench.worker(), threading.Event(), observer, at_once=True)
+    report = look(bench.worker(), threading.Event(), observer)
     reporting.stop()
     assert report.error == "the buffer is away"
     assert observer.troubles == ["the buffer is away"]

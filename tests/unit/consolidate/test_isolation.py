@@ -190,11 +190,11 @@ def test_a_table_in_trouble_is_told_at_each_look_and_costs_nothing_meanwhile(ben
     bench.send(Signal.LOGS, "a")
     worker, listener = bench.worker(), Listener()
     worker.memories[Signal.LOGS] = SignalMemory(clock=lambda: 0.0)
-    look(worker, threading.Event(), listener, at_once=True)
+    look(worker, threading.Event(), listener)
     turns = []
     monkeypatch.setattr(worker, "_take_turn", lambda *_, **__: turns.append(1) or True)
     for _ in range(3):
-        assert look(worker, threading.Event(), listener, at_once=True).failures == []
+        assert look(worker, threading.Event(), listener).failures == []
     assert listener.troubles == ["otel.logs: internal error: KeyError"] * 4
     assert turns == []
 

@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
@@ -217,13 +218,15 @@ def send_as_stranger(bench, name):
 
 
 def test_from_leaves_older_segments_out(bench):
-    start = time.time_ns()
+    # Whole microseconds: that is what a datetime holds.
+    start = time.time_ns() // 1000 * 1000
     for age, name in enumerate(("a", "b", "c")):
         received = start + age * 10**9
         bench.send(Signal.LOGS, name, records=1, received_unix_nano=received)
         bench.run()
     bench.lake.catalog().drop_table("otel.logs")
-    report = replay(bench, since_unix_nano=start + 10**9)
+    since = datetime.fromtimestamp(0, timezone.utc) + timedelta(microseconds=start // 1000 + 10**6)
+    report = replay(bench, since=since)
     assert bench.names("logs") == Counter(["b 0", "c 0"])
     assert report.segments == 2
     assert report.segments_before_from == 4

@@ -1,6 +1,8 @@
-"""What each catalog's real errors say of a commit. Classes and texts were recorded from the servers
-and drivers themselves: the REST fixture of Iceberg 1.12 behind a proxy with faults, PostgreSQL,
-SQLite, an S3 server; Java's are the lines of the exception and its causes, the outermost first."""
+"""What each catalog's real errors say of a commit. Most classes and texts were recorded from the
+servers and drivers themselves: the REST fixture of Iceberg 1.12 behind a proxy with faults,
+PostgreSQL, SQLite, an S3 server. Time-outs, full disks, and answers that these servers do not give
+(408, 412, 429, 520) are written as the libraries' sources raise them. Java's are the lines of the
+exception and its causes, the outermost first."""
 
 import psycopg2
 import psycopg2.errors

@@ -116,7 +116,7 @@ def test_tasks_load_no_catalog_and_no_driver():
     absent = ("sqlalchemy", "psycopg2", "pyspark")
     code = (
         f"import sys; sys.modules.update(dict.fromkeys({absent}))\n"
-        "import neve.lake.files, neve.lake.spark_tasks, neve.consolidate.spark"
+        "import neve.lake.data_files, neve.lake.spark_tasks, neve.consolidate.spark"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
