@@ -37,6 +37,7 @@ ELSEWHERE = {
     "buffer.settled": "tests/unit/buffer/test_objects.py",
     "buffer.retire_declared": "tests/unit/buffer/test_disk.py",
     "buffer.retire_removed": "tests/unit/buffer/test_disk.py",
+    "buffer.drop_noted": "tests/unit/buffer/test_identity.py",
 }
 CONTENTS = [f"request {n}" for n in range(6)]
 

@@ -17,7 +17,14 @@ from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_know
 from neve.lake.identifier import parse_identifier
 from neve.lake.staging import Change, StagedSnapshot, StagingTable
 from neve.publish.publisher import STAGED_PREFIX
-from neve.publish.ranges import BATCH_ID, MARK_PREFIX, decode_ranges, read_marks
+from neve.publish.ranges import (
+    BATCH_ID,
+    BATCH_RANGES,
+    MARK_PREFIX,
+    RANGES,
+    decode_ranges,
+    read_marks,
+)
 from neve.publish.rejected_rows import REJECTED_SUFFIX
 from neve.telemetry.schemas import SCHEMAS
 
@@ -66,7 +73,7 @@ class _Owners:
         staged = {
             batch.ref: batch.summary.get(BATCH_ID, batch.ref)
             for batch in table.staged(STAGED_PREFIX)
-            if buffer_id in map(self.owner, decode_ranges(batch.summary))
+            if buffer_id in map(self.owner, _streams_of_batch(batch))
         }
         return BufferMemory(table.name, tuple(sorted(marks)), staged)
 
@@ -134,8 +141,12 @@ def _streams(table: StagingTable) -> set[str]:
     staged: list[StagedSnapshot] = table.staged(STAGED_PREFIX)
     return {
         *read_marks(table.properties),
-        *(stream for batch in staged for stream in decode_ranges(batch.summary)),
+        *(stream for batch in staged for stream in _streams_of_batch(batch)),
     }
+
+
+def _streams_of_batch(batch: StagedSnapshot) -> set[str]:
+    return {s for key in (RANGES, BATCH_RANGES) for s in decode_ranges(batch.summary, key)}
 
 
 def _describe_known(tables: list[StagingTable], owners: _Owners) -> str:

@@ -9,8 +9,9 @@ from neve.buffer.buffer import open_store
 from neve.cli.app import run
 from neve.lake.staging import StagingTable
 from neve.publish.forget_buffer import UNNAMED
-from neve.publish.publisher import STAGED_PREFIX
+from neve.publish.publisher import STAGED_PREFIX, Publisher
 from neve.publish.ranges import MARK_PREFIX, read_marks
+from neve.publish.rejected_rows import RejectedRows
 from neve.signals import Signal
 from tests.support.consolidation import Bench
 from tests.support.lakes import sqlite_settings
@@ -93,8 +94,13 @@ def test_staged_batches_are_the_last_copy_and_go_only_when_asked(here, tmp_path,
     message = forget(capsys, identity(gone), status=2)
     assert f"neve staged publish otel.logs {batch.summary['neve.batch-id']}" in message
     assert len(staged(here)) == 1
-    rows = forget(capsys, identity(gone), "--discard-staged")
-    assert rows == [{"table": "otel.logs", "marks": 0, "staged_batches": 1}]
+    # Rows of it that an audit set aside.
+    table = StagingTable(here.lake.profile, here.lake.catalog().load_table("otel.logs"))
+    RejectedRows(here.lake, Publisher(table, gone.worker().reader)).stage("b-1", [], batch)
+    assert forget(capsys, identity(gone), "--discard-staged") == [
+        {"table": "otel.logs", "marks": 0, "staged_batches": 1},
+        {"table": "otel.logs_rejected", "marks": 0, "staged_batches": 1},
+    ]
     assert staged(here) == []
 
 
