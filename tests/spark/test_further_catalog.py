@@ -2,11 +2,11 @@
 
 import pyarrow as pa
 import pytest
-from neve.lake.data_files import write_data_files
 
 import neve
 from neve.config import Settings
 from neve.errors import NotFoundError
+from neve.lake.data_files import write_data_files
 from neve.lake.expiry import count_expirable, expire_snapshots
 from neve.lake.frames import added_rows, write_frame
 from neve.lake.java_tables import JavaTable

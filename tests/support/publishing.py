@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pyarrow as pa
-from neve.lake.data_files import write_data_files
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.table import CommitTableResponse
 
 from neve.buffer.stream_states import StreamState
 from neve.lake.commit_loop import RetryPolicy
+from neve.lake.data_files import write_data_files
 from neve.lake.staging import StagingTable
 from neve.publish.audited_publisher import AuditedPublisher
 from neve.publish.audits import AuditResult

@@ -15,13 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyiceberg.catalog.rest
 import pyiceberg.catalog.sql  # noqa: F401 - both for the server, which imports for all
-from neve.lake.data_files import write_data_files
 
 import neve
 from neve import failpoints
 from neve.config import AuditSettings
 from neve.consolidate.consolidator import Consolidator
 from neve.consolidate.spec import consolidate_spec
+from neve.lake.data_files import write_data_files
 from neve.publish.audited_publisher import AuditedOutcome, AuditedPublisher
 from neve.publish.audits import AuditResult
 from neve.publish.staged_batches import list_staged, release

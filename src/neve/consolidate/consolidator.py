@@ -163,10 +163,10 @@ class Consolidator:
         )
         work.open_tables(lambda name: self._publisher(name, report))
         work.finish_staged()
-        while not stop.is_set() and not turn.is_lost:
-            if not work.run_batches():
-                work.end()
-                break
+        is_drained = False
+        while not (is_drained or stop.is_set() or turn.is_lost):
+            is_drained = not work.run_batches()
+        work.end(is_drained=is_drained)
         self._count_held(work.publishers, report)
 
     def _count_held(self, publishers: Mapping[str, Publisher], report: Report) -> None:
