@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,7 +27,7 @@ from neve.buffer.stream import (
 )
 from neve.buffer.stream_states import StreamState
 from neve.buffer.window import NANOS
-from neve.errors import CorruptionError
+from neve.errors import CorruptionError, NotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -121,8 +122,10 @@ class BufferReader:
     def _oldest(self, waiting: list[Part]) -> int | None:
         # The closing segment has none.
         for part in waiting:
-            for entry in read_entries(self._store, part):
-                return entry.received_unix_nano
+            # Another worker may retire it after it was listed.
+            with suppress(NotFoundError):
+                for entry in read_entries(self._store, part):
+                    return entry.received_unix_nano
         return None
 
     def segments(self, stream: str, after: int = 0) -> list[Segment]:

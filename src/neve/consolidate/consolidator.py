@@ -165,10 +165,10 @@ class Consolidator:
         )
         work.open_tables(lambda name: self._publisher(name, report))
         work.finish_staged()
-        while not stop.is_set() and not turn.is_lost:
-            if not work.run_batches():
-                work.end()
-                break
+        is_drained = False
+        while not (is_drained or stop.is_set() or turn.is_lost):
+            is_drained = not work.run_batches()
+        work.end(is_drained=is_drained)
 
     def _publisher(self, name: str, report: Report) -> Publisher:
         table = ensure_telemetry_table(self.lake, self.spec, name)

@@ -120,8 +120,12 @@ class SignalWorker:
         self._retire(waiting, retired)
         return bool(batches)
 
-    def end(self) -> None:
-        """Let tables that did not fail go on at their own pace, and drop what is not needed."""
+    def end(self, *, is_drained: bool) -> None:
+        """Let tables that did not fail go on at their own pace, and drop what is not needed.
+
+        Args:
+            is_drained: nothing waits any more for the tables that can go on.
+        """
         for name in self.publishers:
             self.memory.resume(name)
         for stream in self.reader.streams(self.signal.value):
@@ -130,7 +134,8 @@ class SignalWorker:
         self._remove_drop_notes()
         streams = self.reader.streams(self.signal.value)
         self.memory.keep_only(stream.stream for stream in streams)
-        self.memory.finish(streams)
+        if is_drained:
+            self.memory.finish(streams)
 
     def _position(self, name: str, retired: Mapping[str, int]) -> dict[str, int]:
         empty = self.memory.empty_through.get(name, {})

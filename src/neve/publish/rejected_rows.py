@@ -135,9 +135,8 @@ class RejectedRows:
         }
         for batch_id in named if table is not None else ():
             self.publish(batch_id)
-        waiting = {batch_id_of(staged) for staged in self.main.table.staged(STAGED_PREFIX)}
         for staged in stagings:
-            if batch_id_of(staged) not in named | waiting and self._has_lost(staged):
+            if batch_id_of(staged) not in named and self._has_lost(staged):
                 self.open().discard(staged)
         if table is None:
             # Somebody dropped it, and the rows with it.

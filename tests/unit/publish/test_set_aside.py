@@ -111,6 +111,19 @@ def test_of_two_workers_with_other_cuts_only_the_winner_sets_rows_aside(lab, mon
     assert lab.refs() == lab.refs(REJECTED) == ["main"]
 
 
+def test_a_worker_that_starts_meanwhile_discards_nothing_that_may_still_win(lab, monkeypatch):
+    stage = RejectedRows.stage
+
+    def interrupted(*arguments):
+        staged = stage(*arguments)
+        audited(lab).rejected.finish()
+        return staged
+
+    monkeypatch.setattr(RejectedRows, "stage", interrupted)
+    start(lab, ("b1", [1, 100], 1, 1))
+    assert (lab.rows(), lab.rows(REJECTED)) == ([1], [100])
+
+
 def compete(lab):
     worker = audited(lab)
     worker.audits = ("one",)
