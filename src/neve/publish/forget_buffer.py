@@ -108,7 +108,8 @@ def forget_buffer(
     memories = [owners.memory(table, buffer_id) for table in tables]
     if all(memory.is_empty for memory in memories):
         raise NotFoundError(
-            f"no table knows a buffer {buffer_id}", hint=_describe_known(tables, owners)
+            f"no table knows a buffer {buffer_id}",
+            hint=_describe_known(tables, owners, configured_id),
         )
     if not discard_staged:
         _refuse_staged(memories)
@@ -149,7 +150,7 @@ def _streams_of_batch(batch: StagedSnapshot) -> set[str]:
     return {s for key in (RANGES, BATCH_RANGES) for s in decode_ranges(batch.summary, key)}
 
 
-def _describe_known(tables: list[StagingTable], owners: _Owners) -> str:
+def _describe_known(tables: list[StagingTable], owners: _Owners, configured_id: str | None) -> str:
     ids = {owners.owner(stream) for table in tables for stream in _streams(table)} - {None}
     lines = []
     for buffer_id in sorted(map(str, ids)):
@@ -157,7 +158,9 @@ def _describe_known(tables: list[StagingTable], owners: _Owners) -> str:
         known = [memory for memory in memories if not memory.is_empty]
         marks = sum(len(memory.marks) for memory in known)
         staged = sum(len(memory.staged_batches) for memory in known)
-        lines.append(f"{buffer_id} ({len(known)} tables, {marks} marks, {staged} staged batches)")
+        configured = "the configured buffer, " if buffer_id == configured_id else ""
+        counts = f"tables: {len(known)}, marks: {marks}, staged batches: {staged}"
+        lines.append(f"{buffer_id} ({configured}{counts})")
     return f"known are: {', '.join(lines) or 'none'}"
 
 

@@ -81,7 +81,8 @@ def test_the_configured_and_an_unknown_buffer_are_refused(here, capsys):
     assert "is the configured buffer" in forget(capsys, identity(here), status=2)
     message = forget(capsys, "ffffffffffffffff", status=1)
     assert "no table knows a buffer ffffffffffffffff" in message
-    assert f"{GONE} (1 tables, 1 marks, 0 staged batches)" in message
+    assert f"{GONE} (tables: 1, marks: 1, staged batches: 0)" in message
+    assert f"{identity(here)} (the configured buffer, tables: 2" in message
     assert len(marks(here)) == 2
 
 
