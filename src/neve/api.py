@@ -14,7 +14,7 @@ from neve.lake.tables import Column, TableDescription, TableSummary
 from neve.merge.report import Preview as MergePreview
 from neve.merge.report import TableReport as MergeReport
 from neve.publish.audit_result import AuditResult
-from neve.publish.publisher import Outcome
+from neve.publish.batch import Outcome
 from neve.publish.staged_batches import StagedBatch
 from neve.upkeep.upkeep import UpkeepReport
 

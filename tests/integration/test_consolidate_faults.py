@@ -15,7 +15,7 @@ import pytest
 import neve
 from neve.consolidate.report import Report
 from neve.consolidate.watch import watch
-from neve.publish.publisher import STAGED_PREFIX
+from neve.publish.batch import STAGED_PREFIX
 from neve.publish.ranges import read_marks
 from neve.signals import Signal
 from neve.telemetry.schemas import SCHEMAS

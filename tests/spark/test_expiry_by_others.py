@@ -6,7 +6,7 @@ import pytest
 
 import neve
 from neve.lake.jvm.tables import load
-from neve.publish.publisher import HELD_PREFIX, Outcome
+from neve.publish.batch import HELD_PREFIX, Outcome
 from neve.publish.ranges import Range
 from tests.support.lakes import sqlite_settings
 from tests.support.publishing import STREAM, Lab

@@ -13,8 +13,9 @@ from neve.lake.expiry import count_expirable
 from neve.lake.frames import added_rows
 from neve.lake.staging import StagingTable
 from neve.publish import ledger
+from neve.publish.batch import HELD_PREFIX, STAGED_PREFIX, Outcome
 from neve.publish.ledger import LedgerWriter
-from neve.publish.publisher import HELD_PREFIX, STAGED_PREFIX, Outcome, Publisher
+from neve.publish.publisher import Publisher
 from neve.publish.ranges import Range, read_marks
 from neve.signals import Signal
 from neve.upkeep.spec import ExpiryPolicy, UpkeepSpec

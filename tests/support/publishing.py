@@ -12,7 +12,8 @@ from neve.lake.data_files import write_data_files
 from neve.lake.staging import StagingTable
 from neve.publish.audited_publisher import AuditedPublisher
 from neve.publish.audits import AuditResult
-from neve.publish.publisher import Outcome, Publisher
+from neve.publish.batch import Outcome
+from neve.publish.publisher import Publisher
 from neve.publish.ranges import Range
 
 STREAM = "logs/a"

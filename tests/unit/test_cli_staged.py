@@ -15,7 +15,8 @@ from neve.cli.app import run
 from neve.errors import CatalogError, HeldLimitError
 from neve.lake.data_files import write_data_files
 from neve.lake.staging import StagingTable
-from neve.publish.publisher import HELD_PREFIX, STAGED_PREFIX, Publisher
+from neve.publish.batch import HELD_PREFIX, STAGED_PREFIX
+from neve.publish.publisher import Publisher
 from neve.publish.ranges import Range
 from tests.support.lakes import sqlite_settings
 from tests.support.publishing import KnownStreams

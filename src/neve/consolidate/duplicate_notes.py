@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from neve.publish.publisher import HELD_PREFIX
+from neve.publish.batch import HELD_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

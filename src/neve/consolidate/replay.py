@@ -31,9 +31,9 @@ from neve.lake.create import load_if_exists
 from neve.lake.identifier import parse_identifier
 from neve.lake.staging import StagingTable
 from neve.publish.audited_publisher import AuditedOutcome, AuditedPublisher
+from neve.publish.batch import STAGED_PREFIX, Outcome
 from neve.publish.contains import Contained, contained_in, has_segment, merge
 from neve.publish.ledger import LedgerEntry
-from neve.publish.publisher import STAGED_PREFIX, Outcome
 from neve.publish.ranges import BATCH_ID, REPLAY, Range, decode_ranges, read_marks
 from neve.publish.replay_publisher import ReplayPublisher, consumed_in
 from neve.signals import Signal

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from neve.consolidate.replay_plan import Unavailable
+from neve.publish.batch import Outcome
 from neve.publish.ledger import LedgerEntry
-from neve.publish.publisher import Outcome, PublishCounters
+from neve.publish.publisher import PublishCounters
 
 if TYPE_CHECKING:
     from neve.publish.audit_result import AuditResult

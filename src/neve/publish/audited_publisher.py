@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from neve.config import AuditSettings
 from neve.errors import NeveError
 from neve.lake.staging import StagedSnapshot
-from neve.publish.publisher import Outcome, Publisher, batch_id_of
+from neve.publish.batch import Outcome, batch_id_of
+from neve.publish.publisher import Publisher
 from neve.publish.ranges import REJECTED_SNAPSHOT
 from neve.publish.rejected_rows import BATCH, REJECTED_BY, RejectedRows
 

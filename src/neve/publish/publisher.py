@@ -9,12 +9,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from typing import TYPE_CHECKING, TypeVar
 
 from neve import failpoints
 from neve.buffer.stream_states import StreamState
-from neve.errors import HeldLimitError, UsageError
+from neve.errors import UsageError
 from neve.lake.commit_loop import (
     CommitCounters,
     RetryPolicy,
@@ -22,12 +21,21 @@ from neve.lake.commit_loop import (
     read_until_available,
 )
 from neve.lake.staging import Change, StagedSnapshot, StagingTable
+from neve.publish.batch import (
+    HELD,
+    HELD_PREFIX,
+    STAGED_PREFIX,
+    Outcome,
+    batch_id_of,
+    held_limit_error,
+    own_entries,
+    rejected_property,
+)
 from neve.publish.contains import CONTAINS, SOURCE_SNAPSHOT_ID, contained_after
 from neve.publish.ranges import (
     BATCH_ID,
     MARK_PREFIX,
     RANGES,
-    REJECTED_PREFIX,
     REJECTED_SNAPSHOT,
     Ranges,
     decode_ranges,
@@ -45,20 +53,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-STAGED_PREFIX = "neve-staged-"
-HELD_PREFIX = "neve-held-"
-# In the summary of the commit that holds a batch: that commit has its id, and none of its rows.
-HELD = "neve.held"
-
-
-class Outcome(str, Enum):
-    """How a batch ended."""
-
-    PUBLISHED = "published"
-    HELD = "held"
-    # Its range was consumed by another worker, or by this one before it was killed.
-    SUPERSEDED = "superseded"
 
 
 @dataclass
@@ -124,7 +118,7 @@ class Publisher:
             rejected_id: the snapshot of the rejected rows; None if those are not to be stored.
         """
         ranges = decode_ranges(staged.summary)
-        entries = {**_own(staged.summary), BATCH_ID: batch_id}
+        entries = {**own_entries(staged.summary), BATCH_ID: batch_id}
         if rejected_id is not None:
             entries[REJECTED_SNAPSHOT] = str(rejected_id)
         ref = f"{STAGED_PREFIX}{batch_id}"
@@ -240,7 +234,7 @@ class Publisher:
             self.table.apply(
                 replace(
                     change,
-                    set_properties={**self._marks_after(ranges), **_named_rejected(staged)},
+                    set_properties={**self._marks_after(ranges), **rejected_property(staged)},
                     remove_properties=self._removable_properties(ranges),
                 )
             )
@@ -337,7 +331,7 @@ class Publisher:
             self.table.main_id,
             files=tuple(self.table.added_files(staged.snapshot_id)),
             summary={
-                **self._with_contained(_own(staged.summary)),
+                **self._with_contained(own_entries(staged.summary)),
                 SOURCE_SNAPSHOT_ID: str(staged.snapshot_id),
             },
             drop_refs=refs,
@@ -423,30 +417,3 @@ class Publisher:
         return commit_until_known(
             self.table.refresh, attempt, find_applied, policy=self.retry, counters=self.counters
         )
-
-
-def batch_id_of(staged: StagedSnapshot) -> str:
-    """Return the id that all snapshots and refs of a batch share."""
-    name = staged.ref.removeprefix(STAGED_PREFIX).removeprefix(HELD_PREFIX).partition("@")[0]
-    return staged.summary.get(BATCH_ID) or name
-
-
-def held_limit_error(table: str, held: int) -> HeldLimitError:
-    """Say that a table takes no further batch until a person decides on those that are held."""
-    return HeldLimitError(
-        f"{table}: a batch failed its audits, and {held} are held already: the table stops until "
-        "some are published or discarded",
-        hint=f"see: neve staged list {table}; then: neve staged publish|discard {table} --all; "
-        "or raise consolidate.max_held",
-    )
-
-
-def _named_rejected(staged: StagedSnapshot) -> dict[str, str]:
-    """Return the property that names the rows which a batch's audits set aside, if there are."""
-    rejected_id = staged.summary.get(REJECTED_SNAPSHOT)
-    return {f"{REJECTED_PREFIX}{batch_id_of(staged)}": rejected_id} if rejected_id else {}
-
-
-def _own(summary: Mapping[str, str]) -> dict[str, str]:
-    """Return our entries of a summary; the rest counts files and is made anew."""
-    return {key: value for key, value in summary.items() if key.startswith("neve.")}

@@ -24,8 +24,9 @@ from neve.lake.create import (
     widen_columns,
 )
 from neve.lake.staging import StagedSnapshot, StagingTable
+from neve.publish.batch import STAGED_PREFIX, batch_id_of
 from neve.publish.contains import READ_FROM, overlaps
-from neve.publish.publisher import STAGED_PREFIX, Publisher, batch_id_of
+from neve.publish.publisher import Publisher
 from neve.publish.ranges import (
     BATCH_RANGES,
     REJECTED_PREFIX,

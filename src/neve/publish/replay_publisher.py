@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from neve.publish.batch import HELD_PREFIX
 from neve.publish.contains import Contained, contained_in, overlaps, with_ranges
-from neve.publish.publisher import HELD_PREFIX, Publisher
+from neve.publish.publisher import Publisher
 from neve.publish.ranges import decode_ranges, read_marks, write_marks
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from neve.errors import NeveError, NotFoundError, UsageError
 from neve.lake.catalog import list_tables, load_table
 from neve.lake.identifier import Identifier, parse_identifier
 from neve.lake.staging import StagedSnapshot, StagingTable
-from neve.publish.publisher import HELD_PREFIX, STAGED_PREFIX, Outcome, Publisher
+from neve.publish.batch import HELD_PREFIX, STAGED_PREFIX, Outcome
+from neve.publish.publisher import Publisher
 from neve.publish.ranges import BATCH_ID, decode_ranges
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from neve.consolidate.spec import consolidate_spec
 from neve.consolidate.watch import look, watch
 from neve.errors import NeveError
 from neve.observe.metrics import ConsolidationMetrics
-from neve.publish.publisher import Outcome
+from neve.publish.batch import Outcome
 
 if TYPE_CHECKING:
     from neve.buffer.reader import StreamStatus

@@ -14,8 +14,9 @@ from neve.buffer.retained import RetentionLimit
 from neve.consolidate.replay import replay_table
 from neve.errors import StorageError, UsageError
 from neve.lake.staging import StagingTable
+from neve.publish.batch import HELD_PREFIX, STAGED_PREFIX
 from neve.publish.contains import contained_in
-from neve.publish.publisher import HELD_PREFIX, STAGED_PREFIX, Publisher
+from neve.publish.publisher import Publisher
 from neve.publish.ranges import Range, read_marks
 from neve.signals import Signal
 from tests.support.consolidation import Bench, run_inline

@@ -8,8 +8,9 @@ import neve
 from neve.buffer.buffer import open_store
 from neve.cli.app import run
 from neve.lake.staging import StagingTable
+from neve.publish.batch import STAGED_PREFIX
 from neve.publish.forget_buffer import UNNAMED
-from neve.publish.publisher import STAGED_PREFIX, Publisher
+from neve.publish.publisher import Publisher
 from neve.publish.ranges import MARK_PREFIX, read_marks
 from neve.publish.rejected_rows import RejectedRows
 from neve.signals import Signal

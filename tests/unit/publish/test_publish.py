@@ -5,7 +5,7 @@ import pytest
 
 import neve
 from neve.errors import NotFoundError, StorageError
-from neve.publish.publisher import HELD_PREFIX, STAGED_PREFIX, Outcome
+from neve.publish.batch import HELD_PREFIX, STAGED_PREFIX, Outcome
 from neve.publish.ranges import Range
 from neve.publish.staged_batches import show
 from tests.support.lakes import sqlite_settings

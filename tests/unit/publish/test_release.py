@@ -8,7 +8,7 @@ import neve
 from neve.buffer.buffer import open_buffer, open_reader
 from neve.buffer.spec import buffer_spec
 from neve.errors import NotFoundError, UsageError
-from neve.publish.publisher import HELD_PREFIX, STAGED_PREFIX, Outcome
+from neve.publish.batch import HELD_PREFIX, STAGED_PREFIX, Outcome
 from neve.publish.ranges import BATCH_ID, Range
 from neve.publish.staged_batches import discard, list_staged, release
 from tests.support.lakes import sqlite_settings

@@ -5,7 +5,7 @@ import pytest
 import neve
 from neve import failpoints
 from neve.errors import StorageError
-from neve.publish.publisher import Outcome
+from neve.publish.batch import Outcome
 from neve.publish.ranges import REJECTED_PREFIX, Range
 from neve.publish.rejected_rows import RejectedRows
 from tests.support.lakes import sqlite_settings

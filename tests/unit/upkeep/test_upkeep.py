@@ -15,7 +15,8 @@ from neve.errors import CatalogError
 from neve.lake.catalog import load_table
 from neve.lake.staging import StagingTable
 from neve.observe.metrics import Registry
-from neve.publish.publisher import STAGED_PREFIX, Publisher
+from neve.publish.batch import STAGED_PREFIX
+from neve.publish.publisher import Publisher
 from neve.publish.ranges import BATCH_ID, RANGES, Range, encode_ranges
 from neve.publish.staged_batches import list_staged
 from neve.service.upkeep import TableUpkeep
