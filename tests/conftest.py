@@ -15,8 +15,10 @@ from tests.support.servers import (
 
 
 def pytest_collection_modifyitems(items):
-    """Mark what uses the Spark session of this process: `make test` runs it beside the rest."""
+    """Mark what uses Spark in this process, and what starts servers: `tools/side_by_side.py`."""
     for item in items:
+        if not {"e2e", "integration"}.isdisjoint(item.path.parts):
+            item.add_marker("servers")
         if "embedded_lake" in item.fixturenames:
             item.add_marker("spark")
 

@@ -1,7 +1,8 @@
-"""Run the tests in two pytest processes side by side: those that need Spark, and the others.
+"""Run the tests in three pytest processes side by side: with Spark, with servers, and the others.
 
-Most tests wait more than they compute, so that two processes take little more than the longer one.
-The first prints as it goes; what the second printed comes at the end. Arguments go to both.
+Most tests wait more than they compute, so that three processes take little more than the longest
+one on two cores. One prints as it goes; what the others printed comes at the end. Arguments go to
+all of them.
 """
 
 from __future__ import annotations
@@ -13,16 +14,20 @@ import time
 from pathlib import Path
 
 PYTEST = (sys.executable, "-m", "pytest")
-# tests/conftest.py marks every test that uses the Spark session of its process.
-WITHOUT_SPARK = "not spark and not soak"
-WITH_SPARK = "spark and not soak"
-# pytest's exit status when a half has no test, such as of one file.
+# tests/conftest.py marks each test: `spark` if it uses the Spark session of its process, `servers`
+# if it starts processes of its own.
+SHOWN = ("with servers", "servers and not spark and not soak")
+BESIDE = (
+    ("with Spark", "spark and not soak"),
+    ("alone", "not servers and not spark and not soak"),
+)
+# pytest's exit status when a part has no test, such as of one file.
 NONE_SELECTED = 5
 
 
 def start(name: str, marks: str, arguments: list[str], output: int | None) -> subprocess.Popen[str]:
-    # A cache of its own: what failed last is written at the end, and the later one would win.
-    cache = f"cache_dir=.pytest_cache/{name}"
+    # A cache of its own: what failed last is written at the end, and the last one would win.
+    cache = f"cache_dir=.pytest_cache/{name.replace(' ', '-')}"
     return subprocess.Popen(
         [*PYTEST, "-m", marks, "-o", cache, *arguments],
         stdout=output,
@@ -34,25 +39,21 @@ def start(name: str, marks: str, arguments: list[str], output: int | None) -> su
 def main(arguments: list[str]) -> int:
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as directory:
-        log = Path(directory, "with-spark")
-        with log.open("w") as file:
-            beside = start("with-spark", WITH_SPARK, arguments, file.fileno())
-        first = start("without-spark", WITHOUT_SPARK, arguments, None)
+        logs = {name: Path(directory, str(number)) for number, (name, _) in enumerate(BESIDE)}
+        processes = []
+        for name, marks in BESIDE:
+            with logs[name].open("w") as file:
+                processes.append(start(name, marks, arguments, file.fileno()))
+        processes.insert(0, start(*SHOWN, arguments, None))
         try:
-            statuses = [first.wait(), _wait_for_last(beside)]
+            statuses = [process.wait() for process in processes]
         except KeyboardInterrupt:
-            # A terminal sends Ctrl-C to all three: wait until both have stopped their servers.
-            statuses = [first.wait(), beside.wait()]
-        sys.stdout.write(f"\nThe tests with Spark, which ran beside:\n{log.read_text()}")
-    sys.stdout.write(f"both took {time.monotonic() - began:.0f} s\n")
+            # A terminal sends Ctrl-C to all of them: wait until each has stopped its servers.
+            statuses = [process.wait() for process in processes]
+        for name, log in logs.items():
+            sys.stdout.write(f"\nThe tests {name}, which ran beside:\n{log.read_text()}")
+    sys.stdout.write(f"all took {time.monotonic() - began:.0f} s\n")
     return next((status for status in statuses if status not in (0, NONE_SELECTED)), 0)
-
-
-def _wait_for_last(process: subprocess.Popen[str]) -> int:
-    if process.poll() is None:
-        sys.stdout.write("The tests with Spark still run.\n")
-        sys.stdout.flush()
-    return process.wait()
 
 
 if __name__ == "__main__":

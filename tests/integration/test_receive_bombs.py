@@ -147,7 +147,15 @@ class Health:
         self._thread.join()
 
 
-@pytest.mark.parametrize("name", BOMBS)
+# The others are of the same kinds.
+USUAL = {"spans", "JSON objects", "attributes of one record"}
+USUAL |= {"JSON of bytes that are not UTF-8", "texts that grow when they are repaired"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in USUAL else pytest.mark.soak) for name in BOMBS],
+)
 def test_a_request_costs_what_it_weighs(tmp_path, name):
     path, headers, make = BOMBS[name]
     bomb = make()

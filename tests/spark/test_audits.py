@@ -137,7 +137,7 @@ def test_a_table_that_holds_enough_stops_alone_and_loses_nothing(bench, caplog):
     full.send(Signal.TRACES, "span")
     report = full.run()
     assert report.failed
-    assert report.trouble.startswith("logs: otel.logs: a batch failed its audits")
+    assert report.trouble.startswith("otel.logs: a batch failed its audits")
     assert full.names("traces").total() == 2
     assert full.names("logs").total() == 0
     (held,) = [batch for batch in list_staged(full.lake) if batch.state == "held"]

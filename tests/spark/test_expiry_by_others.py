@@ -33,7 +33,7 @@ def expire_by_core(lake):
     clean up incrementally and need it (iceberg#13614); 1.12 refuses to do so in these cases.
     """
     later_ms = int(time.time() * 1000) + 60_000
-    expiry = load(lake.spark, ("otel", "logs")).expireSnapshots()
+    expiry = load(lake.spark, lake.ref("otel.logs")).expireSnapshots()
     expiry.expireOlderThan(later_ms).retainLast(1).commit()
 
 
@@ -61,7 +61,14 @@ def hold_and_release(lab):
 
 
 @pytest.mark.parametrize("expire", [expire_by_procedure, expire_by_core])
-@pytest.mark.parametrize("publish_batch", [publish, publish_on_main_that_moved, hold_and_release])
+@pytest.mark.parametrize(
+    "publish_batch",
+    [
+        publish_on_main_that_moved,
+        pytest.param(publish, marks=pytest.mark.soak),
+        pytest.param(hold_and_release, marks=pytest.mark.soak),
+    ],
+)
 def test_no_live_file_is_deleted(lab, publish_batch, expire):
     lab.append_by_another(1)
     publish_batch(lab)

@@ -65,12 +65,12 @@ def test_what_makes_no_sense_is_a_usage_error(bench, arguments):
 
 
 @pytest.mark.parametrize(
-    ("text", "unix_nano"),
+    ("text", "seconds"),
     [
-        ("1970-01-02", 86_400 * 10**9),
-        ("1970-01-01T00:00:01.5Z", 1_500_000_000),
+        ("1970-01-02", 86_400),
+        ("1970-01-01T00:00:01.5Z", 1.5),
         ("1970-01-01T01:00:00+01:00", 0),
     ],
 )
-def test_a_time_without_an_offset_is_utc(text, unix_nano):
-    assert replaying.parse_time(text) == unix_nano
+def test_a_time_without_an_offset_is_utc(text, seconds):
+    assert replaying.parse_time(text).timestamp() == seconds

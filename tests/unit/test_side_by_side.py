@@ -1,4 +1,4 @@
-"""`make test` fails when one of its two halves does."""
+"""`make test` fails when one of its three parts does."""
 
 import subprocess
 import sys
@@ -7,16 +7,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SETTINGS = "[pytest]\nmarkers =\n    spark\n    soak\n"
+SETTINGS = "[pytest]\nmarkers =\n    spark\n    servers\n    soak\n"
 
 
-def run_halves(directory, without, with_spark):
-    """Run one test in each half, of which each passes or fails."""
+def run_parts(directory, alone, servers, spark):
+    """Run one test in each part, of which each passes or fails."""
     (directory / "pytest.ini").write_text(SETTINGS)
-    (directory / "test_halves.py").write_text(
+    (directory / "test_parts.py").write_text(
         "import pytest\n"
-        f"def test_without(): assert {without}\n"
-        f"@pytest.mark.spark\ndef test_with(): assert {with_spark}\n"
+        f"def test_alone(): assert {alone}\n"
+        f"@pytest.mark.servers\ndef test_servers(): assert {servers}\n"
+        f"@pytest.mark.spark\n@pytest.mark.servers\ndef test_spark(): assert {spark}\n"
         "@pytest.mark.soak\ndef test_soak(): assert False\n"
     )
     return subprocess.run(
@@ -29,12 +30,11 @@ def run_halves(directory, without, with_spark):
     )
 
 
-@pytest.mark.parametrize(
-    ("without", "with_spark", "status"), [(True, True, 0), (False, True, 1), (True, False, 1)]
-)
-def test_a_failure_in_either_half_is_a_failure(tmp_path, without, with_spark, status):
-    ran = run_halves(tmp_path, without, with_spark)
-    assert ran.returncode == status, ran.stdout
-    assert ran.stdout.count("1 failed") == status
-    assert ran.stdout.count("1 passed") == 2 - status
-    assert "which ran beside" in ran.stdout
+@pytest.mark.parametrize("failing", [None, "alone", "servers", "spark"])
+def test_a_failure_in_any_part_is_a_failure(tmp_path, failing):
+    ran = run_parts(tmp_path, *(part != failing for part in ("alone", "servers", "spark")))
+    failed = 0 if failing is None else 1
+    assert ran.returncode == failed, ran.stdout
+    assert ran.stdout.count("1 failed") == failed
+    assert ran.stdout.count("1 passed") == 3 - failed
+    assert ran.stdout.count("which ran beside") == 2

@@ -312,7 +312,7 @@ class SignalWorker:
         except Exception as error:  # noqa: BLE001 - a user's audit or table may raise anything
             self.publishers.pop(name, None)
             table = f"{self.spec.namespace}.{name}"
-            message = describe_failure(error)
+            message = describe_failure(error).removeprefix(f"{table}: ")
             logger.warning("%s failed: %s", table, message)
             sentry.capture(error, "consolidate", table)
             self.memory.pause(name, message)
