@@ -72,6 +72,9 @@ class _AppendByPartitionSpec(_MergeAppendFiles):
 
     def _commit(self) -> UpdatesAndRequirements:
         current = self._transaction.table_metadata.default_spec_id
+        # PyIceberg's own writer leaves it out.
+        for file in self._added_data_files:
+            file.spec_id = getattr(file, "spec_id", current)
         self._older_files = [file for file in self._added_data_files if file.spec_id != current]
         self._added_data_files = [
             file for file in self._added_data_files if file.spec_id == current
