@@ -6,7 +6,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -30,10 +30,12 @@ from neve.buffer.window import NANOS
 from neve.errors import CorruptionError, NotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from neve.buffer.layout import Part
     from neve.buffer.store import BufferStore
+
+T = TypeVar("T")
 
 # Unpacked payloads in one batch; a single request may be larger.
 BATCH_BYTES = 16 * 1024 * 1024
@@ -102,8 +104,12 @@ class BufferReader:
 
     def streams(self, signal: str | None = None) -> list[StreamStatus]:
         """Return the streams that are there, sorted by name."""
-        streams = load_streams(self._store, signal) if signal else load_all_streams(self._store)
-        return [self._status(stream) for stream in streams]
+
+        def read() -> list[StreamStatus]:
+            streams = load_streams(self._store, signal) if signal else load_all_streams(self._store)
+            return [self._status(stream) for stream in streams]
+
+        return _read_while_retiring(read)
 
     def _status(self, stream: StreamParts) -> StreamStatus:
         waiting = [part for n, part in stream.segments.items() if n > stream.retired_through]
@@ -202,15 +208,19 @@ class BufferReader:
         """
         stream_states.remove_drop_note(self._store, stream)
 
-    def identities(self, signal: str) -> Iterator[tuple[str, int, int, Entry]]:
-        """Yield stream, segment, position and identity of the requests known of a signal.
+    def identities(self, signal: str) -> list[tuple[str, int, int, Entry]]:
+        """Return stream, segment, position and identity of the requests known of a signal.
 
         Those retired within the dedup window come under the number they were retired through.
         """
-        for stream in load_streams(self._store, signal):
-            for part in (*stream.retired, *stream.waiting()):
-                for position, entry in enumerate(read_entries(self._store, part)):
-                    yield stream.name, part.number, position, entry
+        return _read_while_retiring(
+            lambda: [
+                (stream.name, part.number, position, entry)
+                for stream in load_streams(self._store, signal)
+                for part in (*stream.retired, *stream.waiting())
+                for position, entry in enumerate(read_entries(self._store, part))
+            ]
+        )
 
     def retire(self, stream: str, through: int) -> None:
         """Remove a stream's segments up to number `through`. Idempotent; see `retire.retire`."""
@@ -221,7 +231,9 @@ class BufferReader:
 
         False while its hashes are still needed, or its segments are retained.
         """
-        return retirement.drop(self._store, stream, self._keep_since(), self._retain_seconds)
+        return _read_while_retiring(
+            lambda: retirement.drop(self._store, stream, self._keep_since(), self._retain_seconds)
+        )
 
     def retained(self, prefix: str = "") -> list[RetainedSegment]:
         """Return the retained segments of a signal or a stream, or all; sorted by place."""
@@ -265,6 +277,14 @@ class BufferReader:
 
     def _keep_since(self) -> int:
         return time.time_ns() - self._dedup_nanos
+
+
+def _read_while_retiring(read: Callable[[], T]) -> T:
+    """List and read again if another worker retires what was listed before it was read."""
+    for _ in range(retirement.LISTINGS):
+        with suppress(NotFoundError):
+            return read()
+    return read()
 
 
 class _StoredRequest(NamedTuple):

@@ -30,6 +30,7 @@ from neve.signals import Signal
 from neve.telemetry.schemas import TABLES_OF
 
 if TYPE_CHECKING:
+    from neve.buffer.reader import StreamStatus
     from neve.lake import Lake
 
 __all__ = ["TABLE_PROPERTIES", "Consolidator", "Report", "SparkRunner"]
@@ -102,6 +103,13 @@ class Consolidator:
             for memory in self.memories.values()
             for name, pause in memory.pauses.items()
         }
+
+    def resume_idle(self, streams: Iterable[StreamStatus]) -> None:
+        """Forget the failures of signals of which nothing waits: another worker got past them."""
+        waiting = {stream.signal for stream in streams if stream.segments}
+        for signal, memory in self.memories.items():
+            if signal.value not in waiting:
+                memory.pauses.clear()
 
     def look_after_buffer(self, report: Report) -> None:
         """Write the ledger and clean up, when it is due; also while nothing comes in."""

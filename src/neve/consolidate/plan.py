@@ -83,31 +83,21 @@ def _choose(
     chosen: list[Segment] = []
     size = 0
     # Round robin, oldest first: one busy stream does not keep the others waiting.
-    queues = [
-        [segment for segment in segments if segment.number > position.get(stream, 0)]
-        for stream, segments in sorted(waiting.items())
-    ]
+    queues = {
+        stream: [segment for segment in segments if segment.number > position.get(stream, 0)]
+        for stream, segments in waiting.items()
+    }
     turn = 0
-    while any(turn < len(queue) for queue in queues):
-        for queue in queues:
-            if turn < len(queue) and (not chosen or size + queue[turn].bytes <= most_bytes):
+    while queues:
+        for stream, queue in sorted(queues.items()):
+            if turn == len(queue) or (chosen and size + queue[turn].bytes > most_bytes):
+                # What follows a segment that does not fit waits as well: consumption has no gaps.
+                del queues[stream]
+            else:
                 chosen.append(queue[turn])
                 size += queue[turn].bytes
-        if size >= most_bytes:
-            break
         turn += 1
-    return _contiguous(chosen)
-
-
-def _contiguous(chosen: Sequence[Segment]) -> tuple[Segment, ...]:
-    """Drop what follows a segment that did not fit: consumption has no gaps."""
-    kept: list[Segment] = []
-    expected: dict[str, int] = {}
-    for segment in sorted(chosen, key=attrgetter("stream", "number")):
-        if segment.number == expected.get(segment.stream, segment.number):
-            kept.append(segment)
-            expected[segment.stream] = segment.number + 1
-    return tuple(kept)
+    return tuple(sorted(chosen, key=attrgetter("stream", "number")))
 
 
 def _ranges(last: Mapping[str, int], marks: Marks) -> dict[str, Range]:

@@ -26,16 +26,17 @@ from neve.consolidate.replay_plan import (
 from neve.consolidate.report import ReplayReport
 from neve.consolidate.tables import ensure_telemetry_table
 from neve.consolidate.task import Job, Target
-from neve.errors import CorruptionError, UsageError
+from neve.errors import ConflictError, CorruptionError, UsageError
 from neve.lake.create import load_if_exists
 from neve.lake.identifier import parse_identifier
 from neve.lake.staging import StagingTable
 from neve.publish.audited_publisher import AuditedOutcome, AuditedPublisher
 from neve.publish.batch import STAGED_PREFIX, Outcome
-from neve.publish.contains import Contained, contained_in, has_segment, merge
+from neve.publish.contains import Contained, contained_in, has_segment, merge, overlaps
 from neve.publish.ledger import LedgerEntry
 from neve.publish.ranges import BATCH_ID, REPLAY, Range, decode_ranges, read_marks
 from neve.publish.replay_publisher import ReplayPublisher, consumed_in
+from neve.publish.stagings import load_stagings
 from neve.signals import Signal
 from neve.telemetry.schemas import TABLES_OF
 
@@ -130,12 +131,13 @@ class _Replay:
     def _discard_interrupted(self) -> None:
         """Drop what a killed replay staged and did not publish, and show what it set aside.
 
-        The segments are still retained.
+        The segments are still retained. What a replay of another buffer staged is left to that.
         """
         self.publisher.marks()
-        for staged in self.publisher.table.staged(STAGED_PREFIX):
-            if REPLAY in staged.summary:
-                self.publisher.discard(staged)
+        streams = self.publisher.streams
+        for staged in load_stagings(self.publisher.table, STAGED_PREFIX, streams):
+            if REPLAY in staged.snapshot.summary and staged.is_own:
+                self.publisher.discard(staged.snapshot)
         self._audited().rejected.finish()
 
     def _find_unavailable(self, consumed: Contained, retained: Iterable[Segment]) -> Unavailable:
@@ -231,6 +233,12 @@ class _Replay:
     ) -> None:
         report = self.report
         if audited.outcome is Outcome.SUPERSEDED:
+            if not overlaps(consumed_in(self.publisher.table), batch.ranges):
+                raise ConflictError(
+                    f"{report.table}: another replay discarded a batch of this one",
+                    hint="run it again",
+                    retryable=True,
+                )
             report.segments_contained += len(batch.segments)
             return
         rows = int(audited.staged.summary.get("added-records", 0))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from neve import failpoints
 from neve.buffer.reader import BufferReader, Segment
+from neve.buffer.stream_states import StreamState
 from neve.consolidate.duplicate_notes import (
     decode_duplicates,
     encode_duplicates,
@@ -28,14 +29,21 @@ from neve.consolidate.plan import Batch, Progress, plan_batches, plan_tasks, pos
 from neve.consolidate.report import Report, TableResult
 from neve.consolidate.spec import ConsolidateSpec
 from neve.consolidate.task import Job, Target
-from neve.errors import NeveError
+from neve.errors import NeveError, StorageError
 from neve.lake.staging import StagedSnapshot, StagingTable
 from neve.observe import sentry
 from neve.publish.audited_publisher import AuditedPublisher
 from neve.publish.contains import encode_read_from
 from neve.publish.ledger import LedgerEntry
 from neve.publish.publisher import Publisher
-from neve.publish.ranges import BATCH_ID, REJECTED_PREFIX, Marks, decode_ranges, read_marks
+from neve.publish.ranges import (
+    BATCH_ID,
+    REJECTED_PREFIX,
+    Marks,
+    Ranges,
+    decode_ranges,
+    read_marks,
+)
 from neve.signals import Signal
 from neve.telemetry.schemas import TABLES_OF
 
@@ -237,7 +245,19 @@ class SignalWorker:
         staged = publisher.stage(attempt.batch_id, files, ranges, self.summaries[name])
         if staged is not None:
             self._publish(name, staged, attempt.started)
+        else:
+            self._refuse_copies(ranges)
         self.marks[name] = read_marks(publisher.table.properties)
+
+    def _refuse_copies(self, ranges: Ranges) -> None:
+        """Raise if a stream was dropped and has segments all the same: they would wait for ever."""
+        states = self.reader.stream_states(ranges)
+        for stream, state in states.items():
+            if state is StreamState.DROPPED and self.reader.segments(stream):
+                raise StorageError(
+                    f"stream {stream} was consumed and dropped, and has segments again",
+                    hint="somebody put a copy of its directory back: remove that directory",
+                )
 
     def _publish(self, name: str, staged: StagedSnapshot, started: datetime) -> None:
         publisher = self.publishers[name]

@@ -100,6 +100,7 @@ def look(
         worker.reader.close_abandoned()
         streams = worker.reader.streams()
         observer.looked(streams)
+        worker.resume_idle(streams)
         if trigger is None or trigger.is_due(streams):
             worker.run_once(report, stop)
         else:

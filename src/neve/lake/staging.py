@@ -106,6 +106,14 @@ class StagingTable:
                 self.table.refresh()
         except NoSuchTableError as error:
             raise NotFoundError(f"table {self.name} does not exist any more") from error
+        except ValueError as error:
+            # PyIceberg compares the tables' ids.
+            if "UUID" not in str(error):
+                raise
+            raise NotFoundError(
+                f"table {self.name} was dropped and made anew",
+                hint="the next run goes on with the new table",
+            ) from error
 
     def staged(self, prefix: str) -> list[StagedSnapshot]:
         """Return what refs beginning with `prefix` name, the oldest first."""

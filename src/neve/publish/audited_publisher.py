@@ -98,7 +98,7 @@ class AuditedPublisher:
         batch_id = f"{batch_id_of(staged)}-{secrets.token_hex(ATTEMPT_BYTES)}"
         clean_files, rejected_files = self._split(staged, batch_id)
         rejected_id = None
-        if not self.is_in_rejected:
+        if not (self.is_in_rejected or self.rejected.has_batch(batch_id_of(staged))):
             rejected_id = self.rejected.stage(batch_id, rejected_files, staged).snapshot_id
         clean = self.publisher.stage_clean(staged, batch_id, clean_files, rejected_id)
         if clean is None:

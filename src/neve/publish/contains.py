@@ -38,6 +38,8 @@ def contained_in(table: StagingTable) -> Contained:
     for summary in table.main_summaries():
         if CONTAINS in summary:
             return add(decode_contained(summary[CONTAINS]), picked)
+        # A worker of an earlier version, which may run beside us, states only what it added.
+        picked = with_ranges(picked, ranges_read(summary))
         if SOURCE_SNAPSHOT_ID in summary:
             # Somebody has cherry-picked rows that were rolled back.
             source = table.summary_of(int(summary[SOURCE_SNAPSHOT_ID]))

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from neve.errors import NeveError
 from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_known
 from neve.lake.create import FEW_METADATA_FILES, TableSpec, ensure_table
 from neve.lake.data_files import write_data_files
@@ -122,7 +121,7 @@ class LedgerWriter:
         try:
             self._append(rows_of(self._entries))
             self._entries = []
-        except NeveError as error:
+        except Exception as error:  # noqa: BLE001 - somebody may have altered the table
             logger.warning("the ledger was not written: %s", error)
             self._table = None
             # The newest are kept: a catalog that is down for days must not fill the memory.

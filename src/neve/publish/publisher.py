@@ -37,6 +37,7 @@ from neve.publish.ranges import (
     MARK_PREFIX,
     RANGES,
     REJECTED_SNAPSHOT,
+    REPLAY,
     Ranges,
     decode_ranges,
     encode_ranges,
@@ -142,8 +143,8 @@ class Publisher:
     def waiting(self) -> StagedSnapshot | None:
         """Return the staged snapshot to publish next, discarding those that lost.
 
-        Stagings of other buffers are left to those. One of a stream that was dropped is discarded:
-        only consumed streams are dropped, and the mark may be gone by now.
+        Stagings of other buffers and of replays are left to those. One of a stream that was dropped
+        is discarded: only consumed streams are dropped, and the mark may be gone by now.
 
         Raises:
             StorageError: a stream of ours is not in the buffer, and was not dropped.
@@ -153,7 +154,7 @@ class Publisher:
         own = [
             staged
             for staged in load_stagings(self.table, STAGED_PREFIX, self.streams)
-            if staged.is_own
+            if staged.is_own and REPLAY not in staged.snapshot.summary
         ]
         winner = next((staged for staged in own if staged.is_next(marks)), None)
         # Publishing the winner drops all refs of its batch.
@@ -188,12 +189,17 @@ class Publisher:
         )
 
     def discard(self, staged: StagedSnapshot) -> None:
-        """Forget a batch, all its refs; its files go when snapshots are expired. Idempotent."""
+        """Forget a batch, all its refs; its files go when snapshots are expired. Idempotent.
+
+        What was staged when it was read, and is held by now, stays held.
+        """
         logger.info("%s: discarding %s", self.table.name, staged.ref)
         self.counters.discarded += 1
+        is_held = staged.ref.startswith(HELD_PREFIX)
+        refs_of = self._refs_of_batch if is_held else self._staged_refs_of_batch
 
         def attempt() -> bool:
-            self.table.drop_refs(self._refs_of_batch(staged))
+            self.table.drop_refs(refs_of(staged))
             return True
 
         self._commit(attempt, lambda: None)
@@ -226,7 +232,8 @@ class Publisher:
             nonlocal was_sent
             is_on_main = self._is_on_main(staged)
             if is_on_main or is_consumed(ranges):
-                self.table.drop_refs(self._refs_of_batch(staged))
+                # Another worker may have held this very batch: that ref is a person's to drop.
+                self.table.drop_refs(self._staged_refs_of_batch(staged))
                 return Outcome.PUBLISHED if is_on_main and was_sent else Outcome.SUPERSEDED
             change = self._showing(staged)
             failpoints.reach("publish.ready")
@@ -261,7 +268,7 @@ class Publisher:
 
         def attempt() -> Outcome:
             if self._is_consumed(ranges):
-                self.table.drop_refs(self._refs_of_batch(staged))
+                self.table.drop_refs(self._staged_refs_of_batch(staged))
                 return Outcome.SUPERSEDED
             if max_held is not None and self.held_count >= max_held:
                 raise held_limit_error(self.table.name, self.held_count)
@@ -271,7 +278,7 @@ class Publisher:
                     set_properties=self._marks_after(ranges),
                     remove_properties=self._removable_properties(ranges),
                     branches={branch: staged.snapshot_id},
-                    drop_refs=self._refs_of_batch(staged),
+                    drop_refs=self._staged_refs_of_batch(staged),
                     summary={
                         HELD: branch,
                         BATCH_ID: batch_id_of(staged),
@@ -306,7 +313,7 @@ class Publisher:
             nonlocal was_sent
             if self._is_on_main(staged):
                 return Outcome.PUBLISHED if was_sent else Outcome.SUPERSEDED
-            if self.find(staged.ref) is None:
+            if self.find(staged.ref) is None or self._is_cherry_picked(staged):
                 return Outcome.SUPERSEDED
             change = self._showing(staged)
             before_swap()
@@ -355,13 +362,17 @@ class Publisher:
 
     def _refs_of_batch(self, staged: StagedSnapshot) -> tuple[str, ...]:
         """Name all refs of a batch: earlier versions left some that end in `@` and a number."""
-        batch_id = batch_id_of(staged)
-        return tuple(
-            present.ref
-            for prefix in (STAGED_PREFIX, HELD_PREFIX)
-            for present in self.table.staged(prefix)
-            if batch_id_of(present) == batch_id
+        return (
+            *self._staged_refs_of_batch(staged),
+            *self._refs_with_prefix(HELD_PREFIX, batch_id_of(staged)),
         )
+
+    def _staged_refs_of_batch(self, staged: StagedSnapshot) -> tuple[str, ...]:
+        return self._refs_with_prefix(STAGED_PREFIX, batch_id_of(staged))
+
+    def _refs_with_prefix(self, prefix: str, batch_id: str) -> tuple[str, ...]:
+        staged = self.table.staged(prefix)
+        return tuple(present.ref for present in staged if batch_id_of(present) == batch_id)
 
     def find(self, ref: str) -> StagedSnapshot | None:
         """Return what a ref names, as the table was read last."""
@@ -376,6 +387,13 @@ class Publisher:
         return any(
             summary.get(BATCH_ID) == batch_id and HELD not in summary
             for summary in self.table.main_summaries()
+        )
+
+    def _is_cherry_picked(self, staged: StagedSnapshot) -> bool:
+        """Tell whether somebody brought a batch's rows to `main` with Iceberg's procedure."""
+        staged_id = str(staged.snapshot_id)
+        return any(
+            summary.get(SOURCE_SNAPSHOT_ID) == staged_id for summary in self.table.main_summaries()
         )
 
     def _is_consumed(self, ranges: Ranges) -> bool:
@@ -393,7 +411,7 @@ class Publisher:
 
     def _is_consumed_by_marks(self, ranges: Ranges) -> bool:
         marks = read_marks(self.table.properties)
-        if is_consumed(ranges, marks):
+        if is_proven_consumed(ranges, marks, self.streams.stream_states(ranges)):
             return True
         if not follows(ranges, marks):
             raise UsageError(
@@ -403,8 +421,13 @@ class Publisher:
         return False
 
     def _removable_properties(self, ranges: Ranges) -> tuple[str, ...]:
-        """Name the marks of streams that were dropped, and what else is finished."""
-        stale = set(read_marks(self.table.properties)) - set(ranges)
+        """Name the marks of streams that were dropped, and what else is finished.
+
+        A mark stays while a batch of its stream is staged: it proves that the batch has lost.
+        """
+        staged = self.table.staged(STAGED_PREFIX)
+        needed = {*ranges, *(stream for one in staged for stream in decode_ranges(one.summary))}
+        stale = set(read_marks(self.table.properties)) - needed
         states = self.streams.stream_states(stale) if stale else {}
         dropped = [stream for stream, state in states.items() if state is StreamState.DROPPED]
         finished = self.finished_properties & set(self.table.properties)

@@ -28,11 +28,13 @@ from neve.publish.batch import STAGED_PREFIX, batch_id_of
 from neve.publish.contains import READ_FROM, overlaps
 from neve.publish.publisher import Publisher
 from neve.publish.ranges import (
+    BATCH_ID,
     BATCH_RANGES,
     REJECTED_PREFIX,
     REPLAY,
     decode_ranges,
     encode_ranges,
+    read_marks,
 )
 from neve.publish.replay_publisher import consumed_in
 
@@ -52,16 +54,22 @@ BATCH = "batch_id"
 class _RejectedPublisher(Publisher):
     """A `Publisher` of a table without marks."""
 
-    def _streams_to_state(self, streams: Collection[str]) -> set[str]:
-        """Return the streams that a statement still has to name: of our own, those present.
+    def __init__(self, table: StagingTable, main: Publisher) -> None:
+        super().__init__(table, main.streams, main.retry, main.counters)
+        self.main = main
 
-        Retained segments of a stream that is not present are gone, and cannot be replayed.
+    def _streams_to_state(self, streams: Collection[str]) -> set[str]:
+        """Return the streams that a statement still has to name.
+
+        Of our own, those that are present and those that the main table has a mark of: such a
+        stream may be away for a while. Others were dropped, and cannot be replayed.
         """
         states = self.streams.stream_states(streams)
+        marks = read_marks(self.main.table.properties)
         return {
             stream
             for stream, state in states.items()
-            if state is StreamState.PRESENT or not self.streams.owns(stream)
+            if state is StreamState.PRESENT or stream in marks or not self.streams.owns(stream)
         }
 
 
@@ -109,6 +117,15 @@ class RejectedRows:
         failpoints.reach("publish.rejected_staged")
         return staged
 
+    def has_batch(self, batch_id: str) -> bool:
+        """Tell whether the rows of a batch are shown under its own id.
+
+        Earlier versions showed them before they staged the clean rows, and may have been killed in
+        between.
+        """
+        summaries = self.open().table.main_summaries()
+        return any(summary.get(BATCH_ID) == batch_id for summary in summaries)
+
     def publish(self, batch_id: str) -> None:
         """Show the rows of a batch that the main table has published. Idempotent."""
         publisher = self.open()
@@ -151,9 +168,7 @@ class RejectedRows:
 
     def _use(self, table: StagingTable | None = None) -> Publisher:
         if table is not None:
-            self._publisher = _RejectedPublisher(
-                table, self.main.streams, self.main.retry, self.main.counters
-            )
+            self._publisher = _RejectedPublisher(table, self.main)
         if self._publisher is None:
             raise RuntimeError("the table of rejected rows was not opened")
         return self._publisher

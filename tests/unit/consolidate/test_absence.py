@@ -1,5 +1,6 @@
 """What is not found in the buffer was not consumed, unless a declaration says so."""
 
+import importlib
 from collections import Counter
 from dataclasses import replace
 
@@ -8,6 +9,9 @@ import pytest
 import neve
 from neve import failpoints
 from neve.buffer.layout import IDENTITY
+from neve.buffer.reader import BufferReader
+from neve.buffer.stream_states import put_drop_note
+from neve.consolidate.tables import ensure_telemetry_table
 from neve.errors import StorageError
 from neve.publish.ranges import read_marks
 from neve.signals import Signal
@@ -77,3 +81,61 @@ def test_a_buffer_from_before_identities_goes_on_working(bench):
     assert bench.names("logs") == Counter(["a 0", "a 1", "b 0", "b 1"])
     assert old not in marks(bench), "it was dropped, and a note said so"
     assert old not in bench.worker().reader.dropped_streams("logs")
+
+
+def test_a_copy_of_a_dropped_stream_is_told_and_not_decoded_for_ever(bench):
+    bench.send(Signal.LOGS, "a")
+    worker = bench.worker()
+    (stream,) = worker.reader.streams("logs")
+    put_drop_note(worker.store, stream.stream, retired_through=1)
+    report = worker.run_once()
+    assert f"stream {stream.stream} was consumed and dropped" in report.trouble
+
+
+@pytest.mark.parametrize("step", ["streams", "identities", "drop"])
+def test_a_worker_beside_another_that_retires_what_it_has_listed_does_not_fail(
+    bench, monkeypatch, step
+):
+    bench.buffer = replace(bench.buffer, dedup_seconds=0 if step == "drop" else 300)
+    bench.spec = replace(bench.spec, buffer=bench.buffer, lease_seconds=0)
+    bench.send(Signal.LOGS, "a")
+    original = getattr(BufferReader, step)
+    read = {"streams": "is_closed", "identities": "read_entries", "drop": "is_closed"}[step]
+    module = "retire" if step == "drop" else "reader"
+    raced = []
+
+    def rival(*arguments):
+        if not raced:
+            raced.append(step)
+            bench.run()
+        return reading(*arguments)
+
+    def interrupted(*arguments):
+        monkeypatch.setattr(BufferReader, step, original)
+        with monkeypatch.context() as patch:
+            patch.setattr(f"neve.buffer.{module}.{read}", rival)
+            return original(*arguments)
+
+    reading = getattr(importlib.import_module(f"neve.buffer.{module}"), read)
+    monkeypatch.setattr(BufferReader, step, interrupted)
+    assert not bench.run().failed
+    assert raced
+    assert bench.names("logs") == Counter(["a 0", "a 1"])
+
+
+def test_a_table_that_was_made_anew_meanwhile_is_named(bench):
+    bench.send(Signal.LOGS, "a")
+    bench.run()
+
+    def make_anew(job):
+        written = list(run_inline(job))
+        bench.lake.catalog().drop_table("otel.logs")
+        ensure_telemetry_table(bench.lake, bench.spec, "logs")
+        return written
+
+    bench.send(Signal.LOGS, "b")
+    bench.runner = make_anew
+    assert bench.run().trouble == "otel.logs: table otel.logs was dropped and made anew"
+    bench.runner = run_inline
+    bench.run()
+    assert bench.names("logs") == Counter(["b 0", "b 1"])

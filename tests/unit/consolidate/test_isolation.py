@@ -199,6 +199,18 @@ def test_a_table_in_trouble_is_told_at_each_look_and_costs_nothing_meanwhile(ben
     assert turns == []
 
 
+def test_a_table_that_another_worker_got_past_is_in_no_trouble_any_more(bench, monkeypatch):
+    is_well = fail_at(monkeypatch, Publisher, "stage", "otel.logs", KeyError("x"))
+    bench.send(Signal.LOGS, "a")
+    worker, listener = bench.worker(), Listener()
+    look(worker, threading.Event(), listener)
+    is_well.set()
+    bench.run()
+    assert bench.waiting_segments() == 0
+    look(worker, threading.Event(), listener)
+    assert listener.troubles == ["otel.logs: internal error: KeyError", None]
+
+
 def test_the_worker_does_not_pause_for_one_table(bench, monkeypatch):
     fail_at(monkeypatch, Publisher, "stage", "otel.logs", KeyError("x"))
     monkeypatch.setattr("neve.consolidate.watch.FIRST_PAUSE_SECONDS", 3600.0)

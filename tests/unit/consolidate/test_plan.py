@@ -48,6 +48,13 @@ def test_a_table_that_is_far_behind_has_a_batch_of_its_own_and_the_others_come_f
     ]
 
 
+def test_a_stream_whose_next_segment_does_not_fit_waits_also_if_a_later_one_would_fit():
+    waiting = {"a": segments("a", 1, size=15), "b": segments("b", 1, 2) + segments("b", 3, size=1)}
+    assert plan_one(waiting, at({}), 20) == [("a", 1)]
+    waiting["b"] = segments("b", 1, size=1) + segments("b", 2) + segments("b", 3, size=1)
+    assert plan_one(waiting, at({}), 20) == [("a", 1), ("b", 1)]
+
+
 def test_a_table_past_everything_has_no_batch():
     (batch,) = plan_batches({"a": segments("a", 1)}, {"sum": at({"a": 1}), "gauge": at({})}, 1000)
     assert batch.ranges == {"gauge": {"a": Range(1, 1)}}

@@ -7,6 +7,7 @@ import pytest
 
 import neve
 from neve import failpoints
+from neve.consolidate.replay import replay_table
 from neve.publish.publisher import Publisher
 from neve.publish.ranges import read_marks
 from neve.publish.staged_batches import list_staged
@@ -68,6 +69,26 @@ def test_the_staged_batch_of_a_buffer_that_is_lost_stays(benches):
     assert (left.state, left.rows) == ("staged", 2)
     theirs.run()
     assert ours.names("logs")["theirs 0"] == 1
+    assert list_staged(ours.lake) == []
+
+
+def test_a_replay_leaves_what_a_replay_of_the_other_buffer_has_staged(benches):
+    for bench in benches:
+        bench.buffer = replace(bench.buffer, retain_seconds=3600)
+        bench.spec = replace(bench.spec, buffer=bench.buffer)
+    ours, theirs = benches
+    ours.send(Signal.LOGS, "ours")
+    theirs.send(Signal.LOGS, "theirs")
+    ours.run()
+    theirs.run()
+    ours.lake.catalog().drop_table("otel.logs")
+    with pytest.raises(failpoints.PowerCut), failpoints.armed("publish.staged"):
+        replay_table(theirs.worker(), "otel.logs")
+    replay_table(ours.worker(), "otel.logs")
+    (left,) = list_staged(ours.lake)
+    assert (left.state, left.rows) == ("staged", 2)
+    assert replay_table(theirs.worker(), "otel.logs").rows == 2
+    assert ours.names("logs") == Counter(["ours 0", "ours 1", "theirs 0", "theirs 1"])
     assert list_staged(ours.lake) == []
 
 

@@ -77,6 +77,13 @@ def test_rows_that_somebody_cherry_picked_are_contained():
     assert contained_in(history(picked, ours, marks={"s": 9})) == {"s": (Range(1, 9),)}
 
 
+def test_batches_that_a_worker_of_an_earlier_version_added_are_contained():
+    ours = {CONTAINS: encode_contained({"s": (Range(1, 3),)})}
+    theirs = {RANGES: encode_ranges({"s": Range(4, 5), "t": Range(1, 2)})}
+    expected = {"s": (Range(1, 5),), "t": (Range(1, 2),)}
+    assert contained_in(history({}, theirs, ours, marks={"s": 9})) == expected
+
+
 def test_a_batch_contains_what_it_read_and_not_what_was_retired_before():
     ranges = {"new": Range(1, 9), "known": Range(4, 9), "whole": Range(1, 2)}
     entry = encode_read_from({"new": 8, "known": 7, "whole": 1}, ranges)

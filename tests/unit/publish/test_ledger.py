@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.types import StringType
 
 import neve
 from neve.errors import CatalogError
@@ -64,6 +65,22 @@ def test_entries_of_a_write_that_failed_come_with_the_next(lake, monkeypatch):
         writer.write()
     monkeypatch.setattr(ledger, "MAX_GATHERED", 2)
     writer.add([entry(2)])
+    writer.write()
+    assert batch_ids(lake) == ["b1", "b2"]
+
+
+def test_a_ledger_that_somebody_altered_fails_no_batch(lake):
+    writer = LedgerWriter(lake)
+    writer.add([entry(1)])
+    writer.write()
+    with table(lake).update_schema(allow_incompatible_changes=True) as update:
+        update.add_column("team", StringType(), required=True)
+    writer = LedgerWriter(lake)
+    writer.add([entry(2)])
+    writer.write()
+    with table(lake).update_schema() as update:
+        update.delete_column("team")
+    assert batch_ids(lake) == ["b1"]
     writer.write()
     assert batch_ids(lake) == ["b1", "b2"]
 

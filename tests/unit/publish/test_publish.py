@@ -6,7 +6,7 @@ import pytest
 import neve
 from neve.errors import NotFoundError, StorageError
 from neve.publish.batch import HELD_PREFIX, STAGED_PREFIX, Outcome
-from neve.publish.ranges import Range
+from neve.publish.ranges import REPLAY, Range
 from neve.publish.staged_batches import show
 from tests.support.lakes import sqlite_settings
 from tests.support.power_cut import power_cut
@@ -165,6 +165,17 @@ def test_marks_and_stagings_of_another_buffer_are_left_alone(lab):
     assert lab.rows() == [1, 2, 7, 8]
 
 
+def test_a_staging_of_a_replay_is_left_to_the_replay(lab):
+    publisher = lab.publisher()
+    publisher.stage("again", lab.files(1), {STREAM: Range(1, 1)}, {REPLAY: "true"})
+    lab.run("b1", [2], 1, 1)
+    assert publisher.waiting() is None
+    assert [staged.ref for staged in publisher.table.staged(STAGED_PREFIX)] == [
+        f"{STAGED_PREFIX}again"
+    ]
+    assert lab.rows() == [2]
+
+
 def test_marks_of_streams_that_were_dropped_are_removed_with_the_next_publish(lab):
     lab.run("b1", [1], 1, 4)
     lab.streams.drop(STREAM)
@@ -183,11 +194,15 @@ def test_a_worker_that_slept_until_stream_and_mark_were_gone_publishes_nothing(l
     lab.streams.drop(STREAM)
     other = lab.publisher()
     other.publish(other.stage("next", lab.files(2), {"logs/b": Range(1, 1)}))
-    assert other.marks() == {"logs/b": 1}
+    # While a batch of the stream is staged, the mark stays as the proof that it has lost.
+    assert other.marks() == {STREAM: 1, "logs/b": 1}
+    assert other.publish_for_other_buffer(staged) is Outcome.SUPERSEDED
+    other.publish(other.stage("last", lab.files(3), {"logs/b": Range(2, 2)}))
+    assert other.marks() == {"logs/b": 2}
     assert slow.publish(staged) is Outcome.SUPERSEDED
     assert slow.hold(staged) is Outcome.SUPERSEDED
     assert slow.stage("slower", lab.files(1), {STREAM: Range(1, 1)}) is None
-    assert lab.rows() == [1, 2]
+    assert lab.rows() == [1, 2, 3]
 
 
 def test_a_held_batch_is_shown_although_its_parent_was_expired(lab):
@@ -215,6 +230,18 @@ def test_a_blocked_batch_is_held_and_the_stream_goes_on(lab):
     assert publisher.release(held) is Outcome.SUPERSEDED
     assert lab.rows() == [1, 666]
     assert publisher.marks() == {STREAM: 2}
+
+
+@pytest.mark.parametrize("step", ["hold", "publish", "discard"])
+def test_a_worker_that_is_late_drops_no_batch_that_another_has_held(lab, step):
+    first, second = lab.publisher(), lab.publisher()
+    first.stage("bad", lab.files(666), {STREAM: Range(1, 1)})
+    (mine, theirs) = first.waiting(), second.waiting()
+    assert first.hold(mine) is Outcome.HELD
+    assert getattr(second, step)(theirs) in (Outcome.SUPERSEDED, None)
+    (held,) = second.table.staged(HELD_PREFIX)
+    assert second.release(held) is Outcome.PUBLISHED
+    assert lab.rows() == [666]
 
 
 @pytest.mark.parametrize("faults", [["conflict"], ["lost before"], ["lost after"], ["cut after"]])

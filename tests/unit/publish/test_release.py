@@ -5,8 +5,9 @@ from functools import partial
 import pytest
 
 import neve
-from neve.buffer.buffer import open_buffer, open_reader
+from neve.buffer.buffer import open_buffer, open_reader, open_store
 from neve.buffer.spec import buffer_spec
+from neve.buffer.stream_states import put_drop_note
 from neve.errors import NotFoundError, UsageError
 from neve.publish.batch import HELD_PREFIX, STAGED_PREFIX, Outcome
 from neve.publish.ranges import BATCH_ID, Range
@@ -97,6 +98,19 @@ def test_of_two_people_who_publish_it_at_once_one_does(lab):
     assert lab.rows() == [1, 666]
 
 
+def test_a_batch_that_somebody_cherry_picked_is_refused(lab):
+    publisher = lab.publisher()
+    (held,) = publisher.table.staged(HELD_PREFIX)
+    # As Iceberg's procedure does, where main is not the parent any more.
+    picked = {"source-snapshot-id": str(held.snapshot_id)}
+    publisher.table.append(publisher.table.added_files(held.snapshot_id), picked)
+    with pytest.raises(UsageError, match="published or discarded already"):
+        release(lab.lake, TABLE, "bad")
+    assert lab.rows() == [1, 666]
+    discard(lab.lake, TABLE, "bad")
+    assert lab.refs() == ["main"]
+
+
 def test_discarding_drops_all_refs_of_the_batch(lab):
     leave_ref_of_earlier_version(lab, f"{HELD_PREFIX}bad@1")
     discard(lab.lake, TABLE, "bad")
@@ -119,6 +133,15 @@ def test_a_staged_batch_of_a_lost_buffer_is_published_with_its_marks(lab):
     assert lab.rows() == [1, 7]
     assert lab.publisher().marks() == {STREAM: 1, LOST: 1}
     assert lab.refs() == ["main", f"{HELD_PREFIX}bad"]
+
+
+def test_a_staged_batch_of_a_stream_that_was_dropped_here_is_refused(lab):
+    stage_for_lost_buffer(lab, "lost", 7, first=1)
+    store = open_store(buffer_spec(lab.lake.settings))
+    put_drop_note(store, LOST, retired_through=1)
+    with pytest.raises(UsageError, match="published or discarded already"):
+        release(lab.lake, TABLE, "lost")
+    assert lab.rows() == [1]
 
 
 def test_a_staged_batch_of_a_lost_buffer_waits_for_the_one_before_it(lab):

@@ -6,7 +6,8 @@ import neve
 from neve import failpoints
 from neve.errors import StorageError
 from neve.publish.batch import Outcome
-from neve.publish.ranges import REJECTED_PREFIX, Range
+from neve.publish.contains import contained_in
+from neve.publish.ranges import BATCH_ID, RANGES, REJECTED_PREFIX, Range, encode_ranges
 from neve.publish.rejected_rows import RejectedRows
 from tests.support.lakes import sqlite_settings
 from tests.support.publishing import STREAM, AuditedById, Lab
@@ -184,6 +185,18 @@ def test_all_rows_may_be_set_aside(lab):
     assert lab.publisher().marks() == {STREAM: 1}
 
 
+def test_rows_that_an_earlier_version_set_aside_before_it_was_killed_stay_once(lab):
+    worker = audited(lab)
+    ranges = {STREAM: Range(1, 1)}
+    staged = worker.publisher.stage("b1", lab.files(1, 100), ranges)
+    _, rejected_files = worker._split(staged, "b1")
+    rejected = worker.rejected.open().table
+    rejected.append(rejected_files, {BATCH_ID: "b1", RANGES: encode_ranges(ranges)})
+    start(lab)
+    assert (lab.rows(), lab.rows(REJECTED)) == ([1], [100])
+    assert lab.refs() == lab.refs(REJECTED) == ["main"]
+
+
 def test_old_marks_of_the_rejected_table_are_not_asked(lab):
     start(lab, ("b1", [100], 1, 1))
     table = lab.lake.catalog().load_table(REJECTED)
@@ -191,3 +204,13 @@ def test_old_marks_of_the_rejected_table_are_not_asked(lab):
         transaction.set_properties({f"neve.mark.{STREAM}": "99"})
     start(lab, ("b2", [101], 2, 2))
     assert lab.rows(REJECTED) == [100, 101]
+
+
+def test_a_stream_that_is_away_stays_in_the_statement_of_the_rejected_table(lab):
+    start(lab, ("b1", [100], 1, 1))
+    lab.streams.present.discard(STREAM)
+    worker = audited(lab)
+    worker.audits = ("one",)
+    staged = worker.publisher.stage("b2", lab.files(101), {"logs/b": Range(1, 1)})
+    worker.audit_and_publish(staged)
+    assert set(contained_in(worker.rejected.open().table)) == {STREAM, "logs/b"}
