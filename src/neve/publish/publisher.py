@@ -426,7 +426,7 @@ class Publisher:
         A mark stays while a batch of its stream is staged: it proves that the batch has lost.
         """
         staged = self.table.staged(STAGED_PREFIX)
-        needed = {*ranges, *(stream for one in staged for stream in decode_ranges(one.summary))}
+        needed = {*ranges, *(stream for batch in staged for stream in decode_ranges(batch.summary))}
         stale = set(read_marks(self.table.properties)) - needed
         states = self.streams.stream_states(stale) if stale else {}
         dropped = [stream for stream, state in states.items() if state is StreamState.DROPPED]
