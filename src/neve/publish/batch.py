@@ -1,4 +1,4 @@
-"""What a batch is called in a table, and how it ends."""
+"""What a batch is called in a table, where it is there, and how it ends."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from enum import Enum
 
 from neve.errors import HeldLimitError
-from neve.lake.staging import StagedSnapshot
+from neve.lake.staging import StagedSnapshot, StagingTable
+from neve.publish.contains import SOURCE_SNAPSHOT_ID
 from neve.publish.ranges import BATCH_ID, REJECTED_PREFIX, REJECTED_SNAPSHOT
 
 STAGED_PREFIX = "neve-staged-"
@@ -28,6 +29,37 @@ def batch_id_of(staged: StagedSnapshot) -> str:
     """Return the id that all snapshots and refs of a batch share."""
     name = staged.ref.removeprefix(STAGED_PREFIX).removeprefix(HELD_PREFIX).partition("@")[0]
     return staged.summary.get(BATCH_ID) or name
+
+
+def staged_refs(table: StagingTable, staged: StagedSnapshot) -> tuple[str, ...]:
+    """Name the refs that keep a batch staged, as the table was read last."""
+    return _refs(table, STAGED_PREFIX, batch_id_of(staged))
+
+
+def all_refs(table: StagingTable, staged: StagedSnapshot) -> tuple[str, ...]:
+    """Name all refs of a batch: earlier versions left some that end in `@` and a number."""
+    return (*staged_refs(table, staged), *_refs(table, HELD_PREFIX, batch_id_of(staged)))
+
+
+def _refs(table: StagingTable, prefix: str, batch_id: str) -> tuple[str, ...]:
+    return tuple(
+        present.ref for present in table.staged(prefix) if batch_id_of(present) == batch_id
+    )
+
+
+def is_on_main(table: StagingTable, staged: StagedSnapshot) -> bool:
+    """Tell whether the history of `main`, as far as it is kept, has this batch's rows."""
+    batch_id = batch_id_of(staged)
+    return any(
+        summary.get(BATCH_ID) == batch_id and HELD not in summary
+        for summary in table.main_summaries()
+    )
+
+
+def is_cherry_picked(table: StagingTable, staged: StagedSnapshot) -> bool:
+    """Tell whether somebody brought a batch's rows to `main` with Iceberg's procedure."""
+    staged_id = str(staged.snapshot_id)
+    return any(summary.get(SOURCE_SNAPSHOT_ID) == staged_id for summary in table.main_summaries())
 
 
 def held_limit_error(table: str, held: int) -> HeldLimitError:

@@ -26,10 +26,14 @@ from neve.publish.batch import (
     HELD_PREFIX,
     STAGED_PREFIX,
     Outcome,
+    all_refs,
     batch_id_of,
     held_limit_error,
+    is_cherry_picked,
+    is_on_main,
     own_entries,
     rejected_property,
+    staged_refs,
 )
 from neve.publish.contains import CONTAINS, SOURCE_SNAPSHOT_ID, contained_after
 from neve.publish.ranges import (
@@ -128,7 +132,7 @@ class Publisher:
             if self._is_consumed(ranges) or self.find(staged.ref) is None:
                 return None
             summary = self._with_contained(entries)
-            return self.table.stage(files, summary, ref, self._refs_of_batch(staged))
+            return self.table.stage(files, summary, ref, all_refs(self.table, staged))
 
         clean = self._commit(attempt, lambda: self.find(ref))
         failpoints.reach("publish.clean_staged")
@@ -196,10 +200,10 @@ class Publisher:
         logger.info("%s: discarding %s", self.table.name, staged.ref)
         self.counters.discarded += 1
         is_held = staged.ref.startswith(HELD_PREFIX)
-        refs_of = self._refs_of_batch if is_held else self._staged_refs_of_batch
+        refs_of = all_refs if is_held else staged_refs
 
         def attempt() -> bool:
-            self.table.drop_refs(refs_of(staged))
+            self.table.drop_refs(refs_of(self.table, staged))
             return True
 
         self._commit(attempt, lambda: None)
@@ -230,11 +234,11 @@ class Publisher:
 
         def attempt() -> Outcome:
             nonlocal was_sent
-            is_on_main = self._is_on_main(staged)
-            if is_on_main or is_consumed(ranges):
+            was_published = is_on_main(self.table, staged)
+            if was_published or is_consumed(ranges):
                 # Another worker may have held this very batch: that ref is a person's to drop.
-                self.table.drop_refs(self._staged_refs_of_batch(staged))
-                return Outcome.PUBLISHED if is_on_main and was_sent else Outcome.SUPERSEDED
+                self.table.drop_refs(staged_refs(self.table, staged))
+                return Outcome.PUBLISHED if was_published and was_sent else Outcome.SUPERSEDED
             change = self._showing(staged)
             failpoints.reach("publish.ready")
             was_sent = True
@@ -268,7 +272,7 @@ class Publisher:
 
         def attempt() -> Outcome:
             if self._is_consumed(ranges):
-                self.table.drop_refs(self._staged_refs_of_batch(staged))
+                self.table.drop_refs(staged_refs(self.table, staged))
                 return Outcome.SUPERSEDED
             if max_held is not None and self.held_count >= max_held:
                 raise held_limit_error(self.table.name, self.held_count)
@@ -278,7 +282,7 @@ class Publisher:
                     set_properties=self._marks_after(ranges),
                     remove_properties=self._removable_properties(ranges),
                     branches={branch: staged.snapshot_id},
-                    drop_refs=self._staged_refs_of_batch(staged),
+                    drop_refs=staged_refs(self.table, staged),
                     summary={
                         HELD: branch,
                         BATCH_ID: batch_id_of(staged),
@@ -311,9 +315,9 @@ class Publisher:
 
         def attempt() -> Outcome:
             nonlocal was_sent
-            if self._is_on_main(staged):
+            if is_on_main(self.table, staged):
                 return Outcome.PUBLISHED if was_sent else Outcome.SUPERSEDED
-            if self.find(staged.ref) is None or self._is_cherry_picked(staged):
+            if self.find(staged.ref) is None or is_cherry_picked(self.table, staged):
                 return Outcome.SUPERSEDED
             change = self._showing(staged)
             before_swap()
@@ -330,7 +334,7 @@ class Publisher:
         `main` of now. Both snapshots then share data files: `source-snapshot-id` keeps Iceberg's
         incremental cleanup from deleting them when the staged one is expired (iceberg#13614).
         """
-        refs = self._refs_of_batch(staged)
+        refs = all_refs(self.table, staged)
         if self.table.main_id == staged.parent_id:
             return Change(staged.parent_id, staged.snapshot_id, drop_refs=refs)
         self.counters.restaged += 1
@@ -360,41 +364,12 @@ class Publisher:
         """Return the properties that change when these ranges are consumed."""
         return write_marks(ranges)
 
-    def _refs_of_batch(self, staged: StagedSnapshot) -> tuple[str, ...]:
-        """Name all refs of a batch: earlier versions left some that end in `@` and a number."""
-        return (
-            *self._staged_refs_of_batch(staged),
-            *self._refs_with_prefix(HELD_PREFIX, batch_id_of(staged)),
-        )
-
-    def _staged_refs_of_batch(self, staged: StagedSnapshot) -> tuple[str, ...]:
-        return self._refs_with_prefix(STAGED_PREFIX, batch_id_of(staged))
-
-    def _refs_with_prefix(self, prefix: str, batch_id: str) -> tuple[str, ...]:
-        staged = self.table.staged(prefix)
-        return tuple(present.ref for present in staged if batch_id_of(present) == batch_id)
-
     def find(self, ref: str) -> StagedSnapshot | None:
         """Return what a ref names, as the table was read last."""
         return next((staged for staged in self.table.staged(ref) if staged.ref == ref), None)
 
     def _find_published(self, staged: StagedSnapshot) -> Outcome | None:
-        return Outcome.PUBLISHED if self._is_on_main(staged) else None
-
-    def _is_on_main(self, staged: StagedSnapshot) -> bool:
-        """Tell whether the history of `main`, as far as it is kept, has this batch's rows."""
-        batch_id = batch_id_of(staged)
-        return any(
-            summary.get(BATCH_ID) == batch_id and HELD not in summary
-            for summary in self.table.main_summaries()
-        )
-
-    def _is_cherry_picked(self, staged: StagedSnapshot) -> bool:
-        """Tell whether somebody brought a batch's rows to `main` with Iceberg's procedure."""
-        staged_id = str(staged.snapshot_id)
-        return any(
-            summary.get(SOURCE_SNAPSHOT_ID) == staged_id for summary in self.table.main_summaries()
-        )
+        return Outcome.PUBLISHED if is_on_main(self.table, staged) else None
 
     def _is_consumed(self, ranges: Ranges) -> bool:
         """Tell whether another worker was first: a mark says so, or that a stream was dropped.
