@@ -224,18 +224,20 @@ class Publisher:
         """
         return self._publish(staged, self._is_consumed_by_marks)
 
-    def _publish(self, staged: StagedSnapshot, is_consumed: Callable[[Ranges], bool]) -> Outcome:
+    def _publish(self, staged: StagedSnapshot, has_lost: Callable[[Ranges], bool]) -> Outcome:
         ranges = decode_ranges(staged.summary)
         was_sent = False
 
         def attempt() -> Outcome:
             nonlocal was_sent
             is_on_main = self._is_on_main(staged)
-            if is_on_main or is_consumed(ranges):
+            if has_lost(ranges):
                 # Another worker may have held this very batch: that ref is a person's to drop.
                 self.table.drop_refs(self._staged_refs_of_batch(staged))
                 return Outcome.PUBLISHED if is_on_main and was_sent else Outcome.SUPERSEDED
-            change = self._showing(staged)
+            # Somebody may have set `main` to a staged snapshot by hand: only its marks are missing.
+            is_shown = is_on_main or self._is_cherry_picked(staged)
+            change = self._consuming(staged) if is_shown else self._showing(staged)
             failpoints.reach("publish.ready")
             was_sent = True
             self.table.apply(
@@ -247,7 +249,11 @@ class Publisher:
             )
             return Outcome.PUBLISHED
 
-        outcome = self._commit(attempt, lambda: self._find_published(staged))
+        def find_applied() -> Outcome | None:
+            has_marks = is_consumed(ranges, read_marks(self.table.properties))
+            return self._find_published(staged) if has_marks else None
+
+        outcome = self._commit(attempt, find_applied)
         failpoints.reach("publish.published")
         return outcome
 
@@ -343,6 +349,12 @@ class Publisher:
             },
             drop_refs=refs,
         )
+
+    def _consuming(self, staged: StagedSnapshot) -> Change:
+        """Return the change that consumes a batch whose rows are on `main`: it adds none."""
+        contains = self._with_contained(staged.summary)[CONTAINS]
+        refs = self._refs_of_batch(staged)
+        return Change(self.table.main_id, drop_refs=refs, summary={CONTAINS: contains})
 
     def _with_contained(self, summary: Mapping[str, str]) -> dict[str, str]:
         """Add to a batch's summary what `main` contains once the batch is on it."""
