@@ -1,8 +1,8 @@
 """Run the tests in three pytest processes side by side: with Spark, with servers, and the others.
 
 Most tests wait more than they compute, so that three processes take little more than the longest
-one on two cores. One prints as it goes; what the others printed comes at the end. Arguments go to
-all of them.
+one on two cores. One prints as it goes; what the others printed comes at the end. Tests that
+measure time or memory run alone afterwards. Arguments go to all of them.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from pathlib import Path
 PYTEST = (sys.executable, "-m", "pytest")
 # tests/conftest.py marks each test: `spark` if it uses the Spark session of its process, `servers`
 # if it starts processes of its own.
-SHOWN = ("with servers", "servers and not spark and not soak")
+SHOWN = ("with servers", "servers and not spark and not timed and not soak")
 BESIDE = (
     ("with Spark", "spark and not soak"),
-    ("alone", "not servers and not spark and not soak"),
+    ("without both", "not servers and not spark and not soak"),
 )
+AFTERWARDS = ("timed", "timed and not soak")
 # pytest's exit status when a part has no test, such as of one file.
 NONE_SELECTED = 5
 
@@ -52,6 +53,8 @@ def main(arguments: list[str]) -> int:
             statuses = [process.wait() for process in processes]
         for name, log in logs.items():
             sys.stdout.write(f"\nThe tests {name}, which ran beside:\n{log.read_text()}")
+            sys.stdout.flush()
+    statuses.append(start(*AFTERWARDS, arguments, None).wait())
     sys.stdout.write(f"all took {time.monotonic() - began:.0f} s\n")
     return next((status for status in statuses if status not in (0, NONE_SELECTED)), 0)
 

@@ -24,6 +24,8 @@ from tests.support.otlp_messages import varint
 from tests.support.receivers import receiver
 from tests.support.wait import until
 
+pytestmark = pytest.mark.timed
+
 SENDERS = 16
 PEAK_BYTES = 600_000_000
 HEALTH_SECONDS = 0.25

@@ -1,4 +1,4 @@
-"""`make test` fails when one of its three parts does."""
+"""`make test` fails when one of its parts does."""
 
 import subprocess
 import sys
@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SETTINGS = "[pytest]\nmarkers =\n    spark\n    servers\n    soak\n"
+PARTS = ("alone", "servers", "spark", "timed")
+SETTINGS = "[pytest]\nmarkers =\n    spark\n    servers\n    timed\n    soak\n"
 
 
-def run_parts(directory, alone, servers, spark):
+def run_parts(directory, alone, servers, spark, timed):
     """Run one test in each part, of which each passes or fails."""
     (directory / "pytest.ini").write_text(SETTINGS)
     (directory / "test_parts.py").write_text(
@@ -18,6 +19,7 @@ def run_parts(directory, alone, servers, spark):
         f"def test_alone(): assert {alone}\n"
         f"@pytest.mark.servers\ndef test_servers(): assert {servers}\n"
         f"@pytest.mark.spark\n@pytest.mark.servers\ndef test_spark(): assert {spark}\n"
+        f"@pytest.mark.timed\n@pytest.mark.servers\ndef test_timed(): assert {timed}\n"
         "@pytest.mark.soak\ndef test_soak(): assert False\n"
     )
     return subprocess.run(
@@ -30,11 +32,11 @@ def run_parts(directory, alone, servers, spark):
     )
 
 
-@pytest.mark.parametrize("failing", [None, "alone", "servers", "spark"])
+@pytest.mark.parametrize("failing", [None, *PARTS])
 def test_a_failure_in_any_part_is_a_failure(tmp_path, failing):
-    ran = run_parts(tmp_path, *(part != failing for part in ("alone", "servers", "spark")))
+    ran = run_parts(tmp_path, *(part != failing for part in PARTS))
     failed = 0 if failing is None else 1
     assert ran.returncode == failed, ran.stdout
     assert ran.stdout.count("1 failed") == failed
-    assert ran.stdout.count("1 passed") == 3 - failed
+    assert ran.stdout.count("1 passed") == len(PARTS) - failed
     assert ran.stdout.count("which ran beside") == 2

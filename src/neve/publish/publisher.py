@@ -228,18 +228,20 @@ class Publisher:
         """
         return self._publish(staged, self._is_consumed_by_marks)
 
-    def _publish(self, staged: StagedSnapshot, is_consumed: Callable[[Ranges], bool]) -> Outcome:
+    def _publish(self, staged: StagedSnapshot, has_lost: Callable[[Ranges], bool]) -> Outcome:
         ranges = decode_ranges(staged.summary)
         was_sent = False
 
         def attempt() -> Outcome:
             nonlocal was_sent
             was_published = is_on_main(self.table, staged)
-            if was_published or is_consumed(ranges):
+            if has_lost(ranges):
                 # Another worker may have held this very batch: that ref is a person's to drop.
                 self.table.drop_refs(staged_refs(self.table, staged))
                 return Outcome.PUBLISHED if was_published and was_sent else Outcome.SUPERSEDED
-            change = self._showing(staged)
+            # Somebody may have set `main` to a staged snapshot by hand: only its marks are missing.
+            is_shown = was_published or is_cherry_picked(self.table, staged)
+            change = self._consuming(staged) if is_shown else self._showing(staged)
             failpoints.reach("publish.ready")
             was_sent = True
             self.table.apply(
@@ -251,7 +253,11 @@ class Publisher:
             )
             return Outcome.PUBLISHED
 
-        outcome = self._commit(attempt, lambda: self._find_published(staged))
+        def find_applied() -> Outcome | None:
+            has_marks = is_consumed(ranges, read_marks(self.table.properties))
+            return self._find_published(staged) if has_marks else None
+
+        outcome = self._commit(attempt, find_applied)
         failpoints.reach("publish.published")
         return outcome
 
@@ -347,6 +353,12 @@ class Publisher:
             },
             drop_refs=refs,
         )
+
+    def _consuming(self, staged: StagedSnapshot) -> Change:
+        """Return the change that consumes a batch whose rows are on `main`: it adds none."""
+        contains = self._with_contained(staged.summary)[CONTAINS]
+        refs = all_refs(self.table, staged)
+        return Change(self.table.main_id, drop_refs=refs, summary={CONTAINS: contains})
 
     def _with_contained(self, summary: Mapping[str, str]) -> dict[str, str]:
         """Add to a batch's summary what `main` contains once the batch is on it."""

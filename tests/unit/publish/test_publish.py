@@ -5,7 +5,9 @@ import pytest
 
 import neve
 from neve.errors import NotFoundError, StorageError
+from neve.lake.staging import Change
 from neve.publish.batch import HELD_PREFIX, STAGED_PREFIX, Outcome
+from neve.publish.contains import contained_in
 from neve.publish.ranges import REPLAY, Range
 from neve.publish.staged_batches import show
 from tests.support.lakes import sqlite_settings
@@ -99,6 +101,26 @@ def test_of_two_workers_on_the_same_segments_one_wins(lab):
     assert first.publish(one) is Outcome.PUBLISHED
     assert second.publish(two) is Outcome.SUPERSEDED
     assert lab.rows() == [1]
+
+
+@pytest.mark.parametrize("other_writer", [False, True])
+def test_a_staged_batch_that_somebody_brought_to_main_is_only_consumed(lab, other_writer):
+    publisher = lab.publisher()
+    staged = publisher.stage("b1", lab.files(1), {STREAM: Range(1, 1)})
+    if other_writer:
+        # As Iceberg's cherry-pick does, where main is not the parent any more.
+        lab.append_by_another(2)
+        publisher.marks()
+        source = {"source-snapshot-id": str(staged.snapshot_id)}
+        publisher.table.append(publisher.table.added_files(staged.snapshot_id), source)
+    else:
+        publisher.table.apply(Change(staged.parent_id, staged.snapshot_id))
+    publisher.table.table.catalog = Lossy(lab.lake.catalog(), ["conflict", "lost before"])
+    assert publisher.publish(publisher.waiting()) is Outcome.PUBLISHED
+    assert lab.run("again", [1], 1, 1) is Outcome.SUPERSEDED
+    assert lab.rows() == ([1, 2] if other_writer else [1])
+    assert lab.refs() == ["main"]
+    assert contained_in(lab.publisher().table) == {STREAM: (Range(1, 1),)}
 
 
 def test_a_longer_range_that_begins_where_another_did_loses_too(lab):
