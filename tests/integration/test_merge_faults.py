@@ -57,7 +57,11 @@ def living(embedded_lake, faulty_lake):
 
 
 @pytest.mark.parametrize(
-    ("strategy", "number"), [(Strategy.MERGE, PUBLISH), (Strategy.INDEX, INDEXED_PUBLISH)]
+    ("strategy", "number"),
+    [
+        (Strategy.INDEX, INDEXED_PUBLISH),
+        pytest.param(Strategy.MERGE, PUBLISH, marks=pytest.mark.soak),
+    ],
 )
 def test_commits_that_go_wrong(living, faults, strategy, number):
     """One that is refused, two that are applied without a word of it, and one that is both."""
