@@ -25,7 +25,7 @@ import neve
 from neve.config import Settings
 from neve.index.maintain import build
 from neve.lake import Lake
-from neve.merge.apply import Merger
+from neve.merge.merger import Merger
 from neve.merge.spec import merge_specs
 from neve.merge.strategy import Strategy
 

@@ -19,6 +19,9 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if not {"e2e", "integration"}.isdisjoint(item.path.parts):
             item.add_marker("servers")
+        # The demo has a bound on its time.
+        if "demo" in item.fixturenames:
+            item.add_marker("timed")
         if "embedded_lake" in item.fixturenames:
             item.add_marker("spark")
 

@@ -17,7 +17,7 @@ from neve.config.merging import MergeTableSettings
 from neve.errors import ConfigError
 from neve.lake import Lake
 from neve.lake.shared_paths import probe_shared_paths
-from neve.merge.apply import Merger
+from neve.merge.merger import Merger
 from neve.merge.spec import merge_spec
 from neve.merge.strategy import Strategy
 

@@ -13,7 +13,7 @@ import pytest
 
 import neve
 from neve.config.merging import MergeTableSettings
-from neve.merge.apply import Merger
+from neve.merge.merger import Merger
 from neve.merge.spec import merge_spec
 from tests.support.changelog import append_changelog, changelog_rows
 from tests.support.debezium import UNAVAILABLE_VALUE, connect, running_debezium

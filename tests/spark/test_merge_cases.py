@@ -96,7 +96,7 @@ def test_a_rebuild_that_is_killed_forgets_no_delete(embedded_lake, monkeypatch):
     def cut(*_):
         raise failpoints.PowerCut
 
-    monkeypatch.setattr("neve.merge.apply.choose_way", cut)
+    monkeypatch.setattr("neve.merge.merger.choose_way", cut)
     with pytest.raises(failpoints.PowerCut):
         mirrored.merger().rebuild()
     monkeypatch.undo()

@@ -16,7 +16,7 @@ from pyiceberg.types import (
 )
 
 from neve.errors import CatalogError, ConfigError
-from neve.merge import apply
+from neve.merge import merger as merger_module
 from tests.support.merging import Mirrored, event
 
 FAR = 2**40
@@ -252,15 +252,15 @@ def test_columns_that_change_between_the_look_and_the_read(embedded_lake, monkey
     mirrored.append(event("I", 1, 1, "a"))
     mirrored.merge()
     mirrored.append(event("U", 2, 1, "b"), event("I", 2, 2, "c"))
-    chosen = apply.next_batch
+    chosen = merger_module.next_batch
 
     def renaming(*given):
-        monkeypatch.setattr(apply, "next_batch", chosen)
+        monkeypatch.setattr(merger_module, "next_batch", chosen)
         with evolving(mirrored) as update:
             update.rename_column("name", "title")
         return chosen(*given)
 
-    monkeypatch.setattr(apply, "next_batch", renaming)
+    monkeypatch.setattr(merger_module, "next_batch", renaming)
     assert mirrored.merge().conflicts == 1
     # The second look has seen it: such rows are set aside, as of any renamed column.
     assert len(rejected(mirrored)) == 2

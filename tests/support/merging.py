@@ -13,7 +13,7 @@ from pyiceberg.table.snapshots import ancestors_of
 from neve.config.merging import MergeTableSettings
 from neve.lake import Lake
 from neve.lake.commit_loop import RetryPolicy
-from neve.merge.apply import Merger
+from neve.merge.merger import Merger
 from neve.merge.report import TableReport
 from neve.merge.spec import MergeSpec, merge_spec
 from neve.merge.strategy import Strategy

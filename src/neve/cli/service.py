@@ -35,7 +35,7 @@ def run_parts(
     Args:
         mirrors: which to keep, all without a name; None for none at all.
     """
-    from neve.merge.apply import configured_mergers
+    from neve.merge.merger import configured_mergers
     from neve.observe.metrics import Registry, common_labels
     from neve.service.consolidation import Consolidation
     from neve.service.merging import Merging

@@ -20,13 +20,8 @@ from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortField, SortOrder
 from pyiceberg.transforms import DayTransform, IdentityTransform
 from pyiceberg.types import (
-    DecimalType,
-    DoubleType,
-    FloatType,
     IcebergType,
-    IntegerType,
     ListType,
-    LongType,
     MapType,
     PrimitiveType,
     StructType,
@@ -41,6 +36,7 @@ from neve.lake.faults import explained
 from neve.lake.identifier import Identifier
 from neve.lake.profile import CatalogProfile
 from neve.lake.pyiceberg_private import schema_without_ids
+from neve.lake.widening import widens
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -48,7 +44,6 @@ if TYPE_CHECKING:
 
 _FIRST_PARTITION_ID = 1000
 # What the Iceberg specification lets a column become, beside a decimal of more digits.
-_WIDENINGS = frozenset({(IntegerType, LongType), (FloatType, DoubleType)})
 
 # For a table that is committed to every few seconds: otherwise each commit leaves a file behind.
 FEW_METADATA_FILES: Mapping[str, str] = MappingProxyType(
@@ -229,9 +224,7 @@ def _can_hold(present: IcebergType, wanted: IcebergType) -> bool:
         return _can_hold(present.key_type, wanted.key_type) and _can_hold(
             present.value_type, wanted.value_type
         )
-    if isinstance(present, DecimalType) and isinstance(wanted, DecimalType):
-        return present.scale == wanted.scale and present.precision >= wanted.precision
-    return present == wanted or (type(wanted), type(present)) in _WIDENINGS
+    return present == wanted or widens(wanted, present)
 
 
 def _iceberg_schema(schema: pa.Schema) -> Schema:

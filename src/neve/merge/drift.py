@@ -8,17 +8,14 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from pyiceberg.types import (
-    DecimalType,
-    DoubleType,
-    FloatType,
     IcebergType,
-    IntegerType,
     ListType,
-    LongType,
     MapType,
     NestedField,
     StructType,
 )
+
+from neve.lake.widening import widens
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
@@ -135,16 +132,9 @@ def fit_of(column: IcebergType, value: IcebergType) -> Fit:
         if fit_of(column.key_type, value.key_type) is not Fit.FITS:
             return Fit.INCOMPATIBLE
         return fit_of(column.value_type, value.value_type)
-    if _widens(column, value):
+    if widens(column, value):
         return Fit.WIDENS
-    return Fit.FITS if _widens(value, column) else Fit.INCOMPATIBLE
-
-
-def _widens(narrow: IcebergType, wide: IcebergType) -> bool:
-    if isinstance(narrow, DecimalType) and isinstance(wide, DecimalType):
-        return narrow.scale == wide.scale and narrow.precision < wide.precision
-    pair = (type(narrow), type(wide))
-    return pair in ((IntegerType, LongType), (FloatType, DoubleType))
+    return Fit.FITS if widens(value, column) else Fit.INCOMPATIBLE
 
 
 def _fit_of_fields(column: StructType, value: StructType) -> Fit:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from neve.errors import NeveError
-from neve.merge.apply import configured_mergers
+from neve.merge.merger import configured_mergers
 from neve.merge.report import Preview, TableReport
 
 if TYPE_CHECKING:

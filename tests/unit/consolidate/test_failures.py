@@ -13,20 +13,8 @@ from neve.publish.publisher import Publisher
 from neve.signals import Signal
 from tests.support.consolidation import Bench
 from tests.support.lakes import sqlite_settings
+from tests.support.observers import Listening
 from tests.support.sentry import running_sentry
-
-
-class Listening:
-    """An observer that keeps the troubles."""
-
-    def __init__(self):
-        self.troubles = []
-
-    def looked(self, streams):
-        pass
-
-    def ended(self, report, trouble):
-        self.troubles.append(trouble)
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from neve.publish.publisher import Publisher
 from neve.signals import Signal
 from tests.support.consolidation import Bench, run_inline
 from tests.support.lakes import sqlite_settings
+from tests.support.observers import Listening
 from tests.support.wait import until
 
 
@@ -174,21 +175,10 @@ def test_pauses_double_up_to_a_minute():
     assert not memory.is_paused("t")
 
 
-class Listener:
-    def __init__(self):
-        self.troubles = []
-
-    def looked(self, streams):
-        pass
-
-    def ended(self, report, trouble):
-        self.troubles.append(trouble)
-
-
 def test_a_table_in_trouble_is_told_at_each_look_and_costs_nothing_meanwhile(bench, monkeypatch):
     fail_at(monkeypatch, Publisher, "stage", "otel.logs", KeyError("x"))
     bench.send(Signal.LOGS, "a")
-    worker, listener = bench.worker(), Listener()
+    worker, listener = bench.worker(), Listening()
     worker.memories[Signal.LOGS] = SignalMemory(clock=lambda: 0.0)
     look(worker, threading.Event(), listener)
     turns = []
@@ -202,7 +192,7 @@ def test_a_table_in_trouble_is_told_at_each_look_and_costs_nothing_meanwhile(ben
 def test_a_table_that_another_worker_got_past_is_in_no_trouble_any_more(bench, monkeypatch):
     is_well = fail_at(monkeypatch, Publisher, "stage", "otel.logs", KeyError("x"))
     bench.send(Signal.LOGS, "a")
-    worker, listener = bench.worker(), Listener()
+    worker, listener = bench.worker(), Listening()
     look(worker, threading.Event(), listener)
     is_well.set()
     bench.run()
@@ -217,7 +207,7 @@ def test_the_worker_does_not_pause_for_one_table(bench, monkeypatch):
     monkeypatch.setattr("neve.consolidate.watch.POLL_SECONDS", 0.01)
     bench.spec = replace(bench.spec, trigger_seconds=0.0)
     bench.send(Signal.LOGS, "a")
-    worker, stop, listener = bench.worker(), threading.Event(), Listener()
+    worker, stop, listener = bench.worker(), threading.Event(), Listening()
     thread = threading.Thread(target=watch, args=(worker, stop, listener))
     thread.start()
     try:

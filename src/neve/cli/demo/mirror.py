@@ -78,7 +78,7 @@ def _append(lake: Lake, events: tuple[tuple[Any, ...], ...]) -> None:
 
 
 def _merge(lake: Lake) -> Any:
-    from neve.merge.apply import Merger
+    from neve.merge.merger import Merger
     from neve.merge.spec import merge_specs
 
     (spec,) = merge_specs(lake.settings, (MIRROR,))
