@@ -12,11 +12,11 @@ import pytest
 from neve.cli.app import run
 from neve.errors import NotFoundError, UnsupportedError, UsageError
 from neve.index import maintain
-from neve.index.mirrors import observe
+from neve.index.current_root import ROOT_PROPERTY, current_root
+from neve.index.files import list_files
+from neve.index.indexed_table import observe
 from neve.index.removal import remove_unreferenced
-from neve.index.state import ROOT_PROPERTY, current_root
 from neve.index.status import status
-from neve.index.stored import list_files
 from neve.index.verify import verify
 from neve.lake.identifier import parse_identifier
 from neve.merge.strategy import Strategy

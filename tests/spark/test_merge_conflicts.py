@@ -13,7 +13,8 @@ from neve.errors import ConflictError, UnknownOutcomeError
 from neve.lake.java_tables import JavaTable
 from neve.lake.row_delta import PreparedCommit
 from neve.lake.staging import StagingTable
-from neve.merge.strategy import BRANCH_PREFIX, MergeInto, Strategy
+from neve.merge.merge_into import BRANCH_PREFIX, MergeInto
+from neve.merge.strategy import Strategy
 from tests.support.merging import Mirrored, event
 
 POINTS = [name for name in failpoints.POINTS if name.startswith("merge.")]

@@ -10,14 +10,14 @@ from urllib.parse import urlparse
 import pyarrow as pa
 import pytest
 
+from neve.index.current_root import current_root
 from neve.index.maintain import build
-from neve.index.state import current_root
 from neve.index.verify import verify
 from neve.lake.identifier import parse_identifier
 from neve.lake.live_files import live_files
 from neve.merge import strategy
 from neve.merge.batch import BatchWork
-from neve.merge.indexed import BROKEN
+from neve.merge.index_locator import BROKEN
 from neve.merge.strategy import INDEXED_ROWS, Strategy
 from tests.support.merging import Mirrored, event
 from tests.support.readers import read_with_all

@@ -12,7 +12,7 @@ from functools import partial
 
 from neve.errors import UnsupportedError
 from neve.index.entries import TOMBSTONE, Entries
-from neve.index.parts import Kind, Part
+from neve.index.read_keys import Kind, Part
 from neve.index.resolve import resolve
 from neve.index.root import Root
 from neve.index.runs import RunReader, Runs, Source, by_bucket, write_buckets_of, write_runs

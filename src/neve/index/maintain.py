@@ -18,11 +18,11 @@ from pyiceberg.table.snapshots import Operation, ancestors_of
 from neve.errors import CorruptionError
 from neve.index.build import build_root
 from neve.index.compaction import compact_buckets, plan_compaction, with_compacted
-from neve.index.mirrors import Mirror, observe
+from neve.index.current_root import find_root, register
+from neve.index.indexed_table import Mirror, observe
 from neve.index.refresh import refresh_root
 from neve.index.removal import remove_unreferenced
 from neve.index.root import Root
-from neve.index.state import find_root, register
 from neve.lake.live_files import LiveFile, changed_files
 from neve.lake.spark_tasks import LocalTasks, SparkTasks, runner_for
 

@@ -12,7 +12,6 @@ import pyarrow as pa
 from pyiceberg.io import FileIO
 
 from neve.errors import CorruptionError
-from neve.index.bucket import BucketView
 from neve.index.entries import (
     GONE,
     TOMBSTONE,
@@ -24,10 +23,11 @@ from neve.index.entries import (
     merge_entries,
     no_entries,
 )
+from neve.index.files import opened
+from neve.index.hash_bucket import BucketView
 from neve.index.hashing import PkHash
 from neve.index.search import Found, in_order
 from neve.index.shard import ShardRef, bits_for, decode_directory, split_buckets, write_buckets
-from neve.index.stored import opened
 from neve.lake.puffin import PuffinWriter, read_blob, read_footer, read_range
 
 CONTENTS_BLOB = "neve-index-contents-v1"

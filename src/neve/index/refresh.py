@@ -27,7 +27,7 @@ from neve.index.entries import (
     find_rows,
     make_entries,
 )
-from neve.index.parts import Kind, Part
+from neve.index.read_keys import Kind, Part
 from neve.index.resolve import greater, resolve
 from neve.index.root import Root
 from neve.index.runs import RunReader, Runs, Source, by_bucket, write_buckets_of, write_runs

@@ -11,14 +11,14 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from neve.errors import CorruptionError, StorageError, UnsupportedError
+from neve.index.current_root import property_of
+from neve.index.files import list_files
 from neve.index.root import read_root
-from neve.index.state import property_of
-from neve.index.stored import list_files
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
-    from neve.index.mirrors import Mirror
+    from neve.index.indexed_table import Mirror
 
 logger = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ from pyiceberg.io import FileIO
 
 from neve.errors import CorruptionError, UnsupportedError
 from neve.index.entries import SequenceType
+from neve.index.files import opened
 from neve.index.shard import ShardRef
-from neve.index.stored import opened
 from neve.lake.puffin import Footer, PuffinWriter, read_blob, read_footer
 
 ROOT_BLOB = "neve-index-root-v1"

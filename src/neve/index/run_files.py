@@ -15,8 +15,8 @@ import pyarrow as pa
 from pyiceberg.io import FileIO
 
 from neve.errors import CorruptionError, StorageError
-from neve.index.bucket import FILE, FIRST, POSITION, SECOND, SEQUENCE
 from neve.index.entries import Entries, concat_entries
+from neve.index.hash_bucket import FILE, FIRST, POSITION, SECOND, SEQUENCE
 from neve.index.shard import bucket_of
 from neve.lake.paths import local_path
 

@@ -22,7 +22,7 @@ from pyiceberg.io import FileIO, load_file_io
 
 from neve.index.columns import IndexedColumns
 from neve.index.entries import Entries, concat_entries, no_entries
-from neve.index.parts import Kind, Part, read_part
+from neve.index.read_keys import Kind, Part, read_part
 from neve.index.root import new_path
 from neve.index.run_files import RunFile, RunRef, write_run_file
 from neve.index.shard import ShardRef, bits_for, write_shard

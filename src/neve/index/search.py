@@ -16,7 +16,6 @@ import pyarrow as pa
 from pyiceberg.io import FileIO, load_file_io
 
 from neve.errors import CorruptionError, UsageError
-from neve.index.bucket import BucketView
 from neve.index.cache import BucketCache, process_cache
 from neve.index.entries import (
     GONE,
@@ -28,10 +27,11 @@ from neve.index.entries import (
     merge_entries,
     no_entries,
 )
+from neve.index.files import file_stamp, map_local, opened
+from neve.index.hash_bucket import BucketView
 from neve.index.hashing import Hashes
 from neve.index.root import Root
 from neve.index.shard import BucketRef, ShardRef, bucket_bounds, bucket_of, decode_directory
-from neve.index.stored import file_stamp, map_local, opened
 from neve.lake.paths import local_path
 from neve.lake.puffin import read_range
 

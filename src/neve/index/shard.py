@@ -16,7 +16,8 @@ import pyarrow as pa
 from pyiceberg.io import FileIO
 
 from neve.errors import CorruptionError
-from neve.index.bucket import (
+from neve.index.entries import Entries, merge_entries
+from neve.index.hash_bucket import (
     FILE,
     FIRST,
     POSITION,
@@ -26,7 +27,6 @@ from neve.index.bucket import (
     Span,
     encode_bucket,
 )
-from neve.index.entries import Entries, merge_entries
 from neve.lake.puffin import PuffinWriter
 
 BUCKET_BLOB = "neve-index-bucket-v1"

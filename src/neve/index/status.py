@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from neve.errors import CorruptionError, NeveError
-from neve.index.mirrors import Mirror, observe
+from neve.index.current_root import find_root
+from neve.index.files import opened
+from neve.index.indexed_table import Mirror, observe
 from neve.index.root import Root
-from neve.index.state import find_root
-from neve.index.stored import opened
 from neve.lake.live_files import changed_files
 
 if TYPE_CHECKING:

@@ -20,15 +20,15 @@ import pyarrow.compute as pc
 from neve.errors import CorruptionError, NotFoundError
 from neve.index.build import row_parts, tombstone_parts
 from neve.index.cache import BucketCache
+from neve.index.current_root import find_root
 from neve.index.entries import TOMBSTONE, Entries, find_rows
+from neve.index.indexed_table import observe
 from neve.index.maintain import Progress
-from neve.index.mirrors import observe
-from neve.index.parts import Kind
+from neve.index.read_keys import Kind
 from neve.index.resolve import resolve
 from neve.index.root import Root
 from neve.index.runs import RunReader, Runs, by_bucket, write_runs
 from neve.index.search import IndexReader
-from neve.index.state import find_root
 from neve.lake.spark_tasks import runner_for
 
 if TYPE_CHECKING:

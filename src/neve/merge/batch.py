@@ -18,14 +18,14 @@ from neve.errors import ConflictError
 from neve.lake.frames import added_rows
 from neve.lake.identifier import Identifier
 from neve.lake.java_tables import JavaTable
-from neve.merge import names
+from neve.merge import columns as cols
 from neve.merge import transforms as tr
 from neve.merge.checkpoint import BARRIER, Checkpoint
-from neve.merge.locate import Decided, Locator, ScanLocator
+from neve.merge.locators import Decided, Locator, ScanLocator
 from neve.merge.pending import Batch, Slice, consumed_slices
 from neve.merge.report import Counts, Tally
 from neve.merge.shape import Shape, as_text, barrier_column, quoted, sequence_of, shape_of
-from neve.merge.side import AT, BATCH, DELETED, KIND, TRUNCATED
+from neve.merge.side_tables import AT, BATCH, DELETED, KIND, TRUNCATED
 from neve.merge.spec import TRUNCATE
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class BatchWork:
         if shape.marked and since is not None:
             # Values from before the barrier must not be folded into events after it.
             is_gone = F.when(sequence_of(shape) < since, tr.TRUNCATED_AWAY)
-            events = events.withColumn(names.OTHER, F.coalesce(F.col(names.OTHER), is_gone))
+            events = events.withColumn(cols.OTHER, F.coalesce(F.col(cols.OTHER), is_gone))
         rows = locator.distributed(tr.as_rows(events, shape, self._unfit), shape)
         if shape.marked:
             reduced = tr.folded(rows, shape)
@@ -128,7 +128,7 @@ class BatchWork:
 
     def _newest_barrier(self) -> tuple[str, ...] | None:
         known = self.barrier_column
-        is_truncate = F.col(names.REASON).isNull() & (F.col(names.OPERATION) == TRUNCATE)
+        is_truncate = F.col(cols.REASON).isNull() & (F.col(cols.OPERATION) == TRUNCATE)
         newest = F.max(F.when(is_truncate, sequence_of(self.shape)))
         barrier = newest if known is None else F.greatest(newest, known)
         texts = [as_text(barrier[name], self.shape, name) for name in self.shape.sequence]
@@ -178,8 +178,8 @@ class BatchWork:
         return found
 
     def _count(self, decided: DataFrame, *, indexed: bool) -> None:
-        counted = decided.groupBy(names.DISPOSITION).agg(
-            F.count("*"), *(F.sum(name) for name in names.SUMMED)
+        counted = decided.groupBy(cols.DISPOSITION).agg(
+            F.count("*"), *(F.sum(name) for name in cols.SUMMED)
         )
         tally = {what: Tally(*numbers) for what, *numbers in counted.collect()}
         self.take(tally, indexed=indexed)
@@ -225,7 +225,7 @@ class BatchWork:
         if self._located is None:
             raise AssertionError("look_up comes first")
         kinds = [tr.UPSERT, tr.REMOVE, *([tr.ABSENT, tr.DOUBLED] if with_absent else [])]
-        kept = self._located.where(F.col(names.DISPOSITION).isin(kinds))
+        kept = self._located.where(F.col(cols.DISPOSITION).isin(kinds))
         return kept if self._won is None else kept.unionByName(self._won)
 
     def _winning_ties(self) -> DataFrame | None:
@@ -236,14 +236,14 @@ class BatchWork:
         """
         if not self.counts.repeated or self.shape.marked or self._located is None:
             return None
-        ties = self._located.where(F.col(names.DISPOSITION) == tr.TIE)
+        ties = self._located.where(F.col(cols.DISPOSITION) == tr.TIE)
         first = F.col(quoted(self.shape.sequence[0]))
         bounds = ties.agg(F.min(first).alias("least"), F.max(first).alias("most")).collect()[0]
         with ExitStack() as stack:
             is_near = first.between(bounds["least"], bounds["most"])
             known = [self._as_merged(part.where(is_near)) for part in self._history(stack)]
             if not known:
-                known = [self._as_merged(self.events.where(F.lit(False)).drop(*names.OF_EVENT))]
+                known = [self._as_merged(self.events.where(F.lit(False)).drop(*cols.OF_EVENT))]
             known_rows = reduce(lambda one, other: one.unionByName(other), known)
             anew = self.found.pending.whole is not None
             won_ties = tr.winning_ties(ties, known_rows, self.shape, anew=anew)
@@ -270,7 +270,7 @@ class BatchWork:
             if one.column in had and had[one.column] != has.get(one.column)
         ]
         rows = tr.as_rows(tr.classified(part, self.spec, unfit), self.shape, unfit)
-        return rows.where(F.col(names.OTHER).isNull())
+        return rows.where(F.col(cols.OTHER).isNull())
 
     def _history(self, stack: ExitStack) -> list[DataFrame]:
         """Return the events that are merged already, as far as the changelog still has them."""
@@ -341,7 +341,7 @@ class BatchWork:
 def _require_same_columns(spec: MergeSpec, found: Look, changes: DataFrame) -> None:
     """Refuse columns that nobody has compared with the mirror's: they changed a moment ago."""
     looked_at = {field.name for field in found.changelog.schema().fields}
-    read = set(changes.columns) - {names.FILE, names.POSITION}
+    read = set(changes.columns) - {cols.FILE, cols.POSITION}
     if read != looked_at:
         changed = ", ".join(sorted(read ^ looked_at))
         raise ConflictError(
@@ -366,10 +366,10 @@ def _columns(
 def _changes(stack: ExitStack, changelog: JavaTable, batch: Batch) -> DataFrame:
     if batch.until_id is not None:
         rows = added_rows(changelog.session, changelog.ref, batch.until_id, batch.after_id)
-        return rows.select("*", names.FILE, names.POSITION)
+        return rows.select("*", cols.FILE, cols.POSITION)
     if not batch.slices:
         nothing = changelog.session.table(changelog.ref.quoted).where(F.lit(False))
-        return nothing.select("*", names.FILE, names.POSITION)
+        return nothing.select("*", cols.FILE, cols.POSITION)
     return _slices(stack, changelog, batch.slices)
 
 
@@ -380,12 +380,12 @@ def _slices(stack: ExitStack, changelog: JavaTable, slices: Sequence[Slice]) -> 
     if not cut:
         return rows
     inside = [
-        (F.col(names.FILE) == one.task.path)
-        & (F.col(names.POSITION) >= one.start)
-        & (F.col(names.POSITION) < one.end)
+        (F.col(cols.FILE) == one.task.path)
+        & (F.col(cols.POSITION) >= one.start)
+        & (F.col(cols.POSITION) < one.end)
         for one in cut
     ]
-    whole = ~F.col(names.FILE).isin([one.task.path for one in cut])
+    whole = ~F.col(cols.FILE).isin([one.task.path for one in cut])
     return rows.where(reduce(or_, inside, whole))
 
 

@@ -14,7 +14,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import ancestors_of
 
 from neve.errors import CatalogError
-from neve.index.mirrors import TOMBSTONES as TOMBSTONES
+from neve.index.indexed_table import TOMBSTONES as TOMBSTONES
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata

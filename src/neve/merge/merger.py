@@ -46,7 +46,7 @@ from neve.merge.mirror import (
 )
 from neve.merge.plan import Look, look, look_anew, next_batch
 from neve.merge.report import Counts, Preview, TableReport
-from neve.merge.side import REJECTED_SCHEMA, SideTable, tombstones_schema
+from neve.merge.side_tables import REJECTED_SCHEMA, SideTable, tombstones_schema
 from neve.merge.spec import merge_specs
 from neve.merge.strategy import Strategy
 from neve.merge.way import Way, choose_way, foreseen

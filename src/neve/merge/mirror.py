@@ -12,7 +12,7 @@ from pyiceberg.transforms import Transform, parse_transform
 from pyiceberg.types import NestedField
 
 from neve.errors import ConfigError
-from neve.index.mirrors import KEYS, SEQUENCE
+from neve.index.indexed_table import KEYS, SEQUENCE
 from neve.merge.drift import COLUMNS, Drift, origin_ids, taken_fields
 from neve.merge.spec import MergeSpec
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SOURCE = "neve.merge.changelog"
 # Of a table beside a mirror: whose it is. A table without it is not Neve's to change.
-SIDE_OF = "neve.merge.side-of"
+SIDE_OF = "neve.merge.side_tables-of"
 
 _FIRST_PARTITION_ID = 1000
 _NUMBERED = ("bucket", "truncate")

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from neve.index.columns import names_by_id
-from neve.merge import names
+from neve.merge import columns as cols
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -32,16 +32,16 @@ def all_repeat(mirror: Table, events: pa.Table, path_of: Callable[[str], str]) -
         events: of sequences that the mirror has, with ROW_FILE, ROW_POSITION and CONTESTED.
         path_of: gives the path of a file as events name it.
     """
-    if pc.any(events[names.CONTESTED]).as_py():
+    if pc.any(events[cols.CONTESTED]).as_py():
         return False
-    columns = [name for name in events.column_names if name not in names.OF_TIE]
+    columns = [name for name in events.column_names if name not in cols.OF_TIE]
     budget = _MOST_ROWS
-    for file in pc.unique(events[names.ROW_FILE]).to_pylist():
-        here = events.filter(pc.equal(events[names.ROW_FILE], file))
-        here = here.sort_by(names.ROW_POSITION)
+    for file in pc.unique(events[cols.ROW_FILE]).to_pylist():
+        here = events.filter(pc.equal(events[cols.ROW_FILE], file))
+        here = here.sort_by(cols.ROW_POSITION)
         wanted = here.select(columns)
         try:
-            found, read = _rows_at(mirror, path_of(file), here[names.ROW_POSITION], wanted, budget)
+            found, read = _rows_at(mirror, path_of(file), here[cols.ROW_POSITION], wanted, budget)
         except (OSError, pa.ArrowException):
             return False
         budget -= read

@@ -18,16 +18,16 @@ import pyarrow as pa
 from neve import failpoints
 from neve.errors import NeveError, StorageError
 from neve.index.compaction import add_delta
+from neve.index.current_root import store_root
 from neve.index.maintain import compacted
-from neve.index.state import store_root
 from neve.lake.live_files import live_files
 from neve.lake.row_delta import RowChanges, StatisticsFile, prepare_row_delta
 from neve.lake.vectors import read_vector, write_vectors
 from neve.merge.checkpoint import TOMBSTONES
-from neve.merge.delta import Written, new_entries, write_changes
-from neve.merge.locate import Decided
+from neve.merge.locators import Decided
 from neve.merge.repeats import all_repeat
-from neve.merge.side import AT, BATCH, DELETED, KIND
+from neve.merge.side_tables import AT, BATCH, DELETED, KIND
+from neve.merge.write_changes import Written, new_entries, write_changes
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from neve.index.root import Root
     from neve.lake import Lake
     from neve.merge.batch import BatchWork
-    from neve.merge.locate import Locator
-    from neve.merge.side import SideTable
+    from neve.merge.locators import Locator
+    from neve.merge.side_tables import SideTable
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from neve.merge import names
+from neve.merge import columns as cols
 from neve.merge.drift import Unfit
 from neve.merge.shape import Shape, aligned, orderable, quoted, sequence_of
 from neve.merge.spec import DELETE, SNAPSHOT, TRUNCATE, MergeSpec
@@ -39,9 +39,9 @@ def classified(changes: DataFrame, spec: MergeSpec, unfit: Sequence[Unfit] = ())
     other = F.when(reason.isNotNull(), REJECTED).when(operation == TRUNCATE, TRUNCATES)
     return changes.select(
         "*",
-        operation.alias(names.OPERATION),
-        reason.alias(names.REASON),
-        other.alias(names.OTHER),
+        operation.alias(cols.OPERATION),
+        reason.alias(cols.REASON),
+        other.alias(cols.OTHER),
     )
 
 
@@ -64,13 +64,13 @@ def _reason(spec: MergeSpec, unfit: Sequence[Unfit], operation: Column) -> Colum
 
 def rejected(events: DataFrame) -> DataFrame:
     """Return events that cannot be taken: why, the row as JSON, and where it stands."""
-    own = {*names.OF_EVENT, names.FILE, names.POSITION}
+    own = {*cols.OF_EVENT, cols.FILE, cols.POSITION}
     row = F.to_json(F.struct(*(F.col(quoted(c)) for c in events.columns if c not in own)))
-    return events.where(F.col(names.REASON).isNotNull()).select(
-        F.col(names.REASON).alias("reason"),
+    return events.where(F.col(cols.REASON).isNotNull()).select(
+        F.col(cols.REASON).alias("reason"),
         row.alias("event"),
-        F.col(names.FILE).alias("changelog_file"),
-        F.col(names.POSITION).alias("changelog_position"),
+        F.col(cols.FILE).alias("changelog_file"),
+        F.col(cols.POSITION).alias("changelog_position"),
     )
 
 
@@ -82,9 +82,9 @@ def as_rows(events: DataFrame, shape: Shape, unfit: Sequence[Unfit] = ()) -> Dat
     # A column that does not fit is NULL in them, and may have no cast at all.
     left_out = {one.column for one in unfit}
     present = {f.name: f.dataType for f in events.schema if f.name not in left_out}
-    is_snapshot, is_delete = (F.col(names.OPERATION) == one for one in (SNAPSHOT, DELETE))
+    is_snapshot, is_delete = (F.col(cols.OPERATION) == one for one in (SNAPSHOT, DELETE))
     rank = F.when(is_delete, DELETE_RANK).when(is_snapshot, SNAPSHOT_RANK).otherwise(UPSERT_RANK)
-    has_key = F.col(names.OTHER).isNull()
+    has_key = F.col(cols.OTHER).isNull()
 
     def value(field: T.StructField) -> Column:
         if field.name not in present:
@@ -94,8 +94,8 @@ def as_rows(events: DataFrame, shape: Shape, unfit: Sequence[Unfit] = ()) -> Dat
 
     return events.select(
         *(value(field).alias(field.name) for field in shape.columns),
-        rank.alias(names.RANK),
-        names.OTHER,
+        rank.alias(cols.RANK),
+        cols.OTHER,
     )
 
 
@@ -105,7 +105,7 @@ def latest(rows: DataFrame, shape: Shape, partition_by: Sequence[str] = ()) -> D
     Args:
         partition_by: what the rows are distributed by already, and a key has one value of.
     """
-    content = F.xxhash64(names.RANK, *(orderable(field) for field in shape.columns))
+    content = F.xxhash64(cols.RANK, *(orderable(field) for field in shape.columns))
     of_key = _of_key(shape, partition_by)
 
     def greatest(hashed: Column) -> Column:
@@ -119,8 +119,8 @@ def latest(rows: DataFrame, shape: Shape, partition_by: Sequence[str] = ()) -> D
         rows.withColumn("_neve_number", F.row_number().over(_newest_first(shape, partition_by)))
         .withColumns(
             {
-                names.CONTESTED: greatest(content) != least,
-                names.EVENTS: F.count("*").over(of_key),
+                cols.CONTESTED: greatest(content) != least,
+                cols.EVENTS: F.count("*").over(of_key),
             }
         )
         .where(F.col("_neve_number") == 1)
@@ -136,7 +136,7 @@ def folded(rows: DataFrame, shape: Shape) -> DataFrame:
     """
     order = _newest_first(shape)
     every = order.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
-    is_delete = F.col(names.RANK) == DELETE_RANK
+    is_delete = F.col(cols.RANK) == DELETE_RANK
     number = "_neve_number"
     newest_delete = F.min(F.when(is_delete, F.col(number))).over(_of_key(shape))
     known = {
@@ -153,23 +153,23 @@ def folded(rows: DataFrame, shape: Shape) -> DataFrame:
     full = ~reduce(or_, (_is_marked(name, shape) for name in shape.marked))
     return (
         rows.withColumn(number, F.row_number().over(order))
-        .withColumn(names.EVENTS, F.count("*").over(_of_key(shape)))
+        .withColumn(cols.EVENTS, F.count("*").over(_of_key(shape)))
         .withColumn("_neve_newest_delete", newest_delete)
         .withColumn(
             "_neve_since_delete",
             F.col("_neve_newest_delete").isNull() | (F.col(number) < F.col("_neve_newest_delete")),
         )
-        .withColumns({names.KNOWN + name: column for name, column in known.items()})
-        .withColumn(names.RESET, reset)
-        .withColumn(names.FULL, full)
+        .withColumns({cols.KNOWN + name: column for name, column in known.items()})
+        .withColumn(cols.RESET, reset)
+        .withColumn(cols.FULL, full)
         .where(F.col(number) == 1)
         .drop(number, "_neve_newest_delete", "_neve_since_delete")
-        .withColumn(names.CONTESTED, F.lit(False))
+        .withColumn(cols.CONTESTED, F.lit(False))
     )
 
 
 def _of_key(shape: Shape, partition_by: Sequence[str] = ()) -> WindowSpec:
-    return Window.partitionBy(*partition_by, *(quoted(key) for key in shape.keys), names.OTHER)
+    return Window.partitionBy(*partition_by, *(quoted(key) for key in shape.keys), cols.OTHER)
 
 
 def _is_marked(name: str, shape: Shape) -> Column:
@@ -181,7 +181,7 @@ def _newest_first(shape: Shape, partition_by: Sequence[str] = ()) -> WindowSpec:
     fields = {field.name: field for field in shape.columns}
     return _of_key(shape, partition_by).orderBy(
         *(F.col(quoted(name)).desc() for name in shape.sequence),
-        F.col(names.RANK).desc(),
+        F.col(cols.RANK).desc(),
         *(orderable(fields[name]).desc_nulls_last() for name in shape.others),
     )
 
@@ -194,33 +194,33 @@ def located(
     sequence = sequence_of(shape)
     nothing = F.when(F.lit(False), sequence)
     if tombstones is None:
-        met = reduced.withColumn(names.BURIED, nothing)
+        met = reduced.withColumn(cols.BURIED, nothing)
     else:
-        buried = tombstones.groupBy(*keys).agg(F.max(sequence).alias(names.BURIED))
+        buried = tombstones.groupBy(*keys).agg(F.max(sequence).alias(cols.BURIED))
         met = reduced.join(buried, on=list(shape.keys), how="left")
     if mirror is None:
         return met.withColumns(
             {
-                names.CURRENT: nothing,
-                names.ROW_FILE: F.lit(None).cast("string"),
-                names.ROW_POSITION: F.lit(None).cast("long"),
-                names.NUMBER: F.lit(1),
-                **{names.BASE + name: F.lit(None).cast("string") for name in shape.marked},
+                cols.CURRENT: nothing,
+                cols.ROW_FILE: F.lit(None).cast("string"),
+                cols.ROW_POSITION: F.lit(None).cast("long"),
+                cols.NUMBER: F.lit(1),
+                **{cols.BASE + name: F.lit(None).cast("string") for name in shape.marked},
             }
         )
     rows = mirror.select(
         *keys,
-        sequence.alias(names.CURRENT),
-        F.col(names.FILE).alias(names.ROW_FILE),
-        F.col(names.POSITION).alias(names.ROW_POSITION),
-        *(F.col(quoted(name)).alias(names.BASE + name) for name in shape.marked),
+        sequence.alias(cols.CURRENT),
+        F.col(cols.FILE).alias(cols.ROW_FILE),
+        F.col(cols.POSITION).alias(cols.ROW_POSITION),
+        *(F.col(quoted(name)).alias(cols.BASE + name) for name in shape.marked),
     )
     joined = met.join(rows, on=list(shape.keys), how="left")
     of_key = _of_key(shape)
     # A key that has several rows is decided once, by the newest of them.
-    newest = [F.col(one).desc() for one in (names.CURRENT, names.ROW_FILE, names.ROW_POSITION)]
-    return joined.withColumn(names.NUMBER, F.row_number().over(of_key.orderBy(*newest))).withColumn(
-        names.CURRENT, F.max(names.CURRENT).over(of_key)
+    newest = [F.col(one).desc() for one in (cols.CURRENT, cols.ROW_FILE, cols.ROW_POSITION)]
+    return joined.withColumn(cols.NUMBER, F.row_number().over(of_key.orderBy(*newest))).withColumn(
+        cols.CURRENT, F.max(cols.CURRENT).over(of_key)
     )
 
 
@@ -229,10 +229,10 @@ def disposed(events: DataFrame, shape: Shape, barrier: Column | None) -> DataFra
     sequence = sequence_of(shape)
     if barrier is not None:
         # A row from before the barrier goes with it, and says nothing any more.
-        is_kept = ~(F.col(names.CURRENT) < barrier)
-        events = events.withColumn(names.CURRENT, F.when(is_kept, F.col(names.CURRENT)))
-    current, buried = F.col(names.CURRENT), F.col(names.BURIED)
-    is_delete = F.col(names.RANK) == DELETE_RANK
+        is_kept = ~(F.col(cols.CURRENT) < barrier)
+        events = events.withColumn(cols.CURRENT, F.when(is_kept, F.col(cols.CURRENT)))
+    current, buried = F.col(cols.CURRENT), F.col(cols.BURIED)
+    is_delete = F.col(cols.RANK) == DELETE_RANK
     # A delete wins over an upsert of the same sequence, and over itself it changes nothing; unless
     # a row is there still: a mirror that was rolled back may lag behind its tombstones.
     is_late = F.coalesce(sequence < current, F.lit(False)) | (
@@ -241,7 +241,7 @@ def disposed(events: DataFrame, shape: Shape, barrier: Column | None) -> DataFra
     if barrier is not None:
         is_late = is_late | (sequence < barrier)
     disposition = (
-        F.when(F.col(names.OTHER).isNotNull(), F.col(names.OTHER))
+        F.when(F.col(cols.OTHER).isNotNull(), F.col(cols.OTHER))
         .when(is_late, LATE)
         .when(is_delete & current.isNotNull(), REMOVE)
         .when(is_delete, ABSENT)
@@ -249,19 +249,19 @@ def disposed(events: DataFrame, shape: Shape, barrier: Column | None) -> DataFra
         .otherwise(UPSERT)
     )
     is_known = current.isNotNull() | buried.isNotNull()
-    is_first = F.col(names.NUMBER) == 1
-    decided = events.withColumn(names.DISPOSITION, disposition).withColumns(
+    is_first = F.col(cols.NUMBER) == 1
+    decided = events.withColumn(cols.DISPOSITION, disposition).withColumns(
         {
-            names.OVERTAKEN: _is_overtaken(shape).cast("long"),
-            names.KNOWN_KEY: is_known.cast("long"),
-            names.CACHE_HITS: F.lit(0).cast("long"),
+            cols.OVERTAKEN: _is_overtaken(shape).cast("long"),
+            cols.KNOWN_KEY: is_known.cast("long"),
+            cols.CACHE_HITS: F.lit(0).cast("long"),
         }
     )
     # Where the first row of a key goes, the others go with it.
-    return decided.where(is_first | F.col(names.DISPOSITION).isin(UPSERT, REMOVE)).withColumns(
+    return decided.where(is_first | F.col(cols.DISPOSITION).isin(UPSERT, REMOVE)).withColumns(
         {
-            names.DISPOSITION: F.when(is_first, F.col(names.DISPOSITION)).otherwise(DOUBLED),
-            names.EVENTS: F.when(is_first, F.col(names.EVENTS)).otherwise(0),
+            cols.DISPOSITION: F.when(is_first, F.col(cols.DISPOSITION)).otherwise(DOUBLED),
+            cols.EVENTS: F.when(is_first, F.col(cols.EVENTS)).otherwise(0),
         }
     )
 
@@ -284,7 +284,7 @@ def winning_ties(
     # Of two equal events the merged one wins: then nothing has to be done.
     fields = {field.name: field for field in shape.columns}
     order = Window.partitionBy(*map(quoted, on)).orderBy(
-        F.col(names.RANK).desc(),
+        F.col(cols.RANK).desc(),
         *(orderable(fields[name]).desc_nulls_last() for name in shape.others),
         F.col(ours).asc(),
     )
@@ -294,7 +294,7 @@ def winning_ties(
         .withColumn("_neve_rivals", rivals)
         .where(F.col(number) == 1)
         .where(F.col(ours) == 1)
-        .where(F.lit(anew) | (F.col("_neve_rivals") > 1) | F.col(names.CONTESTED))
+        .where(F.lit(anew) | (F.col("_neve_rivals") > 1) | F.col(cols.CONTESTED))
         .drop(ours, number, "_neve_rivals")
     )
 
@@ -323,9 +323,9 @@ def changing(rows: DataFrame, mirror: DataFrame, shape: Shape) -> DataFrame:
 
 def keeps_value(name: str) -> Column:
     """Tell whether a column keeps the mirror's value: the source sent none that is newer."""
-    known, at = F.col(quoted(names.KNOWN + name)), F.col(names.CURRENT)
+    known, at = F.col(quoted(cols.KNOWN + name)), F.col(cols.CURRENT)
     not_newer = known.isNull() | F.coalesce(known["at"] < at, F.lit(False))
-    not_deleted = F.col(names.RESET).isNull() | F.coalesce(F.col(names.RESET) < at, F.lit(False))
+    not_deleted = F.col(cols.RESET).isNull() | F.coalesce(F.col(cols.RESET) < at, F.lit(False))
     return at.isNotNull() & not_newer & not_deleted
 
 
@@ -334,7 +334,7 @@ def final_value(name: str, shape: Shape) -> Column:
     sent = sent_value(name, shape)
     if name not in shape.marked:
         return sent
-    return F.when(keeps_value(name), F.col(quoted(names.BASE + name))).otherwise(sent)
+    return F.when(keeps_value(name), F.col(quoted(cols.BASE + name))).otherwise(sent)
 
 
 def _is_overtaken(shape: Shape) -> Column:
@@ -344,11 +344,11 @@ def _is_overtaken(shape: Shape) -> Column:
     """
     if not shape.marked:
         return F.lit(False)
-    current = F.col(names.CURRENT)
-    older = [F.col(quoted(names.KNOWN + name))["at"] < current for name in shape.marked]
-    parts = [F.coalesce(one, F.lit(False)) for one in (*older, F.col(names.RESET) < current)]
-    is_late = F.col(names.DISPOSITION) == LATE
-    return F.when(is_late, F.col(names.FULL)).otherwise(reduce(or_, parts))
+    current = F.col(cols.CURRENT)
+    older = [F.col(quoted(cols.KNOWN + name))["at"] < current for name in shape.marked]
+    parts = [F.coalesce(one, F.lit(False)) for one in (*older, F.col(cols.RESET) < current)]
+    is_late = F.col(cols.DISPOSITION) == LATE
+    return F.when(is_late, F.col(cols.FULL)).otherwise(reduce(or_, parts))
 
 
 def sent_value(name: str, shape: Shape) -> Column:
@@ -358,12 +358,12 @@ def sent_value(name: str, shape: Shape) -> Column:
     """
     if name not in shape.marked:
         return F.col(quoted(name))
-    known = F.col(quoted(names.KNOWN + name))
-    is_buried = F.coalesce(known["at"] <= F.col(names.BURIED), F.lit(False))
+    known = F.col(quoted(cols.KNOWN + name))
+    is_buried = F.coalesce(known["at"] <= F.col(cols.BURIED), F.lit(False))
     return F.when(~is_buried, known["value"])
 
 
 def tombstones_of(events: DataFrame, shape: Shape) -> DataFrame:
     """Return the keys that a batch deletes, with the deletes' sequences."""
-    is_deleted = F.col(names.DISPOSITION).isin(REMOVE, ABSENT)
+    is_deleted = F.col(cols.DISPOSITION).isin(REMOVE, ABSENT)
     return events.where(is_deleted).select(*map(quoted, (*shape.keys, *shape.sequence)))

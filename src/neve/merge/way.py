@@ -16,16 +16,17 @@ from neve.errors import (
     StorageError,
     UnsupportedError,
 )
+from neve.index.current_root import find_root
+from neve.index.indexed_table import observe
 from neve.index.maintain import Refreshed, refreshed
-from neve.index.mirrors import observe
 from neve.index.removal import remove_unreferenced
-from neve.index.state import find_root
 from neve.lake.catalog import load_table
 from neve.lake.java_tables import JavaTable
 from neve.lake.live_files import live_files
-from neve.merge.indexed import index_locator
+from neve.merge.index_locator import index_locator
+from neve.merge.merge_into import MergeInto
 from neve.merge.replace_rows import ReplaceRows
-from neve.merge.strategy import ON_DOUBLED, ON_TRUNCATE, Choice, MergeInto, Strategy, choose
+from neve.merge.strategy import ON_DOUBLED, ON_TRUNCATE, Choice, Strategy, choose
 from neve.observe.traces import span
 
 if TYPE_CHECKING:
@@ -34,13 +35,13 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
 
-    from neve.index.mirrors import Mirror
+    from neve.index.indexed_table import Mirror
     from neve.lake import Lake
     from neve.lake.identifier import Identifier
     from neve.merge.batch import BatchWork
-    from neve.merge.locate import Locator
+    from neve.merge.locators import Locator
     from neve.merge.report import TableReport
-    from neve.merge.side import SideTable
+    from neve.merge.side_tables import SideTable
     from neve.merge.strategy import Writer
 
 logger = logging.getLogger(__name__)

@@ -12,9 +12,9 @@ from pyiceberg.types import DoubleType, LongType, NestedField, UUIDType
 from neve.errors import StorageError, UnsupportedError
 from neve.index import runs
 from neve.index.columns import IndexedColumns
-from neve.index.parts import Kind, Part
+from neve.index.files import list_files
+from neve.index.read_keys import Kind, Part
 from neve.index.runs import packed
-from neve.index.stored import list_files
 from neve.lake.spark_tasks import LocalTasks
 from tests.support.indexed import Workbench
 

@@ -16,9 +16,9 @@ from neve.index.compaction import (
     write_run,
 )
 from neve.index.entries import GONE, TOMBSTONE
+from neve.index.files import list_files
 from neve.index.removal import unreferenced
 from neve.index.shard import ShardRef
-from neve.index.stored import list_files
 from tests.support.indexed import compact
 
 

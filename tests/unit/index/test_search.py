@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from neve.errors import CorruptionError, UsageError
-from neve.index.bucket import BLOCK_ROWS
 from neve.index.cache import BucketCache
 from neve.index.compaction import add_delta, write_run
 from neve.index.entries import GONE, TOMBSTONE
+from neve.index.hash_bucket import BLOCK_ROWS
 from neve.index.root import Root, index_location, new_path, read_root, write_root
 from neve.index.search import lookup
 from neve.index.shard import BUCKET_BLOB, bits_for, bucket_of, split_buckets

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from neve.errors import CorruptionError
-from neve.index.mirrors import Mirror, observe
+from neve.index.indexed_table import Mirror, observe
 from neve.index.root import Root, new_path, read_root, write_root
 from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_known
 from neve.lake.row_delta import StatisticsFile, set_statistics

@@ -23,7 +23,7 @@ from neve.index.hashing import compute_pk_hash
 from neve.index.sequences import encode_sequences
 from neve.lake.data_files import write_data_files, write_rows
 from neve.lake.frames import map_batches
-from neve.merge import names
+from neve.merge import columns as cols
 from neve.merge import transforms as tr
 from neve.merge.repeats import MOST_EVENTS
 from neve.merge.report import Tally
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
 
-    from neve.merge.locate import Decided, Task
+    from neve.merge.locators import Decided, Task
 
 _RESULT = T.StructType(
     [
@@ -90,10 +90,10 @@ class _WriteRows:
         results = list(_tallies(everything))
         if tr.TIE not in self.applied:
             results += self._ties(everything)
-        chosen = pc.is_in(everything[names.DISPOSITION], pa.array(self.applied))
+        chosen = pc.is_in(everything[cols.DISPOSITION], pa.array(self.applied))
         rows = everything.filter(chosen)
         results += self._vectors(rows)
-        rows = rows.filter(pc.not_equal(rows[names.DISPOSITION], tr.DOUBLED))
+        rows = rows.filter(pc.not_equal(rows[cols.DISPOSITION], tr.DOUBLED))
         results += [*self._upserts(rows), *self._graves(rows)]
         kinds, labels, payloads = zip(*results, strict=True) if results else ((), (), ())
         yield pa.RecordBatch.from_arrays(
@@ -106,12 +106,12 @@ class _WriteRows:
         )
 
     def _ties(self, rows: pa.Table) -> Iterator[tuple[str, str, bytes]]:
-        ties = rows.filter(pc.equal(rows[names.DISPOSITION], tr.TIE))
+        ties = rows.filter(pc.equal(rows[cols.DISPOSITION], tr.TIE))
         if 0 < len(ties) <= MOST_EVENTS:
-            yield _TIES, "", _bytes(ties.select([*self.columns, *names.OF_TIE]))
+            yield _TIES, "", _bytes(ties.select([*self.columns, *cols.OF_TIE]))
 
     def _upserts(self, rows: pa.Table) -> Iterator[tuple[str, str, bytes]]:
-        upserts = rows.filter(pc.not_equal(rows[names.RANK], tr.DELETE_RANK))
+        upserts = rows.filter(pc.not_equal(rows[cols.RANK], tr.DELETE_RANK))
         if not len(upserts):
             return
         io = load_file_io(self.mirror_io, self.mirror.location)
@@ -123,14 +123,14 @@ class _WriteRows:
                 yield _ENTRIES, path, self._entries(written.rows)
 
     def _vectors(self, rows: pa.Table) -> Iterator[tuple[str, str, bytes]]:
-        replaced = rows.filter(pc.is_valid(rows[names.ROW_FILE]))
-        for file in pc.unique(replaced[names.ROW_FILE]).to_pylist():
-            here = replaced.filter(pc.equal(replaced[names.ROW_FILE], file))
-            positions = BitMap64(here[names.ROW_POSITION].to_numpy())
+        replaced = rows.filter(pc.is_valid(rows[cols.ROW_FILE]))
+        for file in pc.unique(replaced[cols.ROW_FILE]).to_pylist():
+            here = replaced.filter(pc.equal(replaced[cols.ROW_FILE], file))
+            positions = BitMap64(here[cols.ROW_POSITION].to_numpy())
             yield _VECTOR, file, positions.serialize()
 
     def _graves(self, rows: pa.Table) -> Iterator[tuple[str, str, bytes]]:
-        deletes = rows.filter(pc.equal(rows[names.RANK], tr.DELETE_RANK))
+        deletes = rows.filter(pc.equal(rows[cols.RANK], tr.DELETE_RANK))
         if not len(deletes):
             return
         buried = deletes.select(list(dict.fromkeys((*self.keys, *self.sequence))))
@@ -152,15 +152,15 @@ class _WriteRows:
 
 
 def _tallies(rows: pa.Table) -> Iterator[tuple[str, str, bytes]]:
-    counted = rows.group_by(names.DISPOSITION).aggregate(
+    counted = rows.group_by(cols.DISPOSITION).aggregate(
         [
             ([], "count_all"),
-            *((name, "sum") for name in names.SUMMED),
+            *((name, "sum") for name in cols.SUMMED),
         ]
     )
     for row in counted.to_pylist():
-        sums = (row[f"{name}_sum"] or 0 for name in names.SUMMED)
-        yield _TALLY, row[names.DISPOSITION], pickle.dumps(Tally(row["count_all"], *sums))
+        sums = (row[f"{name}_sum"] or 0 for name in cols.SUMMED)
+        yield _TALLY, row[cols.DISPOSITION], pickle.dumps(Tally(row["count_all"], *sums))
 
 
 def _sorted(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
@@ -209,7 +209,7 @@ def write_changes(
     if changes.task is None:
         final = final.select(
             *(tr.final_value(name, shape).alias(name) for name in shape.columns.names),
-            *(names.RANK, names.DISPOSITION, *names.OF_TIE, *names.SUMMED),
+            *(cols.RANK, cols.DISPOSITION, *cols.OF_TIE, *cols.SUMMED),
         )
     written = Written()
     for row in map_batches(final, task, _RESULT).toArrow().to_pylist():

@@ -25,9 +25,9 @@ from neve.index.sequences import encode_sequences
 from neve.index.shard import bucket_of
 from neve.lake.frames import map_batches
 from neve.lake.paths import local_path
-from neve.merge import names
+from neve.merge import columns as cols
 from neve.merge import transforms as tr
-from neve.merge.locate import Decided
+from neve.merge.locators import Decided
 from neve.merge.shape import Shape, quoted
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class IndexLocator:
         def with_bucket(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
             for batch in batches:
                 for part in _with_key_and_without(batch):
-                    if part.column(names.OTHER).null_count:
+                    if part.column(cols.OTHER).null_count:
                         hashes = compute_pk_hash([part.column(key) for key in keys], seed)
                         buckets = pa.array(bucket_of(hashes.first, bits))
                     else:
@@ -137,12 +137,12 @@ def index_locator(session: SparkSession, index: Refreshed, events: int | None) -
 
 _ADDED = T.StructType(
     [
-        T.StructField(names.ROW_FILE, T.StringType()),
-        T.StructField(names.ROW_POSITION, T.LongType()),
-        T.StructField(names.DISPOSITION, T.StringType()),
-        T.StructField(names.OVERTAKEN, T.LongType()),
-        T.StructField(names.KNOWN_KEY, T.LongType()),
-        T.StructField(names.CACHE_HITS, T.LongType()),
+        T.StructField(cols.ROW_FILE, T.StringType()),
+        T.StructField(cols.ROW_POSITION, T.LongType()),
+        T.StructField(cols.DISPOSITION, T.StringType()),
+        T.StructField(cols.OVERTAKEN, T.LongType()),
+        T.StructField(cols.KNOWN_KEY, T.LongType()),
+        T.StructField(cols.CACHE_HITS, T.LongType()),
     ]
 )
 
@@ -162,7 +162,7 @@ class _Decide:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         for batch in batches:
             for part in _with_key_and_without(batch):
-                has_key = part.column(names.OTHER).null_count
+                has_key = part.column(cols.OTHER).null_count
                 yield self._decided(part) if has_key else _counted_only(part)
 
     def _nothing(self, hashes: PkHash) -> Found:
@@ -191,7 +191,7 @@ class _Decide:
             batch,
             _where(is_row, pa.array(found.file).cast(pa.string())),
             _where(is_row, pa.array(found.position)),
-            self._disposition(batch.column(names.RANK), own, current, buried),
+            self._disposition(batch.column(cols.RANK), own, current, buried),
             pa.array(np.zeros(len(batch), np.int64)),
             is_known.cast(pa.int64()),
             pa.array([process_cache.hits - before] + [0] * (len(batch) - 1), pa.int64()),
@@ -221,7 +221,7 @@ class _Decide:
 
 def _with_key_and_without(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Part events that decide over their key from those that decide over none."""
-    other = batch.column(names.OTHER)
+    other = batch.column(cols.OTHER)
     if other.null_count == len(batch):
         parts = [batch]
     else:
@@ -232,7 +232,7 @@ def _with_key_and_without(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 def _counted_only(batch: pa.RecordBatch) -> pa.RecordBatch:
     zeros = pa.array(np.zeros(len(batch), np.int64))
     nowhere = pa.nulls(len(batch), pa.string()), pa.nulls(len(batch), pa.int64())
-    return _with(batch, *nowhere, batch.column(names.OTHER), zeros, zeros, zeros)
+    return _with(batch, *nowhere, batch.column(cols.OTHER), zeros, zeros, zeros)
 
 
 def _with(batch: pa.RecordBatch, *columns: pa.Array) -> pa.RecordBatch:
