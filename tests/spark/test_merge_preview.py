@@ -10,7 +10,7 @@ import pytest
 
 from neve.cli.app import run
 from neve.errors import EXIT_INCOMPLETE
-from neve.merge.strategy import ON_TRUNCATE, Strategy
+from neve.merge.strategy import Strategy
 from tests.support.merging import SCHEMA, Mirrored, event
 
 NO_INDEX = ("scan", "there is no index yet: it was never built")
@@ -58,7 +58,7 @@ def test_the_way_that_is_told_is_the_way_that_is_taken(embedded_lake):
     told, _ = told_and_done(mirrored, event("U", 3, 1, "c"), event("I", 1, 2, "late"))
     assert told[0] == "index"
     told, _ = told_and_done(mirrored, event("T", 4, None), event("I", 5, 1, "d"))
-    assert told == (ON_TRUNCATE.strategy.value, ON_TRUNCATE.why)
+    assert told == ("merge", "a TRUNCATE touches most of the table")
 
 
 def test_a_mirror_that_cannot_be_indexed_is_told_to_be_scanned(embedded_lake):

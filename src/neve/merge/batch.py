@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -20,8 +20,8 @@ from neve.lake.identifier import Identifier
 from neve.lake.java_tables import JavaTable
 from neve.merge import columns as cols
 from neve.merge import transforms as tr
-from neve.merge.checkpoint import BARRIER, Checkpoint
-from neve.merge.decision import ABSENT, LATE, REMOVE, TIE, UPSERT
+from neve.merge.checkpoint import BARRIER
+from neve.merge.decision import ABSENT, LATE, REMOVE, REPEAT, TIE, UPSERT
 from neve.merge.locators import Decided, Locator, ScanLocator
 from neve.merge.pending import Batch, Slice, consumed_slices
 from neve.merge.report import Counts, Tally
@@ -53,9 +53,15 @@ class BatchWork:
     counts: Counts = field(default_factory=Counts)
     # The newest TRUNCATE, of this batch or an earlier one, as text.
     barrier: tuple[str, ...] | None = None
-    _won: DataFrame | None = None
-    _buries: bool = False
-    _located: DataFrame | None = None
+    # What is open as long as the batch is worked on.
+    _stack: ExitStack = field(default_factory=ExitStack)
+    # Rows of ties that were resolved for a statement.
+    _won_ties: DataFrame | None = None
+    _deletes_keys: bool = False
+    _decided: DataFrame | None = None
+    # The least and the greatest of the first sequence column of unresolved ties, once there are.
+    _tied_between: tuple[Any, Any] | None = None
+    _known_ties: int | None = None
 
     @classmethod
     @contextmanager
@@ -71,7 +77,7 @@ class BatchWork:
             shape = shape_of(
                 spec, _columns(changelog, lake.ref(spec.mirror), found, changes.schema)
             )
-            work = cls(lake, session, spec, found, batch, events, shape)
+            work = cls(lake, session, spec, found, batch, events, shape, _stack=stack)
             try:
                 yield work
             finally:
@@ -84,48 +90,56 @@ class BatchWork:
             raise AssertionError("the mirror was prepared")
         return self.found.state.main_id
 
-    def look_up(self, locator: Locator) -> None:
-        """Find what the events meet, and decide what becomes of each."""
+    def decide(self, locator: Locator) -> None:
+        """Decide what becomes of each event, and keep it for a writer that reads it repeatedly."""
         self.barrier = self._known_barrier()
-        self._decide(locator)
+        self._keep_decided(locator)
         if self.counts.truncated:
             # Rare, and known only now: the barrier decides over all other events.
             self.barrier = self._newest_barrier()
-            self._decide(locator)
-        self._won = self._winning_ties()
+            self._keep_decided(locator)
+        if self.counts.unresolved_ties:
+            self._resolve_ties(locator)
 
-    def _decide(self, locator: Locator) -> None:
-        """Reduce, locate and dispose in one job that also counts, and keep what came of it."""
+    def _keep_decided(self, locator: Locator) -> None:
+        """Decide in one job that also counts, and keep what came of it."""
         self._forget()
-        self._located = self._decided(locator).as_frame().persist()
-        self._count(self._located, indexed=locator.name == "index")
+        decided = self._decided_by(locator).as_frame().persist()
+        counted = decided.groupBy(cols.DISPOSITION).agg(
+            F.count("*"), *(F.sum(name) for name in cols.SUMMED)
+        )
+        self._decided = decided
+        self.count({what: Tally(*numbers) for what, *numbers in counted.collect()})
 
-    def _decided(self, locator: Locator) -> Decided:
+    def decided(self, locator: Locator) -> Decided:
+        """Return what becomes of each event, not computed yet.
+
+        For a writer that counts what it sees, for `count`, so that one job does it all.
+        """
+        self.barrier = self._known_barrier()
+        return self._decided_by(locator)
+
+    def _decided_by(self, locator: Locator) -> Decided:
         shape, events = self.shape, self.events
         since = self.barrier_column
         if shape.marked and since is not None:
             # Values from before the barrier must not be folded into events after it.
-            is_gone = F.when(sequence_of(shape) < since, tr.TRUNCATED_AWAY)
-            events = events.withColumn(cols.OTHER, F.coalesce(F.col(cols.OTHER), is_gone))
-        rows = locator.distributed(tr.as_rows(events, shape, self._unfit), shape)
+            is_truncated = F.when(sequence_of(shape) < since, tr.TRUNCATED_AWAY)
+            events = events.withColumn(cols.OTHER, F.coalesce(F.col(cols.OTHER), is_truncated))
+        rows = tr.as_rows(events, shape, self._unfit)
+        if self._tied_between is not None:
+            rows = self._with_merged(rows, *self._tied_between)
+        rows = locator.distributed(rows, shape)
         if shape.marked:
-            reduced = tr.folded(rows, shape)
+            # A row is made of several events, so that no one of them can be compared with it.
+            nothing = F.lit(0).cast("long")
+            reduced = tr.folded(rows, shape).withColumns(
+                {cols.CONTESTED: nothing, cols.WINS_TIE: nothing}
+            )
         else:
-            reduced = tr.latest(rows, shape, locator.partition_by)
+            anew = self.found.pending.whole is not None
+            reduced = tr.latest(rows, shape, locator.partition_by, anew=anew)
         return locator.decided(reduced, shape, self.barrier)
-
-    def in_one_go(self, locator: Locator) -> Decided:
-        """Return what `look_up` would find, not computed yet.
-
-        For a writer that counts what it sees, for `take`, so that one job does it all.
-        """
-        self.barrier = self._known_barrier()
-        return self._decided(locator)
-
-    @property
-    def has_ties(self) -> bool:
-        """Whether events have a sequence that the mirror has, and may say something else."""
-        return bool(self.counts.repeated) and not self.shape.marked
 
     def _newest_barrier(self) -> tuple[str, ...] | None:
         known = self.barrier_column
@@ -137,9 +151,9 @@ class BatchWork:
         return tuple(row[0])
 
     def _forget(self) -> None:
-        if self._located is not None:
-            self._located.unpersist()
-            self._located = None
+        if self._decided is not None:
+            self._decided.unpersist()
+            self._decided = None
 
     def _known_barrier(self) -> tuple[str, ...] | None:
         state = self.found.state
@@ -159,9 +173,9 @@ class BatchWork:
     def barrier_summary(self) -> dict[str, str]:
         return {BARRIER: json.dumps(self.barrier)} if self.barrier else {}
 
-    def scanning(self, buried_id: int | None, now: datetime) -> Locator:
+    def scanning(self, tombstones_id: int | None, now: datetime) -> Locator:
         """Return the locator that reads the whole mirror."""
-        return ScanLocator(self._mirror_rows(), self._buried(buried_id, now))
+        return ScanLocator(self._mirror_rows(), self._known_deletes(tombstones_id, now))
 
     def _mirror_rows(self) -> DataFrame | None:
         state = self.found.state
@@ -169,93 +183,96 @@ class BatchWork:
             return None
         return self._at(self.spec.mirror, state.main_id)
 
-    def _buried(self, snapshot_id: int | None, now: datetime) -> DataFrame | None:
+    def _known_deletes(self, snapshot_id: int | None, now: datetime) -> DataFrame | None:
         if snapshot_id is None:
             return None
-        found = self._at(self.spec.tombstones, snapshot_id).where(F.col(KIND) == DELETED)
+        deletes = self._at(self.spec.tombstones, snapshot_id).where(F.col(KIND) == DELETED)
         retention = self.spec.tombstone_retention_seconds
         if retention is not None:
-            found = found.where(F.col(AT) >= F.lit(now - timedelta(seconds=retention)))
-        return found
+            deletes = deletes.where(F.col(AT) >= F.lit(now - timedelta(seconds=retention)))
+        return deletes
 
-    def _count(self, decided: DataFrame, *, indexed: bool) -> None:
-        counted = decided.groupBy(cols.DISPOSITION).agg(
-            F.count("*"), *(F.sum(name) for name in cols.SUMMED)
-        )
-        tally = {what: Tally(*numbers) for what, *numbers in counted.collect()}
-        self.take(tally, indexed=indexed)
-
-    def take(self, tally: Mapping[str, Tally], *, indexed: bool) -> None:
+    def count(self, tally: Mapping[str, Tally], *, indexed: bool = False) -> None:
         """Take over what was counted."""
         nothing = Tally()
 
         def of(what: str) -> Tally:
             return tally.get(what, nothing)
 
-        of_keys = [of(what) for what in (LATE, TIE, UPSERT, REMOVE, ABSENT)]
-        self._buries = bool(of(REMOVE).keys + of(ABSENT).keys)
+        changes = [of(what) for what in (UPSERT, REMOVE, ABSENT)]
+        of_keys = [of(LATE), of(TIE), of(REPEAT), *changes]
+        self._deletes_keys = bool(of(REMOVE).keys + of(ABSENT).keys)
+        ties = sum(kind.contested for kind in changes)
         self.counts = Counts(
-            scanned=sum(one.events for one in tally.values()),
+            scanned=sum(kind.events for kind in tally.values()),
             set_aside=of(tr.REJECTED).events,
-            reduced=sum(one.keys for one in of_keys),
-            deduplicated=sum(one.events - one.keys for one in of_keys),
+            reduced=sum(kind.keys for kind in of_keys),
+            deduplicated=sum(kind.events - kind.keys for kind in of_keys),
             upserted=of(UPSERT).keys,
             deleted=of(REMOVE).keys,
             late=of(LATE).keys + of(tr.TRUNCATED_AWAY).events,
-            late_full=sum(one.full for one in of_keys),
-            repeated=of(TIE).keys,
-            doubled=of(tr.DUPLICATE).keys,
+            late_full=sum(kind.full for kind in of_keys),
+            repeated=of(REPEAT).keys + of(TIE).keys,
+            ties=ties if self._known_ties is None else self._known_ties,
+            unresolved_ties=0 if self.shape.marked else of(TIE).keys,
+            duplicate_keys=of(tr.DUPLICATE).keys,
             truncated=bool(of(tr.TRUNCATES).events),
+            index_is_broken=any(kind.broken for kind in of_keys),
         )
         if indexed:
-            self.counts.index_hits = sum(one.known for one in of_keys)
+            self.counts.index_hits = sum(kind.known for kind in of_keys)
             self.counts.index_misses = self.counts.reduced - self.counts.index_hits
-            self.counts.index_cache_hits = sum(one.cached for one in of_keys)
+            self.counts.index_cache_hits = sum(kind.cached for kind in of_keys)
 
-    @property
-    def has_changes(self) -> bool:
-        return bool(self.counts.upserted or self._buries)
+    def changes(self) -> DataFrame:
+        """Return each key once that changes, of what `decide` has kept."""
+        if self._decided is None:
+            raise AssertionError("decide comes first")
+        changes = self._decided.where(F.col(cols.DISPOSITION).isin(UPSERT, REMOVE))
+        return changes if self._won_ties is None else changes.unionByName(self._won_ties)
 
-    def changes(self, *, with_absent: bool = False) -> DataFrame:
-        """Return each key once that changes, with where its row is.
-
-        Args:
-            with_absent: deletes of keys without a row, too, which leave a tombstone; and further
-                rows of a key, which go.
-        """
-        if self._located is None:
-            raise AssertionError("look_up comes first")
-        kinds = [UPSERT, REMOVE, *([ABSENT, tr.DUPLICATE] if with_absent else [])]
-        kept = self._located.where(F.col(cols.DISPOSITION).isin(kinds))
-        return kept if self._won is None else kept.unionByName(self._won)
-
-    def _winning_ties(self) -> DataFrame | None:
-        """Return events of a sequence the mirror has already, where they are the greater ones.
+    def include_merged(self, least: Any, most: Any) -> None:
+        """Have events decided again, together with merged ones of the same key and sequence.
 
         What the mirror's row came from is in the changelog alone: its operation is not in the
-        mirror. With an unchanged marker a row is made of several events, and the first stays.
+        mirror.
+
+        Args:
+            least: of the first sequence column of unresolved ties, as `most`.
         """
-        if not self.counts.repeated or self.shape.marked or self._located is None:
-            return None
-        ties = self._located.where(F.col(cols.DISPOSITION) == TIE)
+        self._known_ties = self.counts.ties + self.counts.unresolved_ties
+        self._tied_between = (least, most)
+
+    def _resolve_ties(self, locator: Locator) -> None:
+        """Decide ties for a statement: first by a look at the rows they would replace."""
+        mirror, is_tie = self._mirror_rows(), F.col(cols.DISPOSITION) == TIE
+        if mirror is None or self._decided is None:
+            raise AssertionError("ties have a row in the mirror")
+        differing = tr.changing(self._decided.where(is_tie), mirror, self.shape)
         first = F.col(quoted(self.shape.sequence[0]))
-        bounds = ties.agg(F.min(first).alias("least"), F.max(first).alias("most")).collect()[0]
-        with ExitStack() as stack:
-            is_near = first.between(bounds["least"], bounds["most"])
-            known = [self._as_merged(part.where(is_near)) for part in self._history(stack)]
-            if not known:
-                known = [self._as_merged(self.events.where(F.lit(False)).drop(*cols.OF_EVENT))]
-            known_rows = reduce(lambda one, other: one.unionByName(other), known)
-            anew = self.found.pending.whole is not None
-            won_ties = tr.winning_ties(ties, known_rows, self.shape, anew=anew)
-            mirror = self._mirror_rows()
-            if anew and mirror is not None:
-                won_ties = tr.changing(won_ties, mirror, self.shape)
-            winners = won_ties.localCheckpoint()
-        won = winners.count()
+        ends = differing.agg(F.count("*"), F.min(first), F.max(first)).collect()[0]
+        self.counts.unresolved_ties = ends[0]
+        if not ends[0]:
+            return
+        self.include_merged(ends[1], ends[2])
+        self._keep_decided(locator)
+        winners = self._decided.where(is_tie & (F.col(cols.WINS_TIE) == 1))
+        self._won_ties = tr.changing(winners, mirror, self.shape).localCheckpoint()
+        won = self._won_ties.count()
         self.counts.repeated -= won
         self.counts.upserted += won
-        return winners if won else None
+        self.counts.unresolved_ties = 0
+
+    def _with_merged(self, rows: DataFrame, least: Any, most: Any) -> DataFrame:
+        """Add the events that are merged already and have a key and sequence of these rows."""
+        is_near = F.col(quoted(self.shape.sequence[0])).between(F.lit(least), F.lit(most))
+        on = list(self.shape.decisive)
+        both = rows.withColumn(cols.MERGED, F.lit(0))
+        for part in self._merged_events():
+            merged = self._as_merged(part.where(is_near))
+            merged = merged.join(rows.select(*map(quoted, on)), on=on, how="left_semi")
+            both = both.unionByName(merged.withColumn(cols.MERGED, F.lit(1)))
+        return both
 
     @property
     def _unfit(self) -> tuple[Unfit, ...]:
@@ -273,38 +290,33 @@ class BatchWork:
         rows = tr.as_rows(tr.classified(part, self.spec, unfit), self.shape, unfit)
         return rows.where(F.col(cols.OTHER).isNull())
 
-    def _history(self, stack: ExitStack) -> list[DataFrame]:
+    def _merged_events(self) -> list[DataFrame]:
         """Return the events that are merged already, as far as the changelog still has them."""
         checkpoint = self.found.state.checkpoint if self.found.state else None
-        changelog = JavaTable(self.lake, self.session, self.lake.ref(self.spec.changelog))
+        if checkpoint is None:
+            return []
+        is_kept = self.found.changelog.snapshot_by_id
         parts = []
-        merged = checkpoint.snapshot_id if checkpoint else None
-        if merged is not None and self.found.changelog.snapshot_by_id(merged) is not None:
-            parts.append(self._at(self.spec.changelog, merged))
-        begun = self._begun_slices(checkpoint, changelog)
-        if begun:
-            parts.append(_slices(stack, changelog, begun))
+        if checkpoint.snapshot_id is not None and is_kept(checkpoint.snapshot_id):
+            parts.append(self._at(self.spec.changelog, checkpoint.snapshot_id))
+        if checkpoint.scanning is not None and is_kept(checkpoint.scanning):
+            changelog = JavaTable(self.lake, self.session, self.lake.ref(self.spec.changelog))
+            after = None if checkpoint.whole else checkpoint.snapshot_id
+            tasks = changelog.plan_files(checkpoint.scanning, after)
+            slices = consumed_slices(checkpoint, tasks)
+            if slices:
+                parts.append(_slices(self._stack, changelog, slices))
         return parts
-
-    def _begun_slices(
-        self, checkpoint: Checkpoint | None, changelog: JavaTable
-    ) -> tuple[Slice, ...]:
-        if checkpoint is None or checkpoint.scanning is None:
-            return ()
-        if self.found.changelog.snapshot_by_id(checkpoint.scanning) is None:
-            return ()
-        after = None if checkpoint.whole else checkpoint.snapshot_id
-        return consumed_slices(checkpoint, changelog.plan_files(checkpoint.scanning, after))
 
     @property
     def has_tombstones(self) -> bool:
-        return self._buries or self.counts.truncated
+        return self._deletes_keys or self.counts.truncated
 
     def tombstones(self, batch_id: str, now: datetime) -> DataFrame:
         """Return the keys this batch deletes, and its TRUNCATE."""
-        if self._located is None:
-            raise AssertionError("look_up comes first")
-        buried = tr.tombstones_of(self._located, self.shape).withColumn(KIND, F.lit(DELETED))
+        if self._decided is None:
+            raise AssertionError("decide comes first")
+        tombstones = tr.tombstones_of(self._decided, self.shape).withColumn(KIND, F.lit(DELETED))
         barrier = self.barrier_column
         if self.counts.truncated and barrier is not None:
             fields = {field.name: field.dataType for field in self.shape.columns}
@@ -313,12 +325,12 @@ class BatchWork:
                     barrier[name].alias(name)
                     if name in self.shape.sequence
                     else F.lit(None).cast(fields[name]).alias(name)
-                    for name in dict.fromkeys((*self.shape.keys, *self.shape.sequence))
+                    for name in self.shape.decisive
                 ),
                 F.lit(TRUNCATED).alias(KIND),
             )
-            buried = buried.unionByName(row)
-        return _stamped(buried, batch_id, now)
+            tombstones = tombstones.unionByName(row)
+        return _stamped(tombstones, batch_id, now)
 
     def rejected(self, batch_id: str, now: datetime, known_id: int) -> DataFrame:
         """Return the events that could not be taken.

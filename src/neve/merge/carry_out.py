@@ -1,13 +1,12 @@
-"""One batch's way into its mirror: what finds its rows, and what replaces them."""
+"""Carry out the plan of a batch: write everything but the mirror's commit, then commit."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from neve.errors import (
     ConflictError,
@@ -16,206 +15,161 @@ from neve.errors import (
     StorageError,
     UnsupportedError,
 )
-from neve.index.current_root import find_root
 from neve.index.indexed_table import observe
 from neve.index.maintain import Refreshed, refreshed
 from neve.index.removal import remove_unreferenced
-from neve.lake.catalog import load_table
 from neve.lake.java_tables import JavaTable
-from neve.lake.live_files import live_files
 from neve.merge.index_locator import index_locator
 from neve.merge.merge_into import MergeInto
+from neve.merge.plan_batch import MirrorAccess, plan_batch, revise
 from neve.merge.replace_rows import ReplaceRows
-from neve.merge.strategy import ON_DOUBLED, ON_TRUNCATE, Choice, Strategy, choose
+from neve.merge.strategy import MergePlan, Obstacle, Strategy, find_obstacle
 from neve.observe.traces import span
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pyiceberg.manifest import DataFile
-    from pyiceberg.table import Table
 
-    from neve.index.indexed_table import Mirror
-    from neve.lake import Lake
-    from neve.lake.identifier import Identifier
     from neve.merge.batch import BatchWork
     from neve.merge.locators import Locator
     from neve.merge.report import TableReport
     from neve.merge.side_tables import SideTable
-    from neve.merge.strategy import Writer
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass
-class Way:
-    """How one batch is merged; it may turn out on the way that another one is needed."""
+class Writer(Protocol):
+    """Brings a batch into the mirror."""
+
+    # Whether parts of the index were merged, so that older ones go with their snapshots.
+    compacted_index: bool
+
+    def commit(self, work: BatchWork, summary: Mapping[str, str]) -> None:
+        """Commit one snapshot with the summary on it, if `main` is where the batch was decided.
+
+        Raises:
+            ConflictError: `main` has moved; nothing was applied.
+            UnknownOutcomeError: the answer was lost.
+        """
+
+
+@dataclass(frozen=True)
+class WrittenBatch:
+    """A batch of which everything is written but the mirror's commit."""
 
     work: BatchWork
-    choice: Choice
-    locator: Locator
+    # The plan that was carried out in the end.
+    plan: MergePlan
     writer: Writer
-    by_statement: MergeInto
-    scan: Callable[[], Locator]
-    leaves_index: bool = False
-
-    def write(self, batch_id: str, now: datetime) -> list[DataFile]:
-        """Decide the batch and write what can be before the commit, in one job if possible.
-
-        Returns the files of tombstones.
-        """
-        work, name = self.work, self.work.spec.name
-        if isinstance(self.writer, ReplaceRows):
-            with span("merge.at_once", table=name):
-                if self.writer.write_at_once(work, self.locator, batch_id, now):
-                    return self.writer.tombstone_files
-            if work.counts.index_is_broken:
-                self._leave_index(self.writer)
-        with span("merge.decide", table=name):
-            work.look_up(self.locator)
-            if work.counts.index_is_broken and isinstance(self.writer, ReplaceRows):
-                # It could be read a moment ago; what it did not say would be taken for new rows.
-                self._leave_index(self.writer)
-                work.look_up(self.locator)
-        if work.counts.truncated:
-            if self.choice.strategy is not Strategy.MERGE:
-                self.choice, self.writer = ON_TRUNCATE, self.by_statement
-                if self.locator.name == "index":
-                    # The statement may look a second time, and would not hear of a broken index.
-                    work.look_up(self.scan())
-        elif work.counts.doubled and self.writer is self.by_statement:
-            table = load_table(work.lake.profile, work.lake.catalog(), work.spec.mirror)
-            if _unless_unfit(table, work.main_id, ON_DOUBLED) is ON_DOUBLED:
-                self.choice = ON_DOUBLED
-                self.writer = ReplaceRows(table, self.by_statement.tombstones)
-        with span("merge.write", table=name):
-            return self.writer.write(work, batch_id, now)
-
-    def _leave_index(self, writer: ReplaceRows) -> None:
-        """Go on without an index that cannot be read, and have it built anew afterwards."""
-        self.choice = Choice(Strategy.SCAN, "the index is broken, and is built anew")
-        self.locator, self.leaves_index = self.scan(), True
-        self.writer = ReplaceRows(writer.table, writer.tombstones)
+    tombstone_files: list[DataFile]
 
     def commit(self, summary: Mapping[str, str]) -> None:
         """Commit to the mirror. Raises as `Writer.commit`."""
         with span("merge.commit", table=self.work.spec.name):
             self.writer.commit(self.work, summary)
 
-    def tidy(self) -> None:
+    def remove_old_index_files(self) -> None:
         """Remove files of the index that no retained snapshot names. Best effort."""
-        if isinstance(self.writer, ReplaceRows) and self.writer.compacted:
-            _remove_old_shards(self.work.lake, self.work.spec.mirror)
-
-
-def choose_way(
-    work: BatchWork,
-    tombstones: SideTable,
-    buried: int,
-    now: datetime,
-    forced: Strategy,
-    report: TableReport,
-    progress: Callable[[str], None],
-) -> Way:
-    """Take the cheapest way to find rows and to replace them.
-
-    Args:
-        buried: the snapshot of the tombstones that counts.
-    """
-    lake, spec = work.lake, work.spec
-    choice = choose(work.found, spec, work.batch.events, forced)
-    index = None
-    if choice.strategy is Strategy.INDEX:
-        with span("merge.index", table=spec.name):
-            index, choice = _fresh_index(work, choice, forced, report, progress)
-    scan = partial(work.scanning, buried, now)
-    by_statement = MergeInto(lake, JavaTable(lake, work.session, lake.ref(spec.mirror)), tombstones)
-    if choice.strategy is not Strategy.MERGE:
-        table = load_table(lake.profile, lake.catalog(), spec.mirror)
-        choice = _unless_unfit(table, work.main_id, choice)
-    if choice.strategy is Strategy.MERGE:
-        return Way(work, choice, scan(), by_statement, by_statement, scan)
-    locator = scan() if index is None else index_locator(work.session, index, work.batch.events)
-    return Way(work, choice, locator, ReplaceRows(table, tombstones, index), by_statement, scan)
-
-
-def foreseen(work: BatchWork, forced: Strategy) -> Choice:
-    """Say which way a batch that was looked up would take. Builds and writes nothing.
-
-    Not foreseen is what only shows while an index is read or brought up to date.
-    """
-    choice = choose(work.found, work.spec, work.batch.events, forced)
-    if choice.strategy is Strategy.INDEX:
+        if not self.writer.compacted_index:
+            return
+        spec = self.work.spec
         try:
-            _, instead = _find_index(work, forced)
-        except (UnsupportedError, StorageError) as error:
-            instead = Choice(Strategy.SCAN, error.message)
-        choice = instead or choice
-    if choice.strategy is not Strategy.MERGE:
-        table = load_table(work.lake.profile, work.lake.catalog(), work.spec.mirror)
-        choice = _unless_unfit(table, work.main_id, choice)
-    by_statement = choice.strategy is Strategy.MERGE
-    if work.counts.truncated:
-        return choice if by_statement else ON_TRUNCATE
-    return ON_DOUBLED if work.counts.doubled and by_statement else choice
+            remove_unreferenced(observe(self.work.lake, spec.mirror))
+        except NeveError as error:
+            logger.warning("%s: old files of the index were not removed: %s", spec.name, error)
 
 
-def _unless_unfit(table: Table, main_id: int, choice: Choice) -> Choice:
-    """Leave a mirror with deletes that are no vectors to the statement."""
-    try:
-        # Read for the commit anyway, and held.
-        live_files(table, main_id, ())
-    except UnsupportedError as error:
-        return Choice(Strategy.MERGE, error.message)
-    return choice
+class _PlanFailedError(Exception):
+    def __init__(self, obstacle: Obstacle, reason: str = "") -> None:
+        super().__init__(obstacle.value)
+        self.obstacle = obstacle
+        self.reason = reason
 
 
-def _find_index(work: BatchWork, forced: Strategy) -> tuple[Mirror, Choice | None]:
-    """Look for an index to go on from; without one, say what is done instead. Writes nothing.
+@dataclass(frozen=True)
+class PlannedWrite:
+    """Writes one batch as planned, or as the plan for what it meets says."""
 
-    Raises:
-        UnsupportedError: the mirror cannot be indexed.
-    """
-    mirror = observe(work.lake, work.spec.mirror)
-    mirror.columns  # noqa: B018 - raises before an index is wanted that cannot be
-    root, why = find_root(mirror)
-    if root is None and forced is not Strategy.INDEX:
-        return mirror, Choice(Strategy.SCAN, f"there is no index yet: {why}")
-    return mirror, None
+    work: BatchWork
+    tombstones: SideTable
+    # The snapshot of the tombstones that counts.
+    tombstones_id: int
+    batch_id: str
+    now: datetime
+    forced: Strategy
+    report: TableReport
+    progress: Callable[[str], None]
 
+    def write(self) -> WrittenBatch:
+        mirror = MirrorAccess(self.work)
+        with span("merge.index", table=self.work.spec.name):
+            plan = plan_batch(mirror, self.forced)
+        while True:
+            try:
+                return self._carry_out(plan, mirror)
+            except _PlanFailedError as failed:
+                plan = revise(plan, failed.obstacle, mirror, failed.reason)
 
-def _fresh_index(
-    work: BatchWork,
-    choice: Choice,
-    forced: Strategy,
-    report: TableReport,
-    progress: Callable[[str], None],
-) -> tuple[Refreshed | None, Choice]:
-    """Bring the index to the snapshot the batch is decided on, or say why it is not used.
+    def _carry_out(self, plan: MergePlan, mirror: MirrorAccess) -> WrittenBatch:
+        work = self.work
+        if not plan.uses_vectors:
+            return self._write_by_statement(plan)
+        if not plan.uses_index:
+            return self._write_vectors(plan, ReplaceRows(mirror.table, self.tombstones), self._scan)
+        index = self._fresh_index(mirror)
+        locator = index_locator(work.session, index, work.batch.events)
+        return self._write_vectors(plan, ReplaceRows(mirror.table, self.tombstones, index), locator)
 
-    A merge does not wait for a whole index, unless it was asked to: it reads the keys once more,
-    and the index is built when the batch is in.
-    """
-    try:
-        mirror, instead = _find_index(work, forced)
-        if mirror.main_id != work.main_id:
+    @property
+    def _scan(self) -> Locator:
+        return self.work.scanning(self.tombstones_id, self.now)
+
+    def _write_by_statement(self, plan: MergePlan) -> WrittenBatch:
+        work, lake = self.work, self.work.lake
+        with span("merge.decide", table=work.spec.name):
+            work.decide(self._scan)
+        self._check(plan)
+        mirror = JavaTable(lake, work.session, lake.ref(work.spec.mirror))
+        writer = MergeInto(lake, mirror, self.tombstones)
+        with span("merge.write", table=work.spec.name):
+            return WrittenBatch(work, plan, writer, writer.write(work, self.batch_id, self.now))
+
+    def _write_vectors(
+        self, plan: MergePlan, writer: ReplaceRows, locator: Locator
+    ) -> WrittenBatch:
+        """Decide and write in one job; in a second one if events contradict merged ones."""
+        work = self.work
+        with span("merge.at_once", table=work.spec.name):
+            files = writer.write(work, locator, self.batch_id, self.now)
+        try:
+            self._check(plan)
+            if work.counts.unresolved_ties:
+                writer.discard()
+                work.include_merged(*writer.tied_between)
+                with span("merge.decide", table=work.spec.name):
+                    files = writer.write(work, locator, self.batch_id, self.now)
+                self._check(plan)
+        except _PlanFailedError:
+            writer.discard()
+            raise
+        return WrittenBatch(work, plan, writer, files)
+
+    def _check(self, plan: MergePlan) -> None:
+        obstacle = find_obstacle(plan, self.work.counts)
+        if obstacle is not None:
+            raise _PlanFailedError(obstacle)
+
+    def _fresh_index(self, mirror: MirrorAccess) -> Refreshed:
+        """Bring the index to the snapshot that the batch is decided on."""
+        work = self.work
+        if mirror.indexed.main_id != work.main_id:
             raise ConflictError(f"{work.spec.name}: main has moved", retryable=True)
-        if instead is not None:
-            report.index_wanted = True
-            return None, instead
-        found = refreshed(work.lake, mirror, progress, may_rebuild=forced is Strategy.INDEX)
-    except UnsupportedError as error:
-        return None, Choice(Strategy.SCAN, error.message)
-    except (CorruptionError, StorageError) as error:
-        report.index_wanted = True
-        return None, Choice(Strategy.SCAN, error.message)
-    report.count_index(found)
-    return found, choice
-
-
-def _remove_old_shards(lake: Lake, mirror: Identifier) -> None:
-    try:
-        remove_unreferenced(observe(lake, mirror))
-    except NeveError as error:
-        name = ".".join(mirror)
-        logger.warning("%s: old files of the index were not removed: %s", name, error)
+        may_rebuild = self.forced is Strategy.INDEX
+        try:
+            with span("merge.index", table=work.spec.name):
+                index = refreshed(work.lake, mirror.indexed, self.progress, may_rebuild=may_rebuild)
+        except UnsupportedError as error:
+            raise _PlanFailedError(Obstacle.NOT_INDEXABLE, error.message) from error
+        except (CorruptionError, StorageError) as error:
+            raise _PlanFailedError(Obstacle.INDEX_BROKEN, error.message) from error
+        self.report.count_index(index)
+        return index

@@ -30,6 +30,7 @@ from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_know
 from neve.lake.create import load_if_exists
 from neve.lake.java_tables import MAIN, JavaTable, isolated
 from neve.merge.batch import BatchWork
+from neve.merge.carry_out import PlannedWrite, WrittenBatch
 from neve.merge.checkpoint import (
     BATCH_ID,
     CHECKPOINT,
@@ -45,11 +46,11 @@ from neve.merge.mirror import (
     united_schema,
 )
 from neve.merge.plan import Look, look, look_anew, next_batch
+from neve.merge.plan_batch import MirrorAccess, plan_batch, revise
 from neve.merge.report import Counts, Preview, TableReport
 from neve.merge.side_tables import REJECTED_SCHEMA, SideTable, tombstones_schema
 from neve.merge.spec import merge_specs
-from neve.merge.strategy import Strategy
-from neve.merge.way import Way, choose_way, foreseen
+from neve.merge.strategy import Strategy, find_obstacle
 from neve.observe.traces import span
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class _SentBatch:
     """The batch whose commit was sent last."""
 
     batch_id: str
-    way: Way
+    written: WrittenBatch
     committed: Committed
 
 
@@ -132,19 +133,16 @@ class Merger:
             work = stack.enter_context(
                 BatchWork.reading(self.lake, session, self.spec, found, batch)
             )
-            buried = None
+            tombstones_id = None
             if found.state is not None and not found.rebuild:
-                buried = self._tombstones(found).foreseen(found.state.tombstones_id)
-            work.look_up(work.scanning(buried, datetime.now(timezone.utc)))
-        choice = foreseen(work, self.strategy)
-        return Preview(
-            self.name,
-            found.pending.lag_snapshots,
-            work.counts,
-            choice.strategy.value,
-            choice.why,
-            _notes(self.name, found),
-        )
+                tombstones_id = self._tombstones(found).foreseen(found.state.tombstones_id)
+            work.decide(work.scanning(tombstones_id, datetime.now(timezone.utc)))
+            mirror = MirrorAccess(work)
+            plan = plan_batch(mirror, self.strategy)
+            while obstacle := find_obstacle(plan, work.counts):
+                plan = revise(plan, obstacle, mirror)
+        lag, notes = found.pending.lag_snapshots, _notes(self.name, found)
+        return Preview(self.name, lag, work.counts, plan, notes)
 
     def merge(
         self, stop: threading.Event | None = None, report: TableReport | None = None
@@ -165,7 +163,7 @@ class Merger:
                 if done is None:
                     break
                 report.add(done.counts, done.seconds)
-                self.progress(_told(self.name, report))
+                self.progress(_progress_of(self.name, report))
                 if not _is_set(stop):
                     self._build_index(report)
                 if _is_set(stop):
@@ -199,7 +197,7 @@ class Merger:
         """Return the batch that was sent last, if the mirror has it."""
         if self._sent is None or not self._is_published(self._sent.batch_id):
             return None
-        self._sent.way.tidy()
+        self._sent.written.remove_old_index_files()
         failpoints.reach("merge.published")
         return self._sent.committed
 
@@ -225,11 +223,11 @@ class Merger:
             work = stack.enter_context(
                 BatchWork.reading(self.lake, session, self.spec, found, batch)
             )
-            way, batch_id, summary = self._write(work, report)
+            written, summary = self._write(work, report)
             committed = Committed(work.counts, time.monotonic() - started, batch.reaches)
-            self._sent = _SentBatch(batch_id, way, committed)
-            way.commit(summary)
-            way.tidy()
+            self._sent = _SentBatch(summary[BATCH_ID], written, committed)
+            written.commit(summary)
+            written.remove_old_index_files()
         failpoints.reach("merge.published")
         return replace(committed, seconds=time.monotonic() - started)
 
@@ -276,8 +274,10 @@ class Merger:
             mirror.union_schema(united_schema(found.drift).model_dump_json(), remembered)
         return self._prepare(anew(self.lake, self.spec)) if grown else found
 
-    def _write(self, work: BatchWork, report: TableReport) -> tuple[Way, str, Mapping[str, str]]:
-        """Decide a batch and write all but the mirror's commit; return what commits it, and how."""
+    def _write(
+        self, work: BatchWork, report: TableReport
+    ) -> tuple[WrittenBatch, Mapping[str, str]]:
+        """Decide a batch and write all but the mirror's commit; also return its summary."""
         found, state = work.found, work.found.state
         if state is None:
             raise AssertionError("the mirror was prepared")
@@ -286,33 +286,39 @@ class Merger:
         with span("merge.beside", table=self.name):
             tombstones.open()
             rejected.open()
-        buried = tombstones.empty() if found.rebuild else tombstones.go_to(state.tombstones_id)
-        refused = rejected.go_to(state.rejected_id)
-        way = choose_way(work, tombstones, buried, now, self.strategy, report, self.progress)
-        files = way.write(batch_id, now)
-        report.strategy, report.why = way.choice.strategy.value, way.choice.why
-        report.index_wanted |= way.leaves_index
-        if work.counts.doubled:
-            report.note(
-                f"{self.name}: {work.counts.doubled} rows had a key of another row; somebody else "
-                "must have written them"
-            )
-        if files:
+        tombstones_id = (
+            tombstones.empty() if found.rebuild else tombstones.go_to(state.tombstones_id)
+        )
+        rejected_id = rejected.go_to(state.rejected_id)
+        written = PlannedWrite(
+            work,
+            tombstones,
+            tombstones_id,
+            batch_id,
+            now,
+            self.strategy,
+            report,
+            self.progress,
+        ).write()
+        report.take_plan(written.plan)
+        for note in _batch_notes(self.name, work.counts):
+            report.note(note)
+        if written.tombstone_files:
             with span("merge.bury", table=self.name):
-                buried = tombstones.append(files, {BATCH_ID: batch_id})
+                tombstones_id = tombstones.append(written.tombstone_files, {BATCH_ID: batch_id})
         failpoints.reach("merge.buried")
         if work.counts.set_aside:
-            files = rejected.write(work.rejected(batch_id, now, refused))
-            refused = rejected.append(files, {BATCH_ID: batch_id})
+            files = rejected.write(work.rejected(batch_id, now, rejected_id))
+            rejected_id = rejected.append(files, {BATCH_ID: batch_id})
         failpoints.reach("merge.rejected")
         summary = {
             CHECKPOINT: work.batch.reaches.encode(),
             BATCH_ID: batch_id,
-            TOMBSTONES: str(buried),
-            REJECTED: str(refused),
+            TOMBSTONES: str(tombstones_id),
+            REJECTED: str(rejected_id),
             **work.barrier_summary(),
         }
-        return way, batch_id, summary
+        return written, summary
 
     def _build_index(self, report: TableReport) -> None:
         """Build the index that the next merge will use; a failure costs nothing but time."""
@@ -389,7 +395,20 @@ def _notes(name: str, found: Look) -> list[str]:
     ]
 
 
-def _told(name: str, report: TableReport) -> str:
+def _batch_notes(name: str, counts: Counts) -> Iterator[str]:
+    if counts.duplicate_keys:
+        yield (
+            f"{name}: {counts.duplicate_keys} rows had a key of another row; somebody else must "
+            "have written them"
+        )
+    if counts.ties:
+        yield (
+            f"{name}: {counts.ties} keys have different events of the same sequence; the greater "
+            "one counts"
+        )
+
+
+def _progress_of(name: str, report: TableReport) -> str:
     return (
         f"{name}: batch {report.batches}, {report.rows_scanned} events: "
         f"{report.rows_upserted} rows written, {report.rows_deleted} deleted"

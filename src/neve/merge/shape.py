@@ -25,9 +25,13 @@ class Shape:
     marker: str | None = None
 
     @property
+    def decisive(self) -> tuple[str, ...]:
+        """Key and sequence columns, each once: a column may be both."""
+        return tuple(dict.fromkeys((*self.keys, *self.sequence)))
+
+    @property
     def others(self) -> list[str]:
-        decided = {*self.keys, *self.sequence}
-        return [name for name in self.columns.names if name not in decided]
+        return [name for name in self.columns.names if name not in self.decisive]
 
 
 def shape_of(spec: MergeSpec, columns: T.StructType) -> Shape:

@@ -98,11 +98,17 @@ def as_rows(events: DataFrame, shape: Shape, unfit: Sequence[Unfit] = ()) -> Dat
     )
 
 
-def latest(rows: DataFrame, shape: Shape, partition_by: Sequence[str] = ()) -> DataFrame:
+def latest(
+    rows: DataFrame, shape: Shape, partition_by: Sequence[str] = (), *, anew: bool = False
+) -> DataFrame:
     """Keep each key's greatest event, and say whether another one has the same sequence.
+
+    Where events that are merged already are among the rows, also say which of the others replace a
+    row of the same sequence: those that are greater than a merged event, or than another one.
 
     Args:
         partition_by: what the rows are distributed by already, and a key has one value of.
+        anew: everything is merged again, so that the mirror's row may be of an event to come.
     """
     content = F.xxhash64(cols.RANK, *(orderable(field) for field in shape.columns))
     of_key = _of_key(shape, partition_by)
@@ -113,18 +119,30 @@ def latest(rows: DataFrame, shape: Shape, partition_by: Sequence[str] = ()) -> D
         return F.max(newest).over(of_key)["hashed"]
 
     least = F.bitwise_not(greatest(F.bitwise_not(content)))
+    order, events = _newest_first(shape, partition_by), F.count("*")
+    has_merged = cols.MERGED in rows.columns
+    if has_merged:
+        # Of two equal events the merged one wins: then nothing has to be done.
+        order, events = (
+            _newest_first(shape, partition_by, cols.MERGED),
+            F.sum(1 - F.col(cols.MERGED)),
+        )
     # The number comes first: its order serves the windows without one, so rows are sorted once.
-    return (
-        rows.withColumn("_neve_number", F.row_number().over(_newest_first(shape, partition_by)))
+    reduced = (
+        rows.withColumn("_neve_number", F.row_number().over(order))
         .withColumns(
             {
-                cols.CONTESTED: greatest(content) != least,
-                cols.EVENTS: F.count("*").over(of_key),
+                cols.CONTESTED: (greatest(content) != least).cast("long"),
+                cols.EVENTS: events.over(of_key),
             }
         )
         .where(F.col("_neve_number") == 1)
         .drop("_neve_number", *partition_by)
     )
+    if not has_merged:
+        return reduced
+    wins = (F.col(cols.MERGED) == 0) & (F.lit(anew) | (F.col(cols.CONTESTED) == 1))
+    return reduced.withColumn(cols.WINS_TIE, wins.cast("long")).drop(cols.MERGED)
 
 
 def folded(rows: DataFrame, shape: Shape) -> DataFrame:
@@ -176,12 +194,13 @@ def _is_marked(name: str, shape: Shape) -> Column:
     return F.col(quoted(name)).eqNullSafe(marker)
 
 
-def _newest_first(shape: Shape, partition_by: Sequence[str] = ()) -> WindowSpec:
+def _newest_first(shape: Shape, partition_by: Sequence[str] = (), *then_by: str) -> WindowSpec:
     fields = {field.name: field for field in shape.columns}
     return _of_key(shape, partition_by).orderBy(
         *(F.col(quoted(name)).desc() for name in shape.sequence),
         F.col(cols.RANK).desc(),
         *(orderable(fields[name]).desc_nulls_last() for name in shape.others),
+        *(F.col(name).desc() for name in then_by),
     )
 
 
@@ -248,6 +267,7 @@ def disposed(events: DataFrame, shape: Shape, barrier: Column | None) -> DataFra
             cols.CURRENT: F.when(has_row & (F.col(cols.CURRENT) == known), known),
             cols.KNOWN_KEY: known.isNotNull().cast("long"),
             cols.CACHE_HITS: F.lit(0).cast("long"),
+            cols.INDEX_BROKEN: F.lit(0).cast("long"),
         }
     ).withColumn(cols.OVERTAKEN, _is_overtaken(shape).cast("long"))
     # Where the first row of a key goes, the others go with it.
@@ -256,39 +276,6 @@ def disposed(events: DataFrame, shape: Shape, barrier: Column | None) -> DataFra
             cols.DISPOSITION: F.when(is_first, F.col(cols.DISPOSITION)).otherwise(DUPLICATE),
             cols.EVENTS: F.when(is_first, F.col(cols.EVENTS)).otherwise(0),
         }
-    )
-
-
-def winning_ties(
-    ties: DataFrame, history: DataFrame, shape: Shape, *, anew: bool = False
-) -> DataFrame:
-    """Keep those events that are greater than all merged ones of the same key and sequence.
-
-    Args:
-        history: rows of the changelog that are merged already, with their rank.
-        anew: everything is merged again, so that the mirror's row may be of an event to come.
-    """
-    on = [*shape.keys, *shape.sequence]
-    theirs = history.join(ties.select(*map(quoted, on)), on=on, how="left_semi")
-    ours, number = "_neve_ours", "_neve_number"
-    both = ties.withColumn(ours, F.lit(1)).unionByName(
-        theirs.withColumn(ours, F.lit(0)), allowMissingColumns=True
-    )
-    # Of two equal events the merged one wins: then nothing has to be done.
-    fields = {field.name: field for field in shape.columns}
-    order = Window.partitionBy(*map(quoted, on)).orderBy(
-        F.col(cols.RANK).desc(),
-        *(orderable(fields[name]).desc_nulls_last() for name in shape.others),
-        F.col(ours).asc(),
-    )
-    rivals = F.count("*").over(Window.partitionBy(*map(quoted, on)))
-    return (
-        both.withColumn(number, F.row_number().over(order))
-        .withColumn("_neve_rivals", rivals)
-        .where(F.col(number) == 1)
-        .where(F.col(ours) == 1)
-        .where(F.lit(anew) | (F.col("_neve_rivals") > 1) | F.col(cols.CONTESTED))
-        .drop(ours, number, "_neve_rivals")
     )
 
 
@@ -359,4 +346,4 @@ def sent_value(name: str, shape: Shape) -> Column:
 def tombstones_of(events: DataFrame, shape: Shape) -> DataFrame:
     """Return the keys that a batch deletes, with the deletes' sequences."""
     is_deleted = F.col(cols.DISPOSITION).isin(REMOVE, ABSENT)
-    return events.where(is_deleted).select(*map(quoted, (*shape.keys, *shape.sequence)))
+    return events.where(is_deleted).select(*map(quoted, shape.decisive))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -20,19 +20,21 @@ from pyspark.sql import types as T
 
 from neve.index.entries import TOMBSTONE, Entries, concat_entries, make_entries
 from neve.index.hashing import compute_pk_hash
+from neve.index.root import Root
 from neve.index.sequences import encode_sequences
 from neve.lake.data_files import write_data_files, write_rows
-from neve.lake.frames import map_batches
+from neve.lake.frames import in_portions, map_batches
 from neve.merge import columns as cols
 from neve.merge import transforms as tr
-from neve.merge.decision import ABSENT, REMOVE, TIE, UPSERT
-from neve.merge.repeats import MOST_EVENTS
+from neve.merge.decision import ABSENT, REMOVE, REPEAT, TIE, UPSERT
+from neve.merge.repeats import MOST_ROWS, equal_rows
 from neve.merge.report import Tally
 from neve.merge.shape import Shape
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
+    from pyspark.sql import DataFrame
 
     from neve.merge.locators import Decided, Task
 
@@ -43,9 +45,11 @@ _RESULT = T.StructType(
         T.StructField("payload", T.BinaryType()),
     ]
 )
-_FILE, _VECTOR, _ENTRIES, _BURIED, _BURIED_ENTRIES = "file", "vector", "entries", "buried", "graves"
-_TALLY, _TIES = "tally", "ties"
+_FILE, _VECTOR, _ENTRIES, _TALLY, _TIES = "file", "vector", "entries", "tally", "ties"
+_TOMBSTONES, _TOMBSTONE_ENTRIES = "tombstones", "tombstone entries"
 _CHANGES = (UPSERT, REMOVE, ABSENT, tr.DUPLICATE)
+_RECENT_FILES = 1000
+_Result: TypeAlias = tuple[str, str, bytes]
 
 
 @dataclass
@@ -58,8 +62,8 @@ class Written:
     tombstones: list[DataFile] = field(default_factory=list)
     # Index entries by new file's path, still without their files' ordinals.
     entries: dict[str, pa.Table] = field(default_factory=dict)
-    buried: list[pa.Table] = field(default_factory=list)
-    # Events of a sequence that the mirror has, unless they are many.
+    tombstone_entries: list[pa.Table] = field(default_factory=list)
+    # The least and the greatest of the first sequence column of unresolved ties.
     ties: list[pa.Table] = field(default_factory=list)
     # How many keys came to which end.
     tally: dict[str, Tally] = field(default_factory=dict)
@@ -76,75 +80,91 @@ class _WriteRows:
     columns: tuple[str, ...]
     keys: tuple[str, ...]
     sequence: tuple[str, ...]
-    seed: int | None  # None: there is no index to be kept
+    # Of the index that is to be kept: paths of files by their ordinals; None if there is none.
+    index_files: dict[str, str] | None
+    seed: int
     stamp: tuple[tuple[str, object], ...]
-    applied: tuple[str, ...]
     # What is to be done to the batches before.
     first: Task | None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        ready = batches if self.first is None else self.first(batches)
-        found = [batch for batch in ready if len(batch)]
-        if not found:
-            return
-        everything = pa.Table.from_batches(found)
-        results = list(_tallies(everything))
-        if TIE not in self.applied:
-            results += self._ties(everything)
-        chosen = pc.is_in(everything[cols.DISPOSITION], pa.array(self.applied))
-        rows = everything.filter(chosen)
-        results += self._vectors(rows)
-        rows = rows.filter(pc.not_equal(rows[cols.DISPOSITION], tr.DUPLICATE))
-        results += [*self._upserts(rows), *self._graves(rows)]
-        kinds, labels, payloads = zip(*results, strict=True) if results else ((), (), ())
-        yield pa.RecordBatch.from_arrays(
-            [
-                pa.array(kinds, pa.string()),
-                pa.array(labels, pa.string()),
-                pa.array(payloads, pa.binary()),
-            ],
-            names=["kind", "name", "payload"],
-        )
+        # Each key is here once, so that rows can be written portion by portion.
+        for rows in in_portions(batches if self.first is None else self.first(batches)):
+            kinds, labels, payloads = zip(*self._write(rows), strict=True)
+            yield pa.RecordBatch.from_arrays(
+                [
+                    pa.array(kinds, pa.string()),
+                    pa.array(labels, pa.string()),
+                    pa.array(payloads, pa.binary()),
+                ],
+                names=["kind", "name", "payload"],
+            )
 
-    def _ties(self, rows: pa.Table) -> Iterator[tuple[str, str, bytes]]:
+    def _write(self, rows: pa.Table) -> Iterator[_Result]:
+        rows = self._with_settled_ties(rows)
+        yield from _tallies(rows)
+        yield from self._tied_between(rows)
+        yield from _vectors(_of(rows, _CHANGES, (cols.ROW_FILE, cols.ROW_POSITION)))
+        yield from self._upserts(_of(rows, (UPSERT,), self.columns))
+        decided = tuple(dict.fromkeys((*self.keys, *self.sequence)))
+        yield from self._tombstones(_of(rows, (REMOVE, ABSENT), decided))
+
+    def _with_settled_ties(self, rows: pa.Table) -> pa.Table:
+        """Compare ties with the rows they would replace: equal ones change nothing."""
+        places = np.flatnonzero(pc.equal(rows[cols.DISPOSITION], TIE).to_numpy())
+        if not len(places):
+            return rows
+        is_decided = cols.WINS_TIE in rows.column_names
+        if is_decided:
+            wins = rows[cols.WINS_TIE].to_numpy()[places] == 1
+        else:
+            wins = np.ones(len(places), np.bool_)
+        ties = rows.take(pa.array(places[wins]))
+        io = load_file_io(self.mirror_io, self.mirror.location)
+        most_rows = None if is_decided else MOST_ROWS
+        schema = self.mirror.schema()
+        is_new = wins.copy()
+        is_new[wins] = ~equal_rows(schema, io, ties, self.columns, self._path_of, most_rows)
+        dispositions = np.array(rows[cols.DISPOSITION].to_pylist(), object)
+        dispositions[places] = np.where(is_new, UPSERT if is_decided else TIE, REPEAT)
+        at = rows.column_names.index(cols.DISPOSITION)
+        return rows.set_column(at, cols.DISPOSITION, pa.array(dispositions, pa.string()))
+
+    def _path_of(self, file: str) -> str | None:
+        """The index names files by their ordinals, a scan by their paths."""
+        return file if self.index_files is None else self.index_files.get(file)
+
+    def _tied_between(self, rows: pa.Table) -> Iterator[_Result]:
         ties = rows.filter(pc.equal(rows[cols.DISPOSITION], TIE))
-        if 0 < len(ties) <= MOST_EVENTS:
-            yield _TIES, "", _bytes(ties.select([*self.columns, *cols.OF_TIE]))
+        if len(ties):
+            ends = pc.min_max(ties[self.sequence[0]])
+            yield _TIES, "", _bytes(pa.table({"ends": pa.array([ends["min"], ends["max"]])}))
 
-    def _upserts(self, rows: pa.Table) -> Iterator[tuple[str, str, bytes]]:
-        upserts = rows.filter(pc.not_equal(rows[cols.RANK], tr.DELETE_RANK))
+    def _upserts(self, upserts: pa.Table) -> Iterator[_Result]:
         if not len(upserts):
             return
         io = load_file_io(self.mirror_io, self.mirror.location)
-        ordered = _sorted(upserts.select(list(self.columns)), self.keys)
+        ordered = _sorted(upserts, self.keys)
         for written in write_rows(self.mirror, io, ordered):
             path = written.data_file.file_path
             yield _FILE, path, pickle.dumps(written.data_file)
-            if self.seed is not None:
+            if self.index_files is not None:
                 yield _ENTRIES, path, self._entries(written.rows)
 
-    def _vectors(self, rows: pa.Table) -> Iterator[tuple[str, str, bytes]]:
-        replaced = rows.filter(pc.is_valid(rows[cols.ROW_FILE]))
-        for file in pc.unique(replaced[cols.ROW_FILE]).to_pylist():
-            here = replaced.filter(pc.equal(replaced[cols.ROW_FILE], file))
-            positions = BitMap64(here[cols.ROW_POSITION].to_numpy())
-            yield _VECTOR, file, positions.serialize()
-
-    def _graves(self, rows: pa.Table) -> Iterator[tuple[str, str, bytes]]:
-        deletes = rows.filter(pc.equal(rows[cols.RANK], tr.DELETE_RANK))
-        if not len(deletes):
+    def _tombstones(self, tombstones: pa.Table) -> Iterator[_Result]:
+        if not len(tombstones):
             return
-        buried = deletes.select(list(dict.fromkeys((*self.keys, *self.sequence))))
-        if self.seed is not None:
-            yield _BURIED_ENTRIES, "", self._entries(buried)
+        if self.index_files is not None:
+            yield _TOMBSTONE_ENTRIES, "", self._entries(tombstones)
         for name, value in self.stamp:
-            buried = buried.append_column(name, pa.array([value] * len(buried)))
+            stamps = pa.array([value] * len(tombstones))
+            tombstones = tombstones.append_column(name, stamps)
         io = load_file_io(self.tombstones_io, self.tombstones.location)
-        for file in write_data_files(self.tombstones, io, buried):
-            yield _BURIED, file.file_path, pickle.dumps(file)
+        for file in write_data_files(self.tombstones, io, tombstones):
+            yield _TOMBSTONES, file.file_path, pickle.dumps(file)
 
     def _entries(self, rows: pa.Table) -> bytes:
-        hashes = compute_pk_hash([rows[key] for key in self.keys], self.seed or 0)
+        hashes = compute_pk_hash([rows[key] for key in self.keys], self.seed)
         columns = {"first": pa.array(hashes.first)}
         if hashes.second is not None:
             columns["second"] = pa.array(hashes.second)
@@ -152,7 +172,26 @@ class _WriteRows:
         return _bytes(pa.table(columns))
 
 
-def _tallies(rows: pa.Table) -> Iterator[tuple[str, str, bytes]]:
+def _of(rows: pa.Table, dispositions: Sequence[str], columns: Sequence[str]) -> pa.Table:
+    """Return some columns of the rows that come to these ends."""
+    chosen = pc.is_in(rows[cols.DISPOSITION], pa.array(dispositions))
+    return rows.select(list(columns)).filter(chosen)
+
+
+def _vectors(rows: pa.Table) -> Iterator[_Result]:
+    replaced = rows.filter(pc.is_valid(rows[cols.ROW_FILE]))
+    if not len(replaced):
+        return
+    files = replaced[cols.ROW_FILE].combine_chunks().dictionary_encode()
+    numbers = np.asarray(files.indices)
+    positions = replaced[cols.ROW_POSITION].to_numpy()
+    order = np.argsort(numbers, kind="stable")
+    starts = np.searchsorted(numbers[order], np.arange(1, len(files.dictionary)))
+    for file, places in zip(files.dictionary.to_pylist(), np.split(order, starts), strict=True):
+        yield _VECTOR, file, BitMap64(positions[places]).serialize()
+
+
+def _tallies(rows: pa.Table) -> Iterator[_Result]:
     counted = rows.group_by(cols.DISPOSITION).aggregate(
         [
             ([], "count_all"),
@@ -181,18 +220,16 @@ def write_changes(
     mirror: Table,
     tombstones: Table,
     stamp: dict[str, object],
-    seed: int | None,
-    *,
-    with_ties: bool,
+    root: Root | None,
 ) -> Written:
     """Write a batch in its tasks; nothing is committed.
 
     Args:
         changes: each key once, with the rank that says what is done, and where its row is.
         stamp: what every tombstone carries beside key and sequence.
-        seed: of the index that is to be kept; None if there is none.
-        with_ties: events of a sequence that the mirror has are among the changes, and have won.
+        root: of the index that is to be kept; None if there is none.
     """
+    final = changes.frame
     task = _WriteRows(
         _without_history(mirror.metadata),
         dict(mirror.io.properties),
@@ -201,21 +238,32 @@ def write_changes(
         tuple(shape.columns.names),
         shape.keys,
         shape.sequence,
-        seed,
+        None if root is None else _index_files(root, final),
+        root.seed if root else 0,
         tuple(stamp.items()),
-        (*_CHANGES, TIE) if with_ties else _CHANGES,
         changes.task,
     )
-    final = changes.frame
     if changes.task is None:
         final = final.select(
             *(tr.final_value(name, shape).alias(name) for name in shape.columns.names),
-            *(cols.RANK, cols.DISPOSITION, *cols.OF_TIE, *cols.SUMMED),
+            *(cols.RANK, cols.DISPOSITION, cols.ROW_FILE, cols.ROW_POSITION, *cols.SUMMED),
+            *(name for name in final.columns if name == cols.WINS_TIE),
         )
     written = Written()
     for row in map_batches(final, task, _RESULT).toArrow().to_pylist():
         _collect(written, row["kind"], row["name"], row["payload"])
     return written
+
+
+def _index_files(root: Root, changes: DataFrame) -> dict[str, str]:
+    """Return the paths of files in which rows of repeated events may lie.
+
+    An event that is sent again is mostly one of a moment ago. To all tasks of a batch, all paths of
+    an old mirror are sent only if events are known to contradict merged ones.
+    """
+    most = len(root.files) if cols.WINS_TIE in changes.columns else _RECENT_FILES
+    first = max(0, len(root.files) - most)
+    return {str(first + number): path for number, path in enumerate(root.files[first:])}
 
 
 def _without_history(metadata: TableMetadata) -> TableMetadata:
@@ -233,7 +281,7 @@ def _without_history(metadata: TableMetadata) -> TableMetadata:
 def _collect(written: Written, kind: str, name: str, payload: bytes) -> None:
     if kind == _FILE:
         written.data_files.append(pickle.loads(payload))  # noqa: S301 - of our own tasks
-    elif kind == _BURIED:
+    elif kind == _TOMBSTONES:
         written.tombstones.append(pickle.loads(payload))  # noqa: S301 - of our own tasks
     elif kind == _VECTOR:
         positions = BitMap64.deserialize(payload)
@@ -246,7 +294,7 @@ def _collect(written: Written, kind: str, name: str, payload: bytes) -> None:
     elif kind == _ENTRIES:
         written.entries[name] = _table(payload)
     else:
-        written.buried.append(_table(payload))
+        written.tombstone_entries.append(_table(payload))
 
 
 def _bytes(table: pa.Table) -> bytes:
@@ -267,7 +315,7 @@ def new_entries(written: Written, ordinals: dict[str, int]) -> Entries | None:
         _run(table, ordinals[path], np.arange(len(table)))
         for path, table in written.entries.items()
     ]
-    runs += [_run(table, TOMBSTONE, -1) for table in written.buried]
+    runs += [_run(table, TOMBSTONE, -1) for table in written.tombstone_entries]
     return concat_entries(runs) if runs else None
 
 
