@@ -173,6 +173,24 @@ def test_uuids_as_values_and_as_keys(embedded_lake, key):
     assert found["token"].to_pylist() == [str(wanted)]
 
 
+@pytest.mark.soak
+def test_wide_rows_that_pass_two_gigabytes_in_a_task(embedded_lake):
+    mirrored = Mirrored(embedded_lake, strategy=Strategy.INDEX)
+    mirrored.append(event("I", 1, -1, "a"))
+    mirrored.merge()
+    # Two tasks, as the session has two cores.
+    rows = embedded_lake.spark.range(470_000).selectExpr(
+        "id", "repeat('x', 10000) AS name", "0L AS amount", "'I' AS op", "1L AS lsn"
+    )
+    rows.writeTo(f"lake.{mirrored.changelog}").append()
+    report = mirrored.merge()
+    assert (report.strategy, report.rows_upserted) == ("index", 470_000)
+    found = embedded_lake.query(
+        f"SELECT count(DISTINCT id) AS keys, sum(length(name)) AS size FROM {mirrored.mirror}"
+    )
+    assert found.to_pylist() == [{"keys": 470_001, "size": 4_700_000_001}]
+
+
 def test_a_key_column_that_is_the_sequence_too(embedded_lake):
     """As of a table of measurements: device and time are the key, and the time orders events."""
     schema = pa.schema(

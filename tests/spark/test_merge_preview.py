@@ -120,3 +120,4 @@ def test_one_table_that_fails_ends_no_dry_run(embedded_lake, tmp_path, capsys):
     assert run(["--config", str(config), "--json", *rebuild]) == 0
     [row] = json.loads(capsys.readouterr().out)
     assert (row["why"], row["upserts"]) == ("a rebuild", 1)
+    assert row["otherwise"] == "scan if a key has several rows"

@@ -55,13 +55,11 @@ class BatchWork:
     barrier: tuple[str, ...] | None = None
     # What is open as long as the batch is worked on.
     _stack: ExitStack = field(default_factory=ExitStack)
-    # Rows of ties that were resolved for a statement.
-    _won_ties: DataFrame | None = None
     _deletes_keys: bool = False
     _decided: DataFrame | None = None
     # The least and the greatest of the first sequence column of unresolved ties, once there are.
     _tied_between: tuple[Any, Any] | None = None
-    _known_ties: int | None = None
+    _ties: int = 0
 
     @classmethod
     @contextmanager
@@ -99,12 +97,19 @@ class BatchWork:
             self.barrier = self._newest_barrier()
             self._keep_decided(locator)
         if self.counts.unresolved_ties:
-            self._resolve_ties(locator)
+            first = F.col(quoted(self.shape.sequence[0]))
+            ties = self._kept().where(F.col(cols.DISPOSITION) == TIE)
+            least, most = ties.agg(F.min(first), F.max(first)).collect()[0]
+            self._tied_between = (least, most)
+            self._keep_decided(locator)
 
     def _keep_decided(self, locator: Locator) -> None:
         """Decide in one job that also counts, and keep what came of it."""
         self._forget()
-        decided = self._decided_by(locator).as_frame().persist()
+        decided, mirror = self._decided_by(locator).as_frame(), self._mirror_rows()
+        if self._tied_between is not None and mirror is not None:
+            decided = tr.with_settled_ties(decided, mirror, self.shape)
+        decided = decided.persist()
         counted = decided.groupBy(cols.DISPOSITION).agg(
             F.count("*"), *(F.sum(name) for name in cols.SUMMED)
         )
@@ -199,10 +204,9 @@ class BatchWork:
         def of(what: str) -> Tally:
             return tally.get(what, nothing)
 
-        changes = [of(what) for what in (UPSERT, REMOVE, ABSENT)]
-        of_keys = [of(LATE), of(TIE), of(REPEAT), *changes]
+        newest = [of(what) for what in (UPSERT, REMOVE, ABSENT, REPEAT)]
+        of_keys = [of(LATE), of(TIE), *newest]
         self._deletes_keys = bool(of(REMOVE).keys + of(ABSENT).keys)
-        ties = sum(kind.contested for kind in changes)
         self.counts = Counts(
             scanned=sum(kind.events for kind in tally.values()),
             set_aside=of(tr.REJECTED).events,
@@ -213,7 +217,7 @@ class BatchWork:
             late=of(LATE).keys + of(tr.TRUNCATED_AWAY).events,
             late_full=sum(kind.full for kind in of_keys),
             repeated=of(REPEAT).keys + of(TIE).keys,
-            ties=ties if self._known_ties is None else self._known_ties,
+            ties=max(self._ties, sum(kind.contested for kind in newest)),
             unresolved_ties=0 if self.shape.marked else of(TIE).keys,
             duplicate_keys=of(tr.DUPLICATE).keys,
             truncated=bool(of(tr.TRUNCATES).events),
@@ -226,10 +230,12 @@ class BatchWork:
 
     def changes(self) -> DataFrame:
         """Return each key once that changes, of what `decide` has kept."""
+        return self._kept().where(F.col(cols.DISPOSITION).isin(UPSERT, REMOVE))
+
+    def _kept(self) -> DataFrame:
         if self._decided is None:
             raise AssertionError("decide comes first")
-        changes = self._decided.where(F.col(cols.DISPOSITION).isin(UPSERT, REMOVE))
-        return changes if self._won_ties is None else changes.unionByName(self._won_ties)
+        return self._decided
 
     def include_merged(self, least: Any, most: Any) -> None:
         """Have events decided again, together with merged ones of the same key and sequence.
@@ -240,28 +246,12 @@ class BatchWork:
         Args:
             least: of the first sequence column of unresolved ties, as `most`.
         """
-        self._known_ties = self.counts.ties + self.counts.unresolved_ties
+        self._ties = self.counts.unresolved_ties
         self._tied_between = (least, most)
 
-    def _resolve_ties(self, locator: Locator) -> None:
-        """Decide ties for a statement: first by a look at the rows they would replace."""
-        mirror, is_tie = self._mirror_rows(), F.col(cols.DISPOSITION) == TIE
-        if mirror is None or self._decided is None:
-            raise AssertionError("ties have a row in the mirror")
-        differing = tr.changing(self._decided.where(is_tie), mirror, self.shape)
-        first = F.col(quoted(self.shape.sequence[0]))
-        ends = differing.agg(F.count("*"), F.min(first), F.max(first)).collect()[0]
-        self.counts.unresolved_ties = ends[0]
-        if not ends[0]:
-            return
-        self.include_merged(ends[1], ends[2])
-        self._keep_decided(locator)
-        winners = self._decided.where(is_tie & (F.col(cols.WINS_TIE) == 1))
-        self._won_ties = tr.changing(winners, mirror, self.shape).localCheckpoint()
-        won = self._won_ties.count()
-        self.counts.repeated -= won
-        self.counts.upserted += won
-        self.counts.unresolved_ties = 0
+    @property
+    def reads_merged(self) -> bool:
+        return self._tied_between is not None
 
     def _with_merged(self, rows: DataFrame, least: Any, most: Any) -> DataFrame:
         """Add the events that are merged already and have a key and sequence of these rows."""
@@ -314,9 +304,7 @@ class BatchWork:
 
     def tombstones(self, batch_id: str, now: datetime) -> DataFrame:
         """Return the keys this batch deletes, and its TRUNCATE."""
-        if self._decided is None:
-            raise AssertionError("decide comes first")
-        tombstones = tr.tombstones_of(self._decided, self.shape).withColumn(KIND, F.lit(DELETED))
+        tombstones = tr.tombstones_of(self._kept(), self.shape).withColumn(KIND, F.lit(DELETED))
         barrier = self.barrier_column
         if self.counts.truncated and barrier is not None:
             fields = {field.name: field.dataType for field in self.shape.columns}

@@ -71,20 +71,11 @@ _PAUSES, _LEAST_PAUSE = 20, 600.0
 
 @dataclass(frozen=True)
 class Committed:
-    """One batch that is in the mirror."""
-
-    counts: Counts
-    seconds: float
-    reaches: Checkpoint
-
-
-@dataclass(frozen=True)
-class _SentBatch:
-    """The batch whose commit was sent last."""
+    """One batch that is in the mirror, or whose commit was sent."""
 
     batch_id: str
     written: WrittenBatch
-    committed: Committed
+    seconds: float
 
 
 @dataclass
@@ -98,7 +89,7 @@ class Merger:
     strategy: Strategy = Strategy.AUTO
     # After an index could not be built: whatever the reason, it is likely to last.
     _no_index_before: float = -math.inf
-    _sent: _SentBatch | None = None
+    _sent: Committed | None = None
 
     @property
     def name(self) -> str:
@@ -117,7 +108,7 @@ class Merger:
         with _timed(report):
             done = self._retry_until_committed(report, look_anew)
             if done is not None:
-                report.add(done.counts, done.seconds)
+                report.add(done.written.work.counts, done.seconds)
         return report
 
     def preview(self, *, rebuild: bool = False) -> Preview:
@@ -162,7 +153,7 @@ class Merger:
                 done = self._retry_until_committed(report, stop=stop)
                 if done is None:
                     break
-                report.add(done.counts, done.seconds)
+                report.add(done.written.work.counts, done.seconds)
                 self.progress(_progress_of(self.name, report))
                 if not _is_set(stop):
                     self._build_index(report)
@@ -199,7 +190,7 @@ class Merger:
             return None
         self._sent.written.remove_old_index_files()
         failpoints.reach("merge.published")
-        return self._sent.committed
+        return self._sent
 
     def _merge_batch(self, report: TableReport, observe: Observe) -> Committed | None:
         started = time.monotonic()
@@ -224,12 +215,12 @@ class Merger:
                 BatchWork.reading(self.lake, session, self.spec, found, batch)
             )
             written, summary = self._write(work, report)
-            committed = Committed(work.counts, time.monotonic() - started, batch.reaches)
-            self._sent = _SentBatch(summary[BATCH_ID], written, committed)
+            sent = Committed(summary[BATCH_ID], written, time.monotonic() - started)
+            self._sent = sent
             written.commit(summary)
             written.remove_old_index_files()
         failpoints.reach("merge.published")
-        return replace(committed, seconds=time.monotonic() - started)
+        return replace(sent, seconds=time.monotonic() - started)
 
     def _settle(self, found: Look) -> None:
         """Put the tables beside the mirror where it says, after another worker was first.
@@ -291,14 +282,7 @@ class Merger:
         )
         rejected_id = rejected.go_to(state.rejected_id)
         written = PlannedWrite(
-            work,
-            tombstones,
-            tombstones_id,
-            batch_id,
-            now,
-            self.strategy,
-            report,
-            self.progress,
+            work, tombstones, tombstones_id, batch_id, now, self.strategy, report, self.progress
         ).write()
         report.take_plan(written.plan)
         for note in _batch_notes(self.name, work.counts):

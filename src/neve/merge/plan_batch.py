@@ -58,7 +58,7 @@ def _with_index(plan: MergePlan, mirror: MirrorAccess, forced: Strategy) -> Merg
         return next_plan(plan, Obstacle.INDEX_BROKEN, error.message)
     if root is None and forced is not Strategy.INDEX:
         # A merge does not wait for a whole index, unless it was asked to.
-        return next_plan(plan, Obstacle.NO_INDEX, why)
+        return next_plan(plan, Obstacle.NO_INDEX, f"{Obstacle.NO_INDEX.value}: {why}")
     return plan
 
 

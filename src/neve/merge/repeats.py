@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from neve.index.columns import names_by_id
@@ -58,7 +57,8 @@ def equal_rows(
         if most_rows is not None:
             most_rows -= read
         if rows is not None:
-            is_equal[places] = _equal(rows, wanted)
+            pairs = zip(rows.to_pylist(), wanted.to_pylist(), strict=True)
+            is_equal[places] = [row == event for row, event in pairs]
     return is_equal
 
 
@@ -85,18 +85,3 @@ def _rows_at(
                 parts.append(chosen.take(pa.array(here)))
             start += rows
     return pa.concat_tables(parts).rename_columns(wanted.column_names).cast(wanted.schema), read
-
-
-def _equal(rows: pa.Table, others: pa.Table) -> npt.NDArray[np.bool_]:
-    """Compare tables row by row; NULL is equal to NULL."""
-    is_equal = np.ones(len(rows), np.bool_)
-    for name in rows.column_names:
-        mine, other = rows[name], others[name]
-        if pa.types.is_nested(mine.type):
-            pairs = zip(mine.to_pylist(), other.to_pylist(), strict=True)
-            is_equal &= np.fromiter((one == two for one, two in pairs), np.bool_, len(rows))
-            continue
-        same = pc.fill_null(pc.equal(mine, other), False)
-        both_null = pc.and_(pc.is_null(mine), pc.is_null(other))
-        is_equal &= np.asarray(pc.or_(same, both_null), np.bool_)
-    return is_equal

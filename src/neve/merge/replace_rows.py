@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
-
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from neve import failpoints
 from neve.errors import NeveError
@@ -26,7 +23,7 @@ from neve.lake.row_delta import RowChanges, StatisticsFile, prepare_row_delta
 from neve.lake.vectors import read_vector, write_vectors
 from neve.merge.checkpoint import TOMBSTONES
 from neve.merge.side_tables import AT, BATCH, DELETED, KIND
-from neve.merge.write_changes import Written, new_entries, write_changes
+from neve.merge.write_changes import Written, write_changes
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -62,7 +59,8 @@ class ReplaceRows:
         stamp = {KIND: DELETED, BATCH: batch_id, AT: now}
         tombstones = self.tombstones.staging.table
         root = self.index.root if self.index else None
-        with locator.planned(work.session):
+        # Merged events are joined, which Spark plans best as it goes.
+        with nullcontext() if work.reads_merged else locator.planned(work.session):
             self._written = write_changes(
                 work.decided(locator), work.shape, self.table, tombstones, stamp, root
             )
@@ -72,8 +70,7 @@ class ReplaceRows:
     @property
     def tied_between(self) -> tuple[Any, Any]:
         """The least and the greatest of the first sequence column of unresolved ties."""
-        ends = pc.min_max(pa.concat_tables(self._written.ties)["ends"])
-        return ends["min"].as_py(), ends["max"].as_py()
+        return min(self._written.tied), max(self._written.tied)
 
     def discard(self) -> None:
         """Delete files that no commit will name; what cannot be deleted is an orphan."""
@@ -132,7 +129,7 @@ class ReplaceRows:
         io, location = self.table.io, index.mirror.index_location
         left = index.root.without_files(self._emptied)
         grown, ordinals = left.with_files(file.file_path for file in self._written.data_files)
-        entries = new_entries(self._written, ordinals)
+        entries = self._written.new_entries(ordinals)
         if entries is None:
             return replace(grown, snapshot_id=snapshot_id)
         grown = add_delta(io, grown, location, entries, snapshot_id)

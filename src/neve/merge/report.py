@@ -80,6 +80,12 @@ class Preview:
     def why(self) -> str:
         return self.plan.why if self.plan else ""
 
+    @property
+    def otherwise(self) -> str:
+        """What is done instead if the batch turns out to be another, or the index broken."""
+        fallbacks = self.plan.fallbacks if self.plan else {}
+        return ", ".join(f"{how.value} if {met.value}" for met, how in fallbacks.items())
+
 
 @dataclass
 class TableReport:

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from neve.merge.report import Counts
+
 if TYPE_CHECKING:
     from neve.merge.plan import Look
-    from neve.merge.report import Counts
     from neve.merge.spec import MergeSpec
 
 # Below this a scan of the keys takes less time than looking after an index.
@@ -43,6 +44,13 @@ class Obstacle(str, Enum):
     OTHER_DELETES = "the mirror has deletes that are no deletion vectors"
 
 
+_WHY = {
+    Obstacle.INDEX_BROKEN: "the index is broken, and is built anew",
+    Obstacle.DUPLICATE_KEYS: "keys have several rows, which only a scan tells apart",
+    Obstacle.TRUNCATE: "a TRUNCATE touches most of the table",
+}
+
+
 @dataclass(frozen=True)
 class MergePlan:
     """How one batch is merged."""
@@ -65,11 +73,12 @@ class MergePlan:
     @property
     def fallbacks(self) -> dict[Obstacle, Strategy]:
         """What is done instead, by what may show while the batch is merged."""
-        if self.uses_vectors:
-            index = (Obstacle.INDEX_BROKEN, Obstacle.DUPLICATE_KEYS) if self.uses_index else ()
-            obstacles = (*index, Obstacle.TRUNCATE)
-        else:
-            obstacles = (Obstacle.DUPLICATE_KEYS,) if self.takes_vectors else ()
+        met = (
+            Counts(index_is_broken=True),
+            Counts(duplicate_keys=1),
+            Counts(truncated=True),
+        )
+        obstacles = filter(None, (find_obstacle(self, counts) for counts in met))
         return {obstacle: next_plan(self, obstacle).strategy for obstacle in obstacles}
 
 
@@ -126,23 +135,18 @@ def next_plan(plan: MergePlan, obstacle: Obstacle, reason: str = "") -> MergePla
     """Return what is done instead of a plan that met an obstacle.
 
     Args:
-        reason: more about the obstacle than its name says.
+        reason: says more about the obstacle than its name does.
     """
-    if obstacle is Obstacle.NO_INDEX:
-        why = f"{obstacle.value}: {reason}"
-        return MergePlan(Strategy.SCAN, why, builds_index=True)
-    if obstacle is Obstacle.NOT_INDEXABLE:
-        return MergePlan(Strategy.SCAN, reason or obstacle.value)
-    if obstacle is Obstacle.INDEX_BROKEN:
-        why = reason or "the index is broken, and is built anew"
-        return MergePlan(Strategy.SCAN, why, builds_index=True)
+    strategy = Strategy.SCAN
+    if obstacle in (Obstacle.TRUNCATE, Obstacle.OTHER_DELETES):
+        strategy = Strategy.MERGE
+    is_to_be_built = obstacle in (Obstacle.NO_INDEX, Obstacle.INDEX_BROKEN)
     if obstacle is Obstacle.DUPLICATE_KEYS:
-        if plan.uses_index:
-            why = "keys have several rows, which the index does not tell apart"
-            return MergePlan(Strategy.SCAN, why, builds_index=True)
-        return MergePlan(Strategy.SCAN, "keys have two rows, of which MERGE INTO would keep both")
-    if obstacle is Obstacle.TRUNCATE:
-        why = "a TRUNCATE touches most of the table"
-        return MergePlan(Strategy.MERGE, why, plan.builds_index)
-    why = reason or obstacle.value
-    return MergePlan(Strategy.MERGE, why, plan.builds_index, takes_vectors=False)
+        # The index says of such a key only that it has several rows, until it is built anew.
+        is_to_be_built = plan.uses_index
+    return MergePlan(
+        strategy,
+        reason or _WHY.get(obstacle, obstacle.value),
+        builds_index=is_to_be_built or plan.builds_index,
+        takes_vectors=obstacle is not Obstacle.OTHER_DELETES,
+    )

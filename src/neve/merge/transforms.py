@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from neve.merge import columns as cols
-from neve.merge.decision import ABSENT, LATE, REMOVE, UPSERT, dispositions
+from neve.merge.decision import ABSENT, LATE, REMOVE, REPEAT, TIE, UPSERT, dispositions
 from neve.merge.drift import Unfit
 from neve.merge.shape import Shape, aligned, orderable, quoted, sequence_of
 from neve.merge.spec import DELETE, SNAPSHOT, TRUNCATE, MergeSpec
@@ -279,10 +279,10 @@ def disposed(events: DataFrame, shape: Shape, barrier: Column | None) -> DataFra
     )
 
 
-def changing(rows: DataFrame, mirror: DataFrame, shape: Shape) -> DataFrame:
-    """Keep those rows that the mirror does not have just so."""
+def with_settled_ties(decided: DataFrame, mirror: DataFrame, shape: Shape) -> DataFrame:
+    """Say which ties change something: those that win, and differ from the row in their place."""
     present = {field.name: field.dataType for field in mirror.schema}
-    same = mirror.select(
+    rows = mirror.select(
         *(
             aligned(F.col(quoted(field.name)), present[field.name], field.dataType).alias(
                 field.name
@@ -290,14 +290,19 @@ def changing(rows: DataFrame, mirror: DataFrame, shape: Shape) -> DataFrame:
             if field.name in present
             else F.lit(None).cast(field.dataType).alias(field.name)
             for field in shape.columns
-        )
+        ),
+        F.col(cols.FILE).alias(cols.ROW_FILE),
+        F.col(cols.POSITION).alias(cols.ROW_POSITION),
     )
-    content = F.xxhash64(*(orderable(field) for field in shape.columns))
-    hashed, keys = "_neve_content", [quoted(key) for key in shape.keys]
+    content, place = "_neve_content", [cols.ROW_FILE, cols.ROW_POSITION]
+    hashed = F.xxhash64(*(orderable(field) for field in shape.columns))
+    is_new = (F.col(cols.WINS_TIE) == 1) & (hashed != F.col(content))
+    is_tie = F.col(cols.DISPOSITION) == TIE
+    settled = F.when(is_tie, F.when(is_new, UPSERT).otherwise(REPEAT))
     return (
-        rows.withColumn(hashed, content)
-        .join(same.select(*keys, content.alias(hashed)), on=[*shape.keys, hashed], how="left_anti")
-        .drop(hashed)
+        decided.join(rows.select(*place, hashed.alias(content)), on=place, how="left")
+        .withColumn(cols.DISPOSITION, F.coalesce(settled, F.col(cols.DISPOSITION)))
+        .drop(content)
     )
 
 

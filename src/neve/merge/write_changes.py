@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -38,35 +38,46 @@ if TYPE_CHECKING:
 
     from neve.merge.locators import Decided, Task
 
-_RESULT = T.StructType(
-    [
-        T.StructField("kind", T.StringType()),
-        T.StructField("name", T.StringType()),
-        T.StructField("payload", T.BinaryType()),
-    ]
-)
-_FILE, _VECTOR, _ENTRIES, _TALLY, _TIES = "file", "vector", "entries", "tally", "ties"
-_TOMBSTONES, _TOMBSTONE_ENTRIES = "tombstones", "tombstone entries"
+_RESULT = T.StructType([T.StructField("written", T.BinaryType())])
 _CHANGES = (UPSERT, REMOVE, ABSENT, tr.DUPLICATE)
 _RECENT_FILES = 1000
-_Result: TypeAlias = tuple[str, str, bytes]
 
 
 @dataclass
 class Written:
-    """What the tasks of a batch wrote."""
+    """What was written of a batch, or of a portion of it."""
 
-    data_files: list[DataFile] = field(default_factory=list)
-    # By the mirror's file, as the locator named it.
-    deleted: dict[str, BitMap64] = field(default_factory=dict)
-    tombstones: list[DataFile] = field(default_factory=list)
-    # Index entries by new file's path, still without their files' ordinals.
-    entries: dict[str, pa.Table] = field(default_factory=dict)
-    tombstone_entries: list[pa.Table] = field(default_factory=list)
-    # The least and the greatest of the first sequence column of unresolved ties.
-    ties: list[pa.Table] = field(default_factory=list)
     # How many keys came to which end.
     tally: dict[str, Tally] = field(default_factory=dict)
+    # By the mirror's file, as the locator named it.
+    deleted: dict[str, BitMap64] = field(default_factory=dict)
+    data_files: list[DataFile] = field(default_factory=list)
+    tombstones: list[DataFile] = field(default_factory=list)
+    # Index entries by new file's path, still without their files' ordinals.
+    entries: dict[str, Entries] = field(default_factory=dict)
+    tombstone_entries: list[Entries] = field(default_factory=list)
+    # Of unresolved ties: the least and the greatest value of the first sequence column.
+    tied: list[Any] = field(default_factory=list)
+
+    def add(self, more: Written) -> None:
+        for end, tally in more.tally.items():
+            self.tally[end] = self.tally.get(end, Tally()).plus(tally)
+        for file, positions in more.deleted.items():
+            self.deleted[file] = self.deleted.get(file, BitMap64()) | positions
+        self.data_files += more.data_files
+        self.tombstones += more.tombstones
+        self.entries |= more.entries
+        self.tombstone_entries += more.tombstone_entries
+        self.tied += more.tied
+
+    def new_entries(self, ordinals: dict[str, int]) -> Entries | None:
+        """Return the index entries of a batch, given the ordinals of its files."""
+        runs = [
+            replace(entries, file=np.full(len(entries), ordinals[path], np.int32))
+            for path, entries in self.entries.items()
+        ]
+        runs += self.tombstone_entries
+        return concat_entries(runs) if runs else None
 
 
 @dataclass(frozen=True)
@@ -90,24 +101,18 @@ class _WriteRows:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # Each key is here once, so that rows can be written portion by portion.
         for rows in in_portions(batches if self.first is None else self.first(batches)):
-            kinds, labels, payloads = zip(*self._write(rows), strict=True)
-            yield pa.RecordBatch.from_arrays(
-                [
-                    pa.array(kinds, pa.string()),
-                    pa.array(labels, pa.string()),
-                    pa.array(payloads, pa.binary()),
-                ],
-                names=["kind", "name", "payload"],
-            )
+            yield pa.RecordBatch.from_pydict({"written": [pickle.dumps(self._write(rows))]})
 
-    def _write(self, rows: pa.Table) -> Iterator[_Result]:
+    def _write(self, rows: pa.Table) -> Written:
         rows = self._with_settled_ties(rows)
-        yield from _tallies(rows)
-        yield from self._tied_between(rows)
-        yield from _vectors(_of(rows, _CHANGES, (cols.ROW_FILE, cols.ROW_POSITION)))
-        yield from self._upserts(_of(rows, (UPSERT,), self.columns))
-        decided = tuple(dict.fromkeys((*self.keys, *self.sequence)))
-        yield from self._tombstones(_of(rows, (REMOVE, ABSENT), decided))
+        replaced = _of(rows, _CHANGES, (cols.ROW_FILE, cols.ROW_POSITION))
+        tied = pc.min_max(_of(rows, (TIE,), self.sequence)[self.sequence[0]])
+        ends = [end for end in tied.as_py().values() if end is not None]
+        written = Written(_tally(rows), _positions(replaced), tied=ends)
+        self._write_upserts(_of(rows, (UPSERT,), self.columns), written)
+        decisive = tuple(dict.fromkeys((*self.keys, *self.sequence)))
+        self._write_tombstones(_of(rows, (REMOVE, ABSENT), decisive), written)
+        return written
 
     def _with_settled_ties(self, rows: pa.Table) -> pa.Table:
         """Compare ties with the rows they would replace: equal ones change nothing."""
@@ -134,42 +139,32 @@ class _WriteRows:
         """The index names files by their ordinals, a scan by their paths."""
         return file if self.index_files is None else self.index_files.get(file)
 
-    def _tied_between(self, rows: pa.Table) -> Iterator[_Result]:
-        ties = rows.filter(pc.equal(rows[cols.DISPOSITION], TIE))
-        if len(ties):
-            ends = pc.min_max(ties[self.sequence[0]])
-            yield _TIES, "", _bytes(pa.table({"ends": pa.array([ends["min"], ends["max"]])}))
-
-    def _upserts(self, upserts: pa.Table) -> Iterator[_Result]:
+    def _write_upserts(self, upserts: pa.Table, written: Written) -> None:
         if not len(upserts):
             return
         io = load_file_io(self.mirror_io, self.mirror.location)
-        ordered = _sorted(upserts, self.keys)
-        for written in write_rows(self.mirror, io, ordered):
-            path = written.data_file.file_path
-            yield _FILE, path, pickle.dumps(written.data_file)
+        for file in write_rows(self.mirror, io, _sorted(upserts, self.keys)):
+            written.data_files.append(file.data_file)
             if self.index_files is not None:
-                yield _ENTRIES, path, self._entries(written.rows)
+                positions = np.arange(file.data_file.record_count)
+                entries = self._entries(file.rows, 0, positions)
+                written.entries[file.data_file.file_path] = entries
 
-    def _tombstones(self, tombstones: pa.Table) -> Iterator[_Result]:
+    def _write_tombstones(self, tombstones: pa.Table, written: Written) -> None:
         if not len(tombstones):
             return
         if self.index_files is not None:
-            yield _TOMBSTONE_ENTRIES, "", self._entries(tombstones)
+            written.tombstone_entries.append(self._entries(tombstones, TOMBSTONE, -1))
         for name, value in self.stamp:
             stamps = pa.array([value] * len(tombstones))
             tombstones = tombstones.append_column(name, stamps)
         io = load_file_io(self.tombstones_io, self.tombstones.location)
-        for file in write_data_files(self.tombstones, io, tombstones):
-            yield _TOMBSTONES, file.file_path, pickle.dumps(file)
+        written.tombstones += write_data_files(self.tombstones, io, tombstones)
 
-    def _entries(self, rows: pa.Table) -> bytes:
+    def _entries(self, rows: pa.Table, file: int, positions: Any) -> Entries:
         hashes = compute_pk_hash([rows[key] for key in self.keys], self.seed)
-        columns = {"first": pa.array(hashes.first)}
-        if hashes.second is not None:
-            columns["second"] = pa.array(hashes.second)
-        columns["sequence"] = encode_sequences([rows[name] for name in self.sequence])
-        return _bytes(pa.table(columns))
+        sequence = encode_sequences([rows[name] for name in self.sequence])
+        return make_entries(hashes.first, hashes.second, file, positions, sequence)
 
 
 def _of(rows: pa.Table, dispositions: Sequence[str], columns: Sequence[str]) -> pa.Table:
@@ -178,29 +173,26 @@ def _of(rows: pa.Table, dispositions: Sequence[str], columns: Sequence[str]) -> 
     return rows.select(list(columns)).filter(chosen)
 
 
-def _vectors(rows: pa.Table) -> Iterator[_Result]:
-    replaced = rows.filter(pc.is_valid(rows[cols.ROW_FILE]))
-    if not len(replaced):
-        return
-    files = replaced[cols.ROW_FILE].combine_chunks().dictionary_encode()
-    numbers = np.asarray(files.indices)
-    positions = replaced[cols.ROW_POSITION].to_numpy()
-    order = np.argsort(numbers, kind="stable")
-    starts = np.searchsorted(numbers[order], np.arange(1, len(files.dictionary)))
-    for file, places in zip(files.dictionary.to_pylist(), np.split(order, starts), strict=True):
-        yield _VECTOR, file, BitMap64(positions[places]).serialize()
+def _positions(replaced: pa.Table) -> dict[str, BitMap64]:
+    """Return the positions of replaced rows by their files."""
+    replaced = replaced.filter(pc.is_valid(replaced[cols.ROW_FILE]))
+    by_file = replaced.group_by(cols.ROW_FILE).aggregate([(cols.ROW_POSITION, "list")])
+    positions = by_file[f"{cols.ROW_POSITION}_list"]
+    return {
+        file: BitMap64(here.values.to_numpy())
+        for file, here in zip(by_file[cols.ROW_FILE].to_pylist(), positions, strict=True)
+    }
 
 
-def _tallies(rows: pa.Table) -> Iterator[_Result]:
-    counted = rows.group_by(cols.DISPOSITION).aggregate(
-        [
-            ([], "count_all"),
-            *((name, "sum") for name in cols.SUMMED),
-        ]
-    )
-    for row in counted.to_pylist():
-        sums = (row[f"{name}_sum"] or 0 for name in cols.SUMMED)
-        yield _TALLY, row[cols.DISPOSITION], pickle.dumps(Tally(row["count_all"], *sums))
+def _tally(rows: pa.Table) -> dict[str, Tally]:
+    sums = [([], "count_all"), *((name, "sum") for name in cols.SUMMED)]
+    counted = rows.group_by(cols.DISPOSITION).aggregate(sums).to_pylist()
+    return {
+        row[cols.DISPOSITION]: Tally(
+            row["count_all"], *(row[f"{name}_sum"] or 0 for name in cols.SUMMED)
+        )
+        for row in counted
+    }
 
 
 def _sorted(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
@@ -250,8 +242,8 @@ def write_changes(
             *(name for name in final.columns if name == cols.WINS_TIE),
         )
     written = Written()
-    for row in map_batches(final, task, _RESULT).toArrow().to_pylist():
-        _collect(written, row["kind"], row["name"], row["payload"])
+    for payload in map_batches(final, task, _RESULT).toArrow()["written"]:
+        written.add(pickle.loads(payload.as_py()))  # noqa: S301 - of our own tasks
     return written
 
 
@@ -276,49 +268,3 @@ def _without_history(metadata: TableMetadata) -> TableMetadata:
         "refs": {},
     }
     return metadata.model_copy(update=nothing)
-
-
-def _collect(written: Written, kind: str, name: str, payload: bytes) -> None:
-    if kind == _FILE:
-        written.data_files.append(pickle.loads(payload))  # noqa: S301 - of our own tasks
-    elif kind == _TOMBSTONES:
-        written.tombstones.append(pickle.loads(payload))  # noqa: S301 - of our own tasks
-    elif kind == _VECTOR:
-        positions = BitMap64.deserialize(payload)
-        written.deleted[name] = written.deleted.get(name, BitMap64()) | positions
-    elif kind == _TALLY:
-        more: Tally = pickle.loads(payload)  # noqa: S301 - of our own tasks
-        written.tally[name] = written.tally.get(name, Tally()).plus(more)
-    elif kind == _TIES:
-        written.ties.append(_table(payload))
-    elif kind == _ENTRIES:
-        written.entries[name] = _table(payload)
-    else:
-        written.tombstone_entries.append(_table(payload))
-
-
-def _bytes(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as stream:
-        stream.write_table(table)
-    return bytes(sink.getvalue())
-
-
-def _table(payload: bytes) -> pa.Table:
-    with pa.ipc.open_stream(payload) as stream:
-        return stream.read_all()
-
-
-def new_entries(written: Written, ordinals: dict[str, int]) -> Entries | None:
-    """Return the index entries of a batch, given the ordinals of its files."""
-    runs = [
-        _run(table, ordinals[path], np.arange(len(table)))
-        for path, table in written.entries.items()
-    ]
-    runs += [_run(table, TOMBSTONE, -1) for table in written.tombstone_entries]
-    return concat_entries(runs) if runs else None
-
-
-def _run(table: pa.Table, file: int, positions: Any) -> Entries:
-    second = table["second"].to_numpy() if "second" in table.column_names else None
-    return make_entries(table["first"].to_numpy(), second, file, positions, table["sequence"])

@@ -87,9 +87,9 @@ def test_wide_rows_are_written_in_portions(tmp_path, monkeypatch, batches, porti
     task = _WriteRows(mirror, {}, mirror, {}, columns, ("id",), ("lsn",), None, 0, (), None)
     before = pa.total_allocated_bytes()
     with PeakArrowMemory() as memory:
-        results = [row for batch in task(wide_batches(batches)) for row in batch.to_pylist()]
+        results = [batch["written"][0].as_py() for batch in task(wide_batches(batches))]
     assert memory.most - before < 6 * portion
-    files = [pickle.loads(row["payload"]) for row in results if row["kind"] == "file"]
+    files = [file for result in results for file in pickle.loads(result).data_files]
     assert len(files) >= batches * BATCH_ROWS * ROW_BYTES // (2 * portion)
     assert sum(file.record_count for file in files) == batches * BATCH_ROWS
     ids = [pq.read_table(file.file_path.removeprefix("file://"))["id"].to_numpy() for file in files]
