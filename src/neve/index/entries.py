@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from neve.errors import UsageError
-from neve.index.hashing import Hashes
+from neve.index.splitmix import Hashes
 
 TOMBSTONE = -1
 """The file of a key that was deleted: its sequence is kept, so that late events are dropped."""

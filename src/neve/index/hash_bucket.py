@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from neve.errors import CorruptionError
 from neve.index.entries import Entries, Integers, Sequences, find_rows
-from neve.index.hashing import Hashes
+from neve.index.splitmix import Hashes
 
 BLOCK_ROWS = 1024
 FIRST, SECOND, FILE, POSITION, SEQUENCE = "first", "second", "file", "position", "sequence"

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.index.entries import Entries, Integers, Sequences
-from neve.index.hashing import Hashes
+from neve.index.splitmix import Hashes
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,8 @@ from neve.lake.puffin import Footer, PuffinWriter, read_blob, read_footer
 ROOT_BLOB = "neve-index-root-v1"
 FILES_BLOB = "neve-index-files-v1"
 _CHECKSUM = "crc32"
-_VERSION = 1
+# 2: another hash of keys that are not one integer.
+_VERSION = 2
 
 
 @dataclass(frozen=True)

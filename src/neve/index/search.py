@@ -29,9 +29,9 @@ from neve.index.entries import (
 )
 from neve.index.files import file_stamp, map_local, opened
 from neve.index.hash_bucket import BucketView
-from neve.index.hashing import Hashes
 from neve.index.root import Root
 from neve.index.shard import BucketRef, ShardRef, bucket_bounds, bucket_of, decode_directory
+from neve.index.splitmix import Hashes
 from neve.lake.paths import local_path
 from neve.lake.puffin import read_range
 
