@@ -169,6 +169,19 @@ def test_what_others_do_to_the_mirror_is_indexed_and_no_more(mirrored):
     assert verify(mirrored.lake, parse_identifier(mirrored.mirror)).differences == 0
 
 
+def test_a_second_row_of_a_key_costs_one_scan_when_the_key_changes(mirrored):
+    mirrored.lake.sql(f"INSERT INTO lake.{mirrored.mirror} VALUES (5, 'theirs', 0, 1)")
+    mirrored.append(event("U", 3, 3, "another key"))
+    report = mirrored.merge()
+    assert (report.strategy, report.index_rebuilds) == ("index", 0)
+    mirrored.append(event("U", 4, 5, "ours"), event("U", 4, 6, "ours"))
+    report = mirrored.merge()
+    assert (report.strategy, report.index_rebuilds) == ("scan", 1)
+    report = change(mirrored, 5)
+    assert (report.strategy, report.index_rebuilds) == ("index", 0)
+    assert verify(mirrored.lake, parse_identifier(mirrored.mirror)).differences == 0
+
+
 def test_a_rolled_back_mirror_does_not_believe_its_index(mirrored):
     then = mirrored.table().metadata.current_snapshot_id
     change(mirrored, 3)

@@ -174,6 +174,9 @@ class _Decide:
         before = process_cache.hits
         try:
             found = lookup(self.root_json, self.io_properties, hashes.first, hashes.second)
+            if found.several.any():
+                # Which rows these are the index does not know: decided as if it were damaged.
+                found, before = self._nothing(hashes), process_cache.hits - BROKEN
         except (CorruptionError, StorageError):
             # Told as a number, since what a task raises reaches the driver as text.
             found, before = self._nothing(hashes), process_cache.hits - BROKEN
