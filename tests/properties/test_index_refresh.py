@@ -103,6 +103,9 @@ class Machine:
     text=True,
 )
 @example(changes=[("upsert", {0}), ("refresh", None), ("duplicate", {0})], text=False)
+@example(
+    changes=[("duplicate", {0}), ("duplicate", {0}), ("refresh", None), ("delete", {0})], text=False
+)
 def test_what_changed_is_enough(changes, text):
     kind = pa.string() if text else pa.int64()
     with tempfile.TemporaryDirectory() as directory:
