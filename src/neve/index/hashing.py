@@ -8,6 +8,7 @@ keys. Every other key gets the 128 bits of MurmurHash3, with the index's own see
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -18,6 +19,7 @@ import pyarrow.compute as pc
 from neve.errors import UnsupportedError, UsageError
 from neve.index.murmur import Murmur
 from neve.index.splitmix import Hashes, splitmix64
+from neve.lake.uuids import with_uuids
 
 Column: TypeAlias = Any
 """A pa.Array or pa.ChunkedArray; its type is checked at run time."""
@@ -33,6 +35,26 @@ class PkHash(NamedTuple):
 
     first: Hashes
     second: Hashes | None
+
+
+@dataclass(frozen=True)
+class KeyHasher:
+    """Hashes the keys of one index, in any task: it can be pickled."""
+
+    seed: int
+    is_uuid: tuple[bool, ...]
+    """Which key columns are uuids: data files have their 16 bytes, and Spark has text."""
+
+    def __call__(self, columns: Sequence[Column]) -> PkHash:
+        """Hash keys given as one Arrow column for each key column.
+
+        Raises as `compute_pk_hash`, and UsageError: a text is no uuid.
+        """
+        uniform = [
+            _uuids(column) if is_uuid else column
+            for column, is_uuid in zip(columns, self.is_uuid, strict=True)
+        ]
+        return compute_pk_hash(uniform, self.seed)
 
 
 def compute_pk_hash(columns: Sequence[Column], seed: int = 0) -> PkHash:
@@ -103,6 +125,13 @@ def _integers(chunk: Any) -> npt.NDArray[np.int64]:
         chunk = chunk.view(pa.int64())
     values: npt.NDArray[Any] = pc.fill_null(chunk, 0).to_numpy(zero_copy_only=False)
     return values.astype(np.int64)
+
+
+def _uuids(column: Column) -> Column:
+    try:
+        return pa.chunked_array([with_uuids(chunk, pa.uuid()) for chunk in _chunks(column)])
+    except ValueError as error:
+        raise UsageError("a key is no uuid") from error
 
 
 def _has_fixed_width(kind: pa.DataType) -> bool:

@@ -18,6 +18,7 @@ from pyiceberg.io import FileIO
 from neve.errors import CorruptionError, UnsupportedError
 from neve.index.entries import SequenceType
 from neve.index.files import opened
+from neve.index.hashing import KeyHasher
 from neve.index.shard import ShardRef
 from neve.lake.puffin import Footer, PuffinWriter, read_blob, read_footer
 
@@ -34,6 +35,7 @@ class KeyColumn:
 
     name: str
     field_id: int
+    is_uuid: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +59,11 @@ class Root:
     shards: tuple[ShardRef, ...] = ()
     tombstones_snapshot_id: int | None = None
     """Of the table of tombstones; None: there was none."""
+
+    @property
+    def hasher(self) -> KeyHasher:
+        """Hashes keys as this index has them."""
+        return KeyHasher(self.seed, tuple(column.is_uuid for column in self.key_columns))
 
     @property
     def next_generation(self) -> int:

@@ -19,7 +19,7 @@ from pyroaring import BitMap64
 from pyspark.sql import types as T
 
 from neve.index.entries import TOMBSTONE, Entries, concat_entries, make_entries
-from neve.index.hashing import compute_pk_hash
+from neve.index.hashing import KeyHasher
 from neve.index.sequences import encode_sequences
 from neve.lake.data_files import write_data_files, write_rows
 from neve.lake.frames import map_batches
@@ -75,7 +75,7 @@ class _WriteRows:
     columns: tuple[str, ...]
     keys: tuple[str, ...]
     sequence: tuple[str, ...]
-    seed: int | None  # None: there is no index to be kept
+    hash_keys: KeyHasher | None  # None: there is no index to be kept
     stamp: tuple[tuple[str, object], ...]
     applied: tuple[str, ...]
     # What is to be done to the batches before.
@@ -119,8 +119,8 @@ class _WriteRows:
         for written in write_rows(self.mirror, io, ordered):
             path = written.data_file.file_path
             yield _FILE, path, pickle.dumps(written.data_file)
-            if self.seed is not None:
-                yield _ENTRIES, path, self._entries(written.rows)
+            if self.hash_keys is not None:
+                yield _ENTRIES, path, self._entries(self.hash_keys, written.rows)
 
     def _vectors(self, rows: pa.Table) -> Iterator[tuple[str, str, bytes]]:
         replaced = rows.filter(pc.is_valid(rows[cols.ROW_FILE]))
@@ -134,16 +134,16 @@ class _WriteRows:
         if not len(deletes):
             return
         buried = deletes.select(list(dict.fromkeys((*self.keys, *self.sequence))))
-        if self.seed is not None:
-            yield _BURIED_ENTRIES, "", self._entries(buried)
+        if self.hash_keys is not None:
+            yield _BURIED_ENTRIES, "", self._entries(self.hash_keys, buried)
         for name, value in self.stamp:
             buried = buried.append_column(name, pa.array([value] * len(buried)))
         io = load_file_io(self.tombstones_io, self.tombstones.location)
         for file in write_data_files(self.tombstones, io, buried):
             yield _BURIED, file.file_path, pickle.dumps(file)
 
-    def _entries(self, rows: pa.Table) -> bytes:
-        hashes = compute_pk_hash([rows[key] for key in self.keys], self.seed or 0)
+    def _entries(self, hash_keys: KeyHasher, rows: pa.Table) -> bytes:
+        hashes = hash_keys([rows[key] for key in self.keys])
         columns = {"first": pa.array(hashes.first)}
         if hashes.second is not None:
             columns["second"] = pa.array(hashes.second)
@@ -180,7 +180,7 @@ def write_changes(
     mirror: Table,
     tombstones: Table,
     stamp: dict[str, object],
-    seed: int | None,
+    hash_keys: KeyHasher | None,
     *,
     with_ties: bool,
 ) -> Written:
@@ -189,7 +189,7 @@ def write_changes(
     Args:
         changes: each key once, with the rank that says what is done, and where its row is.
         stamp: what every tombstone carries beside key and sequence.
-        seed: of the index that is to be kept; None if there is none.
+        hash_keys: of the index that is to be kept; None if there is none.
         with_ties: events of a sequence that the mirror has are among the changes, and have won.
     """
     task = _WriteRows(
@@ -200,7 +200,7 @@ def write_changes(
         tuple(shape.columns.names),
         shape.keys,
         shape.sequence,
-        seed,
+        hash_keys,
         tuple(stamp.items()),
         (*_CHANGES, tr.TIE) if with_ties else _CHANGES,
         changes.task,

@@ -140,6 +140,7 @@ def test_columns_that_cannot_be_indexed():
     )
     assert not IndexedColumns.of(schema, ["id"], ["id"]).checked
     assert IndexedColumns.of(schema, ["ratio"], ["id"]).checked
-    for keys, sequence in ((["uid"], ["id"]), (["id"], ["ratio"]), (["nope"], ["id"])):
+    assert IndexedColumns.of(schema, ["uid"], ["id"]).checked
+    for keys, sequence in ((["id"], ["uid"]), (["id"], ["ratio"]), (["nope"], ["id"])):
         with pytest.raises(UnsupportedError):
             IndexedColumns.of(schema, keys, sequence)

@@ -3,14 +3,17 @@
 import random
 from datetime import date, datetime, timezone
 from decimal import Decimal
+from uuid import UUID
 
 import mmh3
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from neve.errors import UnsupportedError, UsageError
 from neve.index import compute_pk_hash, splitmix64
+from neve.index.hashing import KeyHasher
 
 
 def pairs(hashes):
@@ -105,6 +108,20 @@ def test_fixed_size_binary_and_uuids():
     assert hashed(raw, pa.binary(16)) == hashed(raw, pa.binary())
     extension = pa.ExtensionArray.from_storage(pa.uuid(), pa.array(raw, pa.binary(16)))
     assert pairs(compute_pk_hash([extension])) == hashed(raw, pa.binary())
+
+
+def test_uuids_hash_alike_as_text_and_as_bytes():
+    values = [UUID(int=number << 64 | 7) for number in range(5)]
+    text = pa.array([str(value) for value in values])
+    raw = pa.array([value.bytes for value in values], pa.binary(16))
+    other = pa.array(range(5))
+    of_key, of_two = KeyHasher(3, (True,)), KeyHasher(3, (False, True))
+    assert pairs(of_key([text])) == pairs(of_key([raw])) == hashed(raw, seed=3)
+    assert pairs(of_key([pc.utf8_upper(text)])) == pairs(of_key([pa.chunked_array([text])]))
+    assert pairs(of_two([other, text])) == pairs(of_two([other, raw.cast(pa.uuid())]))
+    for wrong in ("", "no uuid", "0" * 31 + "g"):
+        with pytest.raises(UsageError, match="no uuid"):
+            of_key([pa.array([str(values[0]), wrong])])
 
 
 def test_decimals_keep_their_hash_when_precision_grows():
