@@ -25,6 +25,7 @@ from neve.lake.data_files import write_data_files, write_rows
 from neve.lake.frames import map_batches
 from neve.merge import columns as cols
 from neve.merge import transforms as tr
+from neve.merge.decision import ABSENT, REMOVE, TIE, UPSERT
 from neve.merge.repeats import MOST_EVENTS
 from neve.merge.report import Tally
 from neve.merge.shape import Shape
@@ -44,7 +45,7 @@ _RESULT = T.StructType(
 )
 _FILE, _VECTOR, _ENTRIES, _BURIED, _BURIED_ENTRIES = "file", "vector", "entries", "buried", "graves"
 _TALLY, _TIES = "tally", "ties"
-_CHANGES = (tr.UPSERT, tr.REMOVE, tr.ABSENT, tr.DOUBLED)
+_CHANGES = (UPSERT, REMOVE, ABSENT, tr.DUPLICATE)
 
 
 @dataclass
@@ -88,12 +89,12 @@ class _WriteRows:
             return
         everything = pa.Table.from_batches(found)
         results = list(_tallies(everything))
-        if tr.TIE not in self.applied:
+        if TIE not in self.applied:
             results += self._ties(everything)
         chosen = pc.is_in(everything[cols.DISPOSITION], pa.array(self.applied))
         rows = everything.filter(chosen)
         results += self._vectors(rows)
-        rows = rows.filter(pc.not_equal(rows[cols.DISPOSITION], tr.DOUBLED))
+        rows = rows.filter(pc.not_equal(rows[cols.DISPOSITION], tr.DUPLICATE))
         results += [*self._upserts(rows), *self._graves(rows)]
         kinds, labels, payloads = zip(*results, strict=True) if results else ((), (), ())
         yield pa.RecordBatch.from_arrays(
@@ -106,7 +107,7 @@ class _WriteRows:
         )
 
     def _ties(self, rows: pa.Table) -> Iterator[tuple[str, str, bytes]]:
-        ties = rows.filter(pc.equal(rows[cols.DISPOSITION], tr.TIE))
+        ties = rows.filter(pc.equal(rows[cols.DISPOSITION], TIE))
         if 0 < len(ties) <= MOST_EVENTS:
             yield _TIES, "", _bytes(ties.select([*self.columns, *cols.OF_TIE]))
 
@@ -202,7 +203,7 @@ def write_changes(
         shape.sequence,
         hash_keys,
         tuple(stamp.items()),
-        (*_CHANGES, tr.TIE) if with_ties else _CHANGES,
+        (*_CHANGES, TIE) if with_ties else _CHANGES,
         changes.task,
     )
     final = changes.frame
