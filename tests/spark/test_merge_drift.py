@@ -8,6 +8,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 from pyiceberg.types import (
+    BinaryType,
     DateType,
     DecimalType,
     DoubleType,
@@ -17,6 +18,7 @@ from pyiceberg.types import (
 
 from neve.errors import CatalogError, ConfigError
 from neve.merge import merger as merger_module
+from neve.merge.strategy import Strategy
 from tests.support.merging import Mirrored, event
 
 FAR = 2**40
@@ -192,6 +194,30 @@ def test_a_column_of_another_type_sets_its_rows_aside_until_the_mirror_s_is_out_
         "amount_before": None,
         "lsn": 3,
         "amount": day,
+    }
+
+
+@pytest.mark.parametrize("strategy", [Strategy.SCAN, Strategy.MERGE])
+def test_an_unchanged_marker_in_a_column_that_the_mirror_gets_with_this_batch(
+    embedded_lake, strategy
+):
+    """The mirror is read at a snapshot from before the column."""
+    mirrored = Mirrored(embedded_lake, strategy=strategy, unchanged_marker="?")
+    mirrored.append(event("I", 1, 1, "a"), event("I", 1, 2, "b"))
+    mirrored.merge()
+    with evolving(mirrored) as update:
+        update.add_column("notes", StringType())
+        update.add_column("raw", BinaryType())
+    mirrored.append(
+        {**event("U", 2, 1, "?"), "notes": "new", "raw": b"new"},
+        {**event("U", 2, 2, "c"), "notes": "?", "raw": b"?"},
+    )
+    mirrored.merge()
+    mirrored.append({**event("U", 3, 1, "d"), "notes": "?", "raw": b"?"})
+    mirrored.merge()
+    assert mirrored.found() == {
+        (1,): {"id": 1, "name": "d", "amount": 0, "lsn": 3, "notes": "new", "raw": b"new"},
+        (2,): {"id": 2, "name": "c", "amount": 0, "lsn": 2, "notes": None, "raw": None},
     }
 
 

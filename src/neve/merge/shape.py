@@ -96,6 +96,13 @@ def aligned(column: Column, present: T.DataType, wanted: T.DataType) -> Column:
     return column.cast(wanted)
 
 
+def column_as(field: T.StructField, present: T.StructType) -> Column:
+    """Return a frame's column with another type; NULL where the frame has no such column."""
+    if field.name not in present.names:
+        return F.lit(None).cast(field.dataType)
+    return aligned(F.col(quoted(field.name)), present[field.name].dataType, field.dataType)
+
+
 def quoted(name: str) -> str:
     """Write a column's name so that Spark takes it whole."""
     return "`" + name.replace("`", "``") + "`"

@@ -18,7 +18,7 @@ from pyspark.sql import types as T
 
 from neve.merge import columns as cols
 from neve.merge.drift import Unfit
-from neve.merge.shape import Shape, aligned, orderable, quoted, sequence_of
+from neve.merge.shape import Shape, column_as, orderable, quoted, sequence_of
 from neve.merge.spec import DELETE, SNAPSHOT, TRUNCATE, MergeSpec
 
 SNAPSHOT_RANK, UPSERT_RANK, DELETE_RANK = 0, 1, 2
@@ -81,15 +81,13 @@ def as_rows(events: DataFrame, shape: Shape, unfit: Sequence[Unfit] = ()) -> Dat
     """
     # A column that does not fit is NULL in them, and may have no cast at all.
     left_out = {one.column for one in unfit}
-    present = {f.name: f.dataType for f in events.schema if f.name not in left_out}
+    present = T.StructType([field for field in events.schema if field.name not in left_out])
     is_snapshot, is_delete = (F.col(cols.OPERATION) == one for one in (SNAPSHOT, DELETE))
     rank = F.when(is_delete, DELETE_RANK).when(is_snapshot, SNAPSHOT_RANK).otherwise(UPSERT_RANK)
     has_key = F.col(cols.OTHER).isNull()
 
     def value(field: T.StructField) -> Column:
-        if field.name not in present:
-            return F.lit(None).cast(field.dataType)
-        sent = aligned(F.col(quoted(field.name)), present[field.name], field.dataType)
+        sent = column_as(field, present)
         return F.when(has_key, sent) if field.name in shape.keys else sent
 
     return events.select(
@@ -205,7 +203,10 @@ def located(
                 cols.ROW_FILE: F.lit(None).cast("string"),
                 cols.ROW_POSITION: F.lit(None).cast("long"),
                 cols.NUMBER: F.lit(1),
-                **{cols.BASE + name: F.lit(None).cast("string") for name in shape.marked},
+                **{
+                    cols.BASE + name: F.lit(None).cast(shape.columns[name].dataType)
+                    for name in shape.marked
+                },
             }
         )
     rows = mirror.select(
@@ -213,7 +214,11 @@ def located(
         sequence.alias(cols.CURRENT),
         F.col(cols.FILE).alias(cols.ROW_FILE),
         F.col(cols.POSITION).alias(cols.ROW_POSITION),
-        *(F.col(quoted(name)).alias(cols.BASE + name) for name in shape.marked),
+        # A column that the mirror has just got is not in the snapshot that is read.
+        *(
+            column_as(shape.columns[name], mirror.schema).alias(cols.BASE + name)
+            for name in shape.marked
+        ),
     )
     joined = met.join(rows, on=list(shape.keys), how="left")
     of_key = _of_key(shape)
@@ -301,16 +306,8 @@ def winning_ties(
 
 def changing(rows: DataFrame, mirror: DataFrame, shape: Shape) -> DataFrame:
     """Keep those rows that the mirror does not have just so."""
-    present = {field.name: field.dataType for field in mirror.schema}
     same = mirror.select(
-        *(
-            aligned(F.col(quoted(field.name)), present[field.name], field.dataType).alias(
-                field.name
-            )
-            if field.name in present
-            else F.lit(None).cast(field.dataType).alias(field.name)
-            for field in shape.columns
-        )
+        *(column_as(field, mirror.schema).alias(field.name) for field in shape.columns)
     )
     content = F.xxhash64(*(orderable(field) for field in shape.columns))
     hashed, keys = "_neve_content", [quoted(key) for key in shape.keys]
