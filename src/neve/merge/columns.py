@@ -32,6 +32,8 @@ KNOWN = "_neve_known_"
 # The value that the mirror has in such a column.
 BASE = "_neve_base_"
 FULL = "_neve_full"
+# A column of the changelog that was dropped there; its field id and its name follow.
+DROPPED = "_neve_dropped_"
 FILE, POSITION = "_file", "_pos"
 
 # What an event is classified by.

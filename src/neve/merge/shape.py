@@ -9,6 +9,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from neve.merge.dropped import DroppedColumn
 from neve.merge.spec import MergeSpec
 
 
@@ -23,6 +24,8 @@ class Shape:
     # Columns in which the unchanged marker may stand, if there is one.
     marked: tuple[str, ...] = ()
     marker: str | None = None
+    # Of what was dropped in the changelog: its name while it is read, and the mirror's column.
+    dropped: tuple[tuple[str, str], ...] = ()
 
     @property
     def others(self) -> list[str]:
@@ -30,7 +33,9 @@ class Shape:
         return [name for name in self.columns.names if name not in decided]
 
 
-def shape_of(spec: MergeSpec, columns: T.StructType) -> Shape:
+def shape_of(
+    spec: MergeSpec, columns: T.StructType, dropped: Sequence[DroppedColumn] = ()
+) -> Shape:
     decided = {*spec.keys, *spec.sequence}
     marked: tuple[str, ...] = ()
     if spec.unchanged_marker is not None:
@@ -40,7 +45,8 @@ def shape_of(spec: MergeSpec, columns: T.StructType) -> Shape:
             if isinstance(field.dataType, (T.StringType, T.BinaryType))
             and field.name not in decided
         )
-    return Shape(spec.keys, spec.sequence, columns, marked, spec.unchanged_marker)
+    names = tuple((each.read_as, each.column.name) for each in dropped)
+    return Shape(spec.keys, spec.sequence, columns, marked, spec.unchanged_marker, names)
 
 
 def sequence_of(shape: Shape) -> Column:
@@ -96,11 +102,11 @@ def aligned(column: Column, present: T.DataType, wanted: T.DataType) -> Column:
     return column.cast(wanted)
 
 
-def column_as(field: T.StructField, present: T.StructType) -> Column:
+def column_as(name: str, kind: T.DataType, present: T.StructType) -> Column:
     """Return a frame's column with another type; NULL where the frame has no such column."""
-    if field.name not in present.names:
-        return F.lit(None).cast(field.dataType)
-    return aligned(F.col(quoted(field.name)), present[field.name].dataType, field.dataType)
+    if name not in present.names:
+        return F.lit(None).cast(kind)
+    return aligned(F.col(quoted(name)), present[name].dataType, kind)
 
 
 def quoted(name: str) -> str:

@@ -65,13 +65,29 @@ def _reason(spec: MergeSpec, unfit: Sequence[Unfit], operation: Column) -> Colum
 def rejected(events: DataFrame) -> DataFrame:
     """Return events that cannot be taken: why, the row as JSON, and where it stands."""
     own = {*cols.OF_EVENT, cols.FILE, cols.POSITION}
-    row = F.to_json(F.struct(*(F.col(quoted(c)) for c in events.columns if c not in own)))
+    row = F.to_json(
+        F.struct(
+            *(
+                F.col(quoted(column)).alias(_name_before(column, events.columns))
+                for column in events.columns
+                if column not in own
+            )
+        )
+    )
     return events.where(F.col(cols.REASON).isNotNull()).select(
         F.col(cols.REASON).alias("reason"),
         row.alias("event"),
         F.col(cols.FILE).alias("changelog_file"),
         F.col(cols.POSITION).alias("changelog_position"),
     )
+
+
+def _name_before(column: str, columns: Sequence[str]) -> str:
+    """Return the name that a dropped column had, unless another column has it now."""
+    if not column.startswith(cols.DROPPED):
+        return column
+    name = column.removeprefix(cols.DROPPED).partition("_")[2]
+    return column if name in columns else name
 
 
 def as_rows(events: DataFrame, shape: Shape, unfit: Sequence[Unfit] = ()) -> DataFrame:
@@ -87,7 +103,13 @@ def as_rows(events: DataFrame, shape: Shape, unfit: Sequence[Unfit] = ()) -> Dat
     has_key = F.col(cols.OTHER).isNull()
 
     def value(field: T.StructField) -> Column:
-        sent = column_as(field, present)
+        # An event has the column that was dropped, or one of the same name that came after it.
+        before = [
+            column_as(read_as, field.dataType, present)
+            for read_as, column in shape.dropped
+            if column == field.name and read_as in present.names
+        ]
+        sent = F.coalesce(*before, column_as(field.name, field.dataType, present))
         return F.when(has_key, sent) if field.name in shape.keys else sent
 
     return events.select(
@@ -216,7 +238,7 @@ def located(
         F.col(cols.POSITION).alias(cols.ROW_POSITION),
         # A column that the mirror has just got is not in the snapshot that is read.
         *(
-            column_as(shape.columns[name], mirror.schema).alias(cols.BASE + name)
+            column_as(name, shape.columns[name].dataType, mirror.schema).alias(cols.BASE + name)
             for name in shape.marked
         ),
     )
@@ -307,7 +329,10 @@ def winning_ties(
 def changing(rows: DataFrame, mirror: DataFrame, shape: Shape) -> DataFrame:
     """Keep those rows that the mirror does not have just so."""
     same = mirror.select(
-        *(column_as(field, mirror.schema).alias(field.name) for field in shape.columns)
+        *(
+            column_as(field.name, field.dataType, mirror.schema).alias(field.name)
+            for field in shape.columns
+        )
     )
     content = F.xxhash64(*(orderable(field) for field in shape.columns))
     hashed, keys = "_neve_content", [quoted(key) for key in shape.keys]

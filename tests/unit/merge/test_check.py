@@ -88,6 +88,8 @@ def test_a_changelog_that_does_not_exist_is_told_with_the_nearest_name(settings)
         ({"sequence_column": "tags"}, "sequence_column tags is list<string>"),
         ({"primary_keys": ["name", "tags"]}, "the key column tags is list<string>"),
         ({"partition_by": "day(name)"}, "partition_by day(name): name is string"),
+        ({"rename": {"name": "at"}}, "rename names name, which shop.changes still has"),
+        ({"rename": {"old": "new"}}, "rename gives old the name new, which shop.changes does not"),
         ({"mirror_table": "theirs"}, "shop.theirs exists and was not made by Neve"),
     ],
 )
