@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -11,6 +15,8 @@ from pyspark.sql import types as T
 
 from neve.merge.dropped import DroppedColumn
 from neve.merge.spec import MergeSpec
+
+_TEXT = (T.StringType, T.BinaryType)
 
 
 @dataclass(frozen=True)
@@ -42,11 +48,42 @@ def shape_of(
         marked = tuple(
             field.name
             for field in columns
-            if isinstance(field.dataType, (T.StringType, T.BinaryType))
-            and field.name not in decided
+            if field.name not in decided and can_have_marker(field.dataType)
         )
     names = tuple((each.read_as, each.column.name) for each in dropped)
     return Shape(spec.keys, spec.sequence, columns, marked, spec.unchanged_marker, names)
+
+
+def can_have_marker(kind: T.DataType) -> bool:
+    """Tell whether a source can send the unchanged marker in a column of this type."""
+    if isinstance(kind, T.ArrayType):
+        return isinstance(kind.elementType, (*_TEXT, T.IntegerType, T.LongType))
+    if isinstance(kind, T.MapType):
+        return isinstance(kind.keyType, T.StringType) and isinstance(kind.valueType, T.StringType)
+    return isinstance(kind, _TEXT)
+
+
+def is_marker(name: str, shape: Shape) -> Column:
+    """Tell whether a column has the unchanged marker, in any of the forms that Debezium gives it.
+
+    Text and JSON are the marker itself, an hstore maps it to itself. An array has it as its only
+    element, of UUIDs as the UUID made of it; an array of integers has its bytes.
+    """
+    column, kind = F.col(quoted(name)), shape.columns[name].dataType
+    marker = shape.marker or ""
+    if isinstance(kind, T.MapType):
+        value = F.element_at(column, marker)
+        return F.coalesce((F.size(column) == 1) & (value == marker), F.lit(False))
+    if not isinstance(kind, T.ArrayType):
+        return column.eqNullSafe(F.lit(marker).cast(kind))
+    if isinstance(kind.elementType, _TEXT):
+        digest = hashlib.md5(marker.encode(), usedforsecurity=False).digest()
+        texts = [[marker], [str(uuid.UUID(bytes=digest, version=3))]]
+        forms = [F.array(*map(F.lit, text)).cast(kind) for text in texts]
+    else:
+        numbers = memoryview(marker.encode()).cast("b").tolist()
+        forms = [F.array(*map(F.lit, numbers)).cast(kind)]
+    return reduce(or_, (column.eqNullSafe(form) for form in forms))
 
 
 def sequence_of(shape: Shape) -> Column:

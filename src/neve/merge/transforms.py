@@ -18,7 +18,7 @@ from pyspark.sql import types as T
 
 from neve.merge import columns as cols
 from neve.merge.drift import Unfit
-from neve.merge.shape import Shape, column_as, orderable, quoted, sequence_of
+from neve.merge.shape import Shape, column_as, is_marker, orderable, quoted, sequence_of
 from neve.merge.spec import DELETE, SNAPSHOT, TRUNCATE, MergeSpec
 
 SNAPSHOT_RANK, UPSERT_RANK, DELETE_RANK = 0, 1, 2
@@ -162,7 +162,7 @@ def folded(rows: DataFrame, shape: Shape) -> DataFrame:
     known = {
         name: F.first(
             F.when(
-                F.col("_neve_since_delete") & ~_is_marked(name, shape),
+                F.col("_neve_since_delete") & ~is_marker(name, shape),
                 F.struct(F.col(quoted(name)).alias("value"), sequence_of(shape).alias("at")),
             ),
             ignorenulls=True,
@@ -170,7 +170,7 @@ def folded(rows: DataFrame, shape: Shape) -> DataFrame:
         for name in shape.marked
     }
     reset = F.first(F.when(is_delete, sequence_of(shape)), ignorenulls=True).over(every)
-    full = ~reduce(or_, (_is_marked(name, shape) for name in shape.marked))
+    full = ~reduce(or_, (is_marker(name, shape) for name in shape.marked))
     return (
         rows.withColumn(number, F.row_number().over(order))
         .withColumn(cols.EVENTS, F.count("*").over(_of_key(shape)))
@@ -190,11 +190,6 @@ def folded(rows: DataFrame, shape: Shape) -> DataFrame:
 
 def _of_key(shape: Shape, partition_by: Sequence[str] = ()) -> WindowSpec:
     return Window.partitionBy(*partition_by, *(quoted(key) for key in shape.keys), cols.OTHER)
-
-
-def _is_marked(name: str, shape: Shape) -> Column:
-    marker = F.lit(shape.marker).cast(shape.columns[name].dataType)
-    return F.col(quoted(name)).eqNullSafe(marker)
 
 
 def _newest_first(shape: Shape, partition_by: Sequence[str] = ()) -> WindowSpec:
