@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import contextmanager
+from datetime import time
 from decimal import Decimal
 
 import pyarrow as pa
@@ -293,6 +294,47 @@ def test_events_from_before_a_column_was_dropped_keep_its_values(embedded_lake):
     mirrored.append({"op": "U", "lsn": 4, "id": 1, "amount": 5})
     mirrored.merge()
     assert mirrored.found()[(1,)] == {**NOTHING, "id": 1, "amount": 5, "lsn": 4, "place": None}
+
+
+def test_a_column_that_spark_cannot_read_is_left_out(embedded_lake):
+    schema = pa.schema([*SCHEMA, ("clock", pa.time64("us")), ("NAME", pa.string())])
+    mirrored = Mirrored(embedded_lake, schema, exclude_columns=("clock", "NAME"))
+    # A snapshot without files, too.
+    mirrored.append()
+    mirrored.merge()
+    for lsn in (1, 2):
+        mirrored.append(
+            {**event("I", lsn, lsn, "a"), "clock": time(12, 30), "NAME": "other"},
+            event("?", lsn, 3),
+        )
+        assert mirrored.merge().set_aside == 1
+    rows = {(key,): {"id": key, "name": "a", "amount": 0, "lsn": key} for key in (1, 2)}
+    assert mirrored.found() == rows
+    assert mirrored.merger().preview(rebuild=True).counts.upserted == 2
+    mirrored.merger().rebuild()
+    assert mirrored.found() == rows
+
+
+def test_a_new_column_that_is_the_same_to_spark_is_refused_before_anything_is_written(
+    embedded_lake,
+):
+    mirrored = Mirrored(embedded_lake)
+    mirrored.append(event("I", 1, 1, "a"))
+    mirrored.merge()
+    with evolving(mirrored) as update:
+        update.delete_column("name")
+    with evolving(mirrored) as update:
+        update.add_column("NAME", StringType())
+    mirrored.append({"op": "U", "lsn": 2, "id": 1, "amount": 0, "NAME": "b"})
+    before = mirrored.table().metadata
+    with pytest.raises(ConfigError, match=r"has a column name, and .* has NAME") as caught:
+        mirrored.merge()
+    assert mirrored.table().metadata == before
+    assert "rename: {name: NAME}" in caught.value.hint
+    mirrored.settings = mirrored.settings.model_copy(update={"rename": {"name": "NAME"}})
+    mirrored.append({"op": "I", "lsn": 2, "id": 2, "amount": 0, "NAME": "c"})
+    mirrored.merge()
+    assert {key: row["NAME"] for (key,), row in mirrored.found().items()} == {1: "b", 2: "c"}
 
 
 def test_a_rebuild_that_would_lose_a_column_is_refused_by_name(embedded_lake):

@@ -21,7 +21,7 @@ from neve.lake.java_tables import JavaTable
 from neve.merge import columns as cols
 from neve.merge import transforms as tr
 from neve.merge.checkpoint import BARRIER, Checkpoint
-from neve.merge.dropped import may_have_dropped
+from neve.merge.dropped import needs_schema
 from neve.merge.locators import Decided, Locator, ScanLocator
 from neve.merge.mirror import names_at
 from neve.merge.pending import Batch, Slice, consumed_slices
@@ -29,6 +29,7 @@ from neve.merge.report import Counts, Tally
 from neve.merge.shape import Shape, as_text, barrier_column, quoted, sequence_of, shape_of
 from neve.merge.side_tables import AT, BATCH, DELETED, KIND, TRUNCATED
 from neve.merge.spec import TRUNCATE
+from neve.merge.unreadable import fields_to_read
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
@@ -347,7 +348,7 @@ class BatchWork:
 
 def _require_same_columns(spec: MergeSpec, found: Look, changes: DataFrame) -> None:
     """Refuse columns that nobody has compared with the mirror's: they changed a moment ago."""
-    looked_at = {field.name for field in found.changelog.schema().fields}
+    looked_at = {field.name for field in fields_to_read(spec, found.changelog.schema())}
     read = {name for name in changes.columns if not name.startswith(cols.DROPPED)}
     read -= {cols.FILE, cols.POSITION}
     if read != looked_at:
@@ -384,14 +385,11 @@ def _changes(stack: ExitStack, changelog: JavaTable, found: Look, batch: Batch) 
     schema = found.drift.read_schema
     if batch.until_id is not None:
         after_id, until_id = batch.after_id, batch.until_id
-        if schema and may_have_dropped(found.changelog, schema, after_id, until_id):
+        if schema and needs_schema(found.changelog, schema, after_id, until_id):
             tasks = changelog.plan_files(until_id, after_id)
             return stack.enter_context(changelog.scan(tasks, schema.model_dump_json()))
         rows = added_rows(changelog.session, changelog.ref, batch.until_id, batch.after_id)
         return rows.select("*", cols.FILE, cols.POSITION)
-    if not batch.slices:
-        nothing = changelog.session.table(changelog.ref.quoted).where(F.lit(False))
-        return nothing.select("*", cols.FILE, cols.POSITION)
     return _slices(stack, changelog, batch.slices, schema)
 
 

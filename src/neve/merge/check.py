@@ -26,6 +26,7 @@ from pyiceberg.types import (
 
 from neve.errors import ConfigError
 from neve.merge.spec import MergeSpec, merge_specs
+from neve.merge.unreadable import check_readable
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
@@ -60,6 +61,7 @@ def check_columns(spec: MergeSpec, changelog: Schema, older: Sequence[Schema] = 
     present = {field.name: field.field_type for field in changelog.fields}
     _check_names(spec, present, {field.name for schema in older for field in schema.fields})
     _check_renames(spec, present)
+    check_readable(spec, changelog)
     for column in spec.sequence:
         if not isinstance(present[column], _SEQUENCES):
             raise ConfigError(

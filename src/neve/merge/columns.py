@@ -1,5 +1,7 @@
 """Columns that exist while a batch is merged, and in no table of anybody's."""
 
+# Every name that Neve uses begins so.
+OWN_PREFIX = "_neve_"
 OPERATION = "_neve_operation"
 REASON = "_neve_reason"
 # What becomes of an event that decides over no key: one that cannot be taken, or a TRUNCATE.

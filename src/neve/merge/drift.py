@@ -18,6 +18,7 @@ from pyiceberg.types import (
 
 from neve.lake.widening import widens
 from neve.merge.dropped import DroppedColumn, dropped_columns, schema_to_read
+from neve.merge.unreadable import fields_to_read
 
 if TYPE_CHECKING:
     from neve.merge.spec import MergeSpec
@@ -146,7 +147,7 @@ def find_drift(
         tuple(unfit),
         tuple(taken),
         tuple(dropped),
-        schema_to_read(changelog, older, mirror, dropped),
+        schema_to_read(changelog, fields_to_read(spec, changelog), older, mirror, dropped),
     )
 
 

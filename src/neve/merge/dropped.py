@@ -61,17 +61,21 @@ def dropped_columns(
 
 def schema_to_read(
     changelog: Schema,
+    fields_to_read: Sequence[NestedField],
     older: Sequence[Schema],
     mirror: Schema,
     dropped: Iterable[DroppedColumn],
 ) -> Schema | None:
-    """Return the changelog's schema with what it has dropped; None if nothing is missing in it."""
+    """Return the schema to read a changelog with; None if that is its own.
+
+    It has what the changelog has dropped, and lacks what cannot be read.
+    """
     columns = {field.name: field.field_type for field in mirror.fields}
     fields = [
         field
         if field.name not in columns
         else _with_type(field, _completed(field, older, columns[field.name]))
-        for field in changelog.fields
+        for field in fields_to_read
     ]
     missing = [
         NestedField(each.field.field_id, each.read_as, each.field.field_type, required=False)
@@ -123,16 +127,21 @@ def _with_type(field: NestedField, kind: IcebergType) -> NestedField:
     return field if kind == field.field_type else field.model_copy(update={"field_type": kind})
 
 
-def may_have_dropped(
+def needs_schema(
     changelog: TableMetadata, schema: Schema, after_id: int | None, until_id: int
 ) -> bool:
-    """Tell whether snapshots of a range were written while columns were there that are dropped."""
-    missing = set(schema.field_ids) - set(changelog.schema().field_ids)
+    """Tell whether snapshots of a range must be read with `schema_to_read`.
+
+    So it is if columns must not be read, or if others were dropped after the snapshots.
+    """
+    present, wanted = set(changelog.schema().field_ids), set(schema.field_ids)
+    if present - wanted:
+        return True
     ids = {each.schema_id: set(each.field_ids) for each in changelog.schemas}
     for snapshot in ancestors_of(changelog.snapshot_by_id(until_id), changelog):
         if snapshot.snapshot_id == after_id:
             return False
-        if snapshot.schema_id is None or missing & ids.get(snapshot.schema_id, missing):
+        if snapshot.schema_id is None or (wanted - present) & ids.get(snapshot.schema_id, wanted):
             return True
     return True
 

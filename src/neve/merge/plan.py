@@ -25,6 +25,7 @@ from neve.merge.pending import (
     require_complete,
     whole_snapshots,
 )
+from neve.merge.unreadable import check_added
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
@@ -126,6 +127,7 @@ def _drift(spec: MergeSpec, changelog: TableMetadata, mirror: TableMetadata) -> 
     origins = origins_of(mirror, str(changelog.table_uuid))
     older = older_schemas(changelog)
     drift = find_drift(spec, changelog.schema(), mirror.schema(), origins, older)
+    check_added(spec, mirror.schema(), drift)
     _refuse_unfit_keys(spec, drift)
     return drift
 

@@ -180,10 +180,13 @@ def staged_scan(
     for task in tasks:
         java_tasks.add(task.java)
     cache.add(name, table)
-    manager.stageTasks(table, name, java_tasks)
+    if tasks:
+        manager.stageTasks(table, name, java_tasks)
     session.conf.set(f"spark.sql.catalog.{_SCANS}", _SCANS_CLASS)
     try:
-        yield session.table(quote_identifier((_SCANS, name))).select("*", "_file", "_pos")
+        rows = session.table(quote_identifier((_SCANS, name))).select("*", "_file", "_pos")
+        # Iceberg stages no empty set; then nothing is read at all.
+        yield rows if tasks else rows.where("false")
     finally:
         manager.removeTasks(table, name)
         cache.remove(name)
