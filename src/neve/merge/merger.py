@@ -273,7 +273,8 @@ class Merger:
         }
         grown = found.drift.changes_mirror
         if grown or not remembered.items() <= found.mirror.properties.items():
-            mirror.union_schema(united_schema(found.drift).model_dump_json(), remembered)
+            united = united_schema(found.drift).model_dump_json()
+            mirror.union_schema(united, remembered, dict(found.drift.renamed))
         return self._prepare(anew(self.lake, self.spec)) if grown else found
 
     def _write(self, work: BatchWork, report: TableReport) -> tuple[Way, str, Mapping[str, str]]:
@@ -384,6 +385,7 @@ def _notes(name: str, found: Look) -> list[str]:
     for what, columns in (("added", drift.added), ("widened", drift.widened)):
         if columns and found.mirror is not None:
             notes.append(f"{name}: columns {what}: {', '.join(columns)}")
+    notes += [f"{name}: column {old} renamed to {new}" for old, new in drift.renamed]
     return notes + [
         f"{name}: {one.why}; such rows are set aside ({one.remedy})" for one in drift.unfit
     ]

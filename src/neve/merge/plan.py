@@ -15,6 +15,7 @@ from neve.lake.java_tables import JavaTable
 from neve.merge.check import check_columns
 from neve.merge.checkpoint import Checkpoint, MirrorState, mirror_state
 from neve.merge.drift import Drift, find_drift
+from neve.merge.dropped import older_schemas, require_no_loss
 from neve.merge.mirror import mirror_schema, origins_of, require_our_side, require_ours
 from neve.merge.pending import (
     Batch,
@@ -24,6 +25,7 @@ from neve.merge.pending import (
     require_complete,
     whole_snapshots,
 )
+from neve.merge.unreadable import check_added
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
@@ -77,7 +79,7 @@ def look(lake: Lake, spec: MergeSpec) -> Look:
     changelog = load_table(lake.profile, catalog, spec.changelog).metadata
     found = load_if_exists(lake.profile, catalog, spec.mirror)
     mirror = found.metadata if found else None
-    check_columns(spec, changelog.schema())
+    check_columns(spec, changelog.schema(), older_schemas(changelog))
     if mirror is None:
         require_side_tables(lake, spec)
         schema = mirror_schema(spec, changelog.schema())
@@ -109,20 +111,23 @@ def look_anew(lake: Lake, spec: MergeSpec) -> Look:
     if found is None:
         return look(lake, spec)
     mirror = found.metadata
-    check_columns(spec, changelog.schema())
+    check_columns(spec, changelog.schema(), older_schemas(changelog))
     require_ours(spec, mirror)
     require_complete(spec.changelog_name, changelog)
     main = changelog.snapshot_by_name(MAIN_BRANCH)
     start = Checkpoint(str(changelog.table_uuid))
     state = replace(mirror_state(mirror), checkpoint=start, barrier=None)
     drift = _drift(spec, changelog, mirror)
+    require_no_loss(spec, changelog, mirror.schema(), drift)
     waiting = Pending(start, whole=main)
     return Look(changelog, mirror, state, waiting, drift, mirror.schema(), rebuild=True)
 
 
 def _drift(spec: MergeSpec, changelog: TableMetadata, mirror: TableMetadata) -> Drift:
     origins = origins_of(mirror, str(changelog.table_uuid))
-    drift = find_drift(spec, changelog.schema(), mirror.schema(), origins)
+    older = older_schemas(changelog)
+    drift = find_drift(spec, changelog.schema(), mirror.schema(), origins, older)
+    check_added(spec, mirror.schema(), drift)
     _refuse_unfit_keys(spec, drift)
     return drift
 
