@@ -87,6 +87,11 @@ class BatchWork:
             raise AssertionError("the mirror was prepared")
         return self.found.state.main_id
 
+    def look_up_once(self, locator: Locator) -> None:
+        """Call `look_up`, unless that was done: a first batch is read before its mirror is made."""
+        if self._located is None:
+            self.look_up(locator)
+
     def look_up(self, locator: Locator) -> None:
         """Find what the events meet, and decide what becomes of each."""
         self.barrier = self._known_barrier()
@@ -328,14 +333,14 @@ class BatchWork:
             buried = buried.unionByName(row)
         return _stamped(buried, batch_id, now)
 
-    def rejected(self, batch_id: str, now: datetime, known_id: int) -> DataFrame:
+    def rejected(self, batch_id: str, now: datetime, known_id: int | None) -> DataFrame:
         """Return the events that could not be taken.
 
         Args:
-            known_id: the snapshot with those that were set aside before.
+            known_id: the snapshot with those that were set aside before, if there are any.
         """
         rows = tr.rejected(self.events)
-        if self.found.pending.whole is not None:
+        if self.found.pending.whole is not None and known_id is not None:
             # Everything is merged, perhaps again: what was set aside before need not be twice.
             known = self._at(self.spec.rejected, known_id)
             # Not by their place: the changelog may have been compacted since.

@@ -45,6 +45,7 @@ class MergeSpec:
     operation_column: str = "op"
     operations: Mapping[str, str] = field(default_factory=lambda: OPERATIONS)
     strict: bool = False
+    truncates_if_recreated: bool = False
     batch_size: int = 1_000_000
     partition_by: tuple[str, ...] = ()
     include: frozenset[str] = frozenset()
@@ -100,6 +101,7 @@ def merge_spec(one: MergeTableSettings, batch_size: int) -> MergeSpec:
         operation_column=one.operation_column,
         operations=MappingProxyType({**OPERATIONS, **further}),
         strict=one.schema_policy == "strict",
+        truncates_if_recreated=one.on_recreated == "truncate",
         batch_size=one.batch_size or batch_size,
         partition_by=one.partition_by,
         include=frozenset(one.include_columns),
