@@ -65,7 +65,7 @@ def pending(
     if checkpoint is not None and checkpoint.table_uuid != uuid:
         raise CatalogError(
             f"{name} is another table than the one {mirror} was made of",
-            hint=f"{REBUILD.format(table=mirror)}; or set on_recreated: truncate",
+            hint=f"set on_recreated: truncate, or {REBUILD.format(table=mirror)}",
         )
     if main is None:
         return Pending(checkpoint or Checkpoint(uuid))

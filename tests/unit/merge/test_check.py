@@ -177,6 +177,7 @@ def test_a_table_with_variant_stops_no_other(settings):
     with neve.open(settings, progress=lines.append) as lake:
         assert [(one.table, one.rows) for one in lake.tables()] == [
             ("shop.changes", 0),
+            ("shop.odd", 0),
             ("shop.theirs", None),
         ]
     assert lines == [f"table {said}"]
