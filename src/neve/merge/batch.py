@@ -22,14 +22,18 @@ from neve.merge import columns as cols
 from neve.merge import transforms as tr
 from neve.merge.checkpoint import BARRIER
 from neve.merge.decision import ABSENT, LATE, REMOVE, REPEAT, TIE, UPSERT
+from neve.merge.dropped import needs_schema
 from neve.merge.locators import Decided, Locator, ScanLocator
+from neve.merge.mirror import names_at
 from neve.merge.pending import Batch, Slice, consumed_slices
 from neve.merge.report import Counts, Tally
 from neve.merge.shape import Shape, as_text, barrier_column, quoted, sequence_of, shape_of
 from neve.merge.side_tables import AT, BATCH, DELETED, KIND, TRUNCATED
 from neve.merge.spec import TRUNCATE
+from neve.merge.unreadable import fields_to_read
 
 if TYPE_CHECKING:
+    from pyiceberg.schema import Schema
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from neve.lake import Lake
@@ -69,12 +73,11 @@ class BatchWork:
         """Read a batch's events and look at what they are."""
         with ExitStack() as stack, lake.explaining():
             changelog = JavaTable(lake, session, lake.ref(spec.changelog))
-            changes = _changes(stack, changelog, batch)
+            changes = _changes(stack, changelog, found, batch)
             _require_same_columns(spec, found, changes)
             events = tr.classified(changes, spec, found.drift.unfit)
-            shape = shape_of(
-                spec, _columns(changelog, lake.ref(spec.mirror), found, changes.schema)
-            )
+            columns = _columns(changelog, lake.ref(spec.mirror), found, changes.schema)
+            shape = shape_of(spec, columns, found.drift.dropped)
             work = cls(lake, session, spec, found, batch, events, shape, _stack=stack)
             try:
                 yield work
@@ -184,9 +187,14 @@ class BatchWork:
 
     def _mirror_rows(self) -> DataFrame | None:
         state = self.found.state
-        if state is None or self.found.mirror_is_empty:
+        if state is None or self.found.mirror is None or self.found.mirror_is_empty:
             return None
-        return self._at(self.spec.mirror, state.main_id)
+        names = names_at(self.found.mirror, state.main_id)
+        return self._at(self.spec.mirror, state.main_id).select(
+            *(F.col(quoted(before)).alias(name) for before, name in names.items()),
+            cols.FILE,
+            cols.POSITION,
+        )
 
     def _known_deletes(self, snapshot_id: int | None, now: datetime) -> DataFrame | None:
         if snapshot_id is None:
@@ -231,6 +239,10 @@ class BatchWork:
     def changes(self) -> DataFrame:
         """Return each key once that changes, of what `decide` has kept."""
         return self._kept().where(F.col(cols.DISPOSITION).isin(UPSERT, REMOVE))
+
+    @property
+    def is_decided(self) -> bool:
+        return self._decided is not None
 
     def _kept(self) -> DataFrame:
         if self._decided is None:
@@ -320,14 +332,14 @@ class BatchWork:
             tombstones = tombstones.unionByName(row)
         return _stamped(tombstones, batch_id, now)
 
-    def rejected(self, batch_id: str, now: datetime, known_id: int) -> DataFrame:
+    def rejected(self, batch_id: str, now: datetime, known_id: int | None) -> DataFrame:
         """Return the events that could not be taken.
 
         Args:
-            known_id: the snapshot with those that were set aside before.
+            known_id: the snapshot with those that were set aside before, if there are any.
         """
         rows = tr.rejected(self.events)
-        if self.found.pending.whole is not None:
+        if self.found.pending.whole is not None and known_id is not None:
             # Everything is merged, perhaps again: what was set aside before need not be twice.
             known = self._at(self.spec.rejected, known_id)
             # Not by their place: the changelog may have been compacted since.
@@ -341,8 +353,9 @@ class BatchWork:
 
 def _require_same_columns(spec: MergeSpec, found: Look, changes: DataFrame) -> None:
     """Refuse columns that nobody has compared with the mirror's: they changed a moment ago."""
-    looked_at = {field.name for field in found.changelog.schema().fields}
-    read = set(changes.columns) - {cols.FILE, cols.POSITION}
+    looked_at = {field.name for field in fields_to_read(spec, found.changelog.schema())}
+    read = {name for name in changes.columns if not name.startswith(cols.DROPPED)}
+    read -= {cols.FILE, cols.POSITION}
     if read != looked_at:
         changed = ", ".join(sorted(read ^ looked_at))
         raise ConflictError(
@@ -358,24 +371,38 @@ def _columns(
     """Return the mirror's columns as they are once it has followed the changelog."""
     if found.mirror is None:
         return T.StructType([field for field in changes if field.name in found.drift.taken])
-    present = changelog.session.table(mirror.quoted).schema
-    wider = {*found.drift.widened}
-    fields = [changes[field.name] if field.name in wider else field for field in present]
+    renamed = dict(found.drift.renamed)
+    present = [
+        T.StructField(renamed.get(field.name, field.name), field.dataType)
+        for field in changelog.session.table(mirror.quoted).schema
+    ]
+    sources = {each.column.name: each.read_as for each in found.drift.dropped}
+    wider = {
+        name: changes[source].dataType
+        for name in found.drift.widened
+        if (source := name if name in changes.names else sources[name]) in changes.names
+    }
+    fields = [T.StructField(field.name, wider.get(field.name, field.dataType)) for field in present]
     return T.StructType([*fields, *(changes[name] for name in found.drift.added)])
 
 
-def _changes(stack: ExitStack, changelog: JavaTable, batch: Batch) -> DataFrame:
+def _changes(stack: ExitStack, changelog: JavaTable, found: Look, batch: Batch) -> DataFrame:
+    schema = found.drift.read_schema
     if batch.until_id is not None:
+        after_id, until_id = batch.after_id, batch.until_id
+        if schema and needs_schema(found.changelog, schema, after_id, until_id):
+            tasks = changelog.plan_files(until_id, after_id)
+            return stack.enter_context(changelog.scan(tasks, schema.model_dump_json()))
         rows = added_rows(changelog.session, changelog.ref, batch.until_id, batch.after_id)
         return rows.select("*", cols.FILE, cols.POSITION)
-    if not batch.slices:
-        nothing = changelog.session.table(changelog.ref.quoted).where(F.lit(False))
-        return nothing.select("*", cols.FILE, cols.POSITION)
-    return _slices(stack, changelog, batch.slices)
+    return _slices(stack, changelog, batch.slices, schema)
 
 
-def _slices(stack: ExitStack, changelog: JavaTable, slices: Sequence[Slice]) -> DataFrame:
-    rows = stack.enter_context(changelog.scan([one.task for one in slices]))
+def _slices(
+    stack: ExitStack, changelog: JavaTable, slices: Sequence[Slice], schema: Schema | None = None
+) -> DataFrame:
+    schema_json = schema.model_dump_json() if schema else None
+    rows = stack.enter_context(changelog.scan([one.task for one in slices], schema_json))
     # At most two files are cut: the first and the last.
     cut = [one for one in slices if not one.is_whole]
     if not cut:

@@ -92,7 +92,7 @@ class PlannedWrite:
     work: BatchWork
     tombstones: SideTable
     # The snapshot of the tombstones that counts.
-    tombstones_id: int
+    tombstones_id: int | None
     batch_id: str
     now: datetime
     forced: Strategy
@@ -125,8 +125,10 @@ class PlannedWrite:
 
     def _write_by_statement(self, plan: MergePlan) -> WrittenBatch:
         work, lake = self.work, self.work.lake
-        with span("merge.decide", table=work.spec.name):
-            work.decide(self._scan)
+        if not work.is_decided:
+            # A first batch is decided before its mirror is made.
+            with span("merge.decide", table=work.spec.name):
+                work.decide(self._scan)
         self._check(plan)
         mirror = JavaTable(lake, work.session, lake.ref(work.spec.mirror))
         writer = MergeInto(lake, mirror, self.tombstones)

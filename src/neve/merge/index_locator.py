@@ -19,7 +19,7 @@ from pyspark.sql import types as T
 from neve.errors import CorruptionError, StorageError
 from neve.index.cache import process_cache
 from neve.index.entries import TOMBSTONE
-from neve.index.hashing import PkHash, compute_pk_hash
+from neve.index.hashing import KeyHasher, PkHash
 from neve.index.root import Root
 from neve.index.search import Found, in_order, lookup
 from neve.index.sequences import encode_sequences
@@ -73,14 +73,14 @@ class IndexLocator:
         """Bring the events of a bucket together, where reading it costs."""
         if not self._is_remote:
             return rows.repartition(self.partitions, *map(quoted, shape.keys))
-        bits, seed, keys = self.root.bits, self.root.seed, list(shape.keys)
+        bits, hash_keys, keys = self.root.bits, self.root.hasher, list(shape.keys)
         parts = min(self.partitions, 1 << bits)
 
         def with_bucket(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
             for batch in batches:
                 for part in _with_key_and_without(batch):
                     if part.column(cols.OTHER).null_count:
-                        hashes = compute_pk_hash([part.column(key) for key in keys], seed)
+                        hashes = hash_keys([part.column(key) for key in keys])
                         buckets = pa.array(bucket_of(hashes.first, bits))
                     else:
                         buckets = pa.nulls(len(part), pa.int64())
@@ -107,7 +107,7 @@ class IndexLocator:
             dict(self.io_properties),
             shape.keys,
             shape.sequence,
-            self.root.seed,
+            self.root.hasher,
             None if barrier is None else self._encoded(barrier, shape),
         )
         return Decided(reduced, task, _ADDED)
@@ -156,7 +156,7 @@ class _Decide:
     io_properties: dict[str, str]
     keys: tuple[str, ...]
     sequence: tuple[str, ...]
-    seed: int
+    hash_keys: KeyHasher
     # The newest TRUNCATE's sequence, as the index has sequences.
     barrier: Any
 
@@ -171,7 +171,7 @@ class _Decide:
         return in_order(len(hashes.first), [], [], frozenset(), kind)
 
     def _decided(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        hashes = compute_pk_hash([batch.column(key) for key in self.keys], self.seed)
+        hashes = self.hash_keys([batch.column(key) for key in self.keys])
         before, is_broken = process_cache.hits, False
         try:
             hits = lookup(self.root_json, self.io_properties, hashes.first, hashes.second)
@@ -181,9 +181,9 @@ class _Decide:
         is_row = hits.found & (hits.file != TOMBSTONE)
         own = encode_sequences([batch.column(name) for name in self.sequence])
         disposition = decided(batch.column(cols.RANK), own, hits.sequence, is_row, self.barrier)
-        has_several_rows = hits.found & (hits.file < TOMBSTONE)
-        if has_several_rows.any():
-            disposition = pc.if_else(pa.array(has_several_rows), tr.DUPLICATE, disposition)
+        if hits.several.any():
+            # Which rows these are the index does not know.
+            disposition = pc.if_else(pa.array(hits.several), tr.DUPLICATE, disposition)
         count = len(batch)
         return _with(
             batch,

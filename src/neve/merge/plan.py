@@ -15,15 +15,24 @@ from neve.lake.java_tables import JavaTable
 from neve.merge.check import check_columns
 from neve.merge.checkpoint import Checkpoint, MirrorState, mirror_state
 from neve.merge.drift import Drift, find_drift
-from neve.merge.mirror import mirror_schema, origins_of, require_our_side, require_ours
+from neve.merge.dropped import older_schemas, require_no_loss
+from neve.merge.mirror import (
+    is_recreated,
+    mirror_schema,
+    origins_of,
+    require_our_side,
+    require_ours,
+)
 from neve.merge.pending import (
     Batch,
     Pending,
     file_slices,
     pending,
+    recreated,
     require_complete,
     whole_snapshots,
 )
+from neve.merge.unreadable import check_added
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
@@ -77,7 +86,7 @@ def look(lake: Lake, spec: MergeSpec) -> Look:
     changelog = load_table(lake.profile, catalog, spec.changelog).metadata
     found = load_if_exists(lake.profile, catalog, spec.mirror)
     mirror = found.metadata if found else None
-    check_columns(spec, changelog.schema())
+    check_columns(spec, changelog.schema(), older_schemas(changelog))
     if mirror is None:
         require_side_tables(lake, spec)
         schema = mirror_schema(spec, changelog.schema())
@@ -86,6 +95,9 @@ def look(lake: Lake, spec: MergeSpec) -> Look:
         return Look(changelog, None, None, _first(waiting), drift, schema)
     require_ours(spec, mirror)
     state = mirror_state(mirror)
+    if spec.truncates_if_recreated and is_recreated(spec, changelog, mirror, state):
+        waiting = recreated(spec.changelog_name, spec.name, changelog)
+        return _replacing(spec, changelog, mirror, waiting)
     waiting = pending(spec.changelog_name, spec.name, changelog, state.checkpoint)
     return Look(changelog, mirror, state, waiting, _drift(spec, changelog, mirror), mirror.schema())
 
@@ -109,20 +121,30 @@ def look_anew(lake: Lake, spec: MergeSpec) -> Look:
     if found is None:
         return look(lake, spec)
     mirror = found.metadata
-    check_columns(spec, changelog.schema())
+    check_columns(spec, changelog.schema(), older_schemas(changelog))
     require_ours(spec, mirror)
     require_complete(spec.changelog_name, changelog)
     main = changelog.snapshot_by_name(MAIN_BRANCH)
-    start = Checkpoint(str(changelog.table_uuid))
-    state = replace(mirror_state(mirror), checkpoint=start, barrier=None)
+    waiting = Pending(Checkpoint(str(changelog.table_uuid)), whole=main)
+    look_at_all = _replacing(spec, changelog, mirror, waiting)
+    require_no_loss(spec, changelog, mirror.schema(), look_at_all.drift)
+    return look_at_all
+
+
+def _replacing(
+    spec: MergeSpec, changelog: TableMetadata, mirror: TableMetadata, waiting: Pending
+) -> Look:
+    """Return a look at a mirror of which nothing counts any more: not its rows, not its barrier."""
+    state = replace(mirror_state(mirror), checkpoint=waiting.checkpoint, barrier=None)
     drift = _drift(spec, changelog, mirror)
-    waiting = Pending(start, whole=main)
     return Look(changelog, mirror, state, waiting, drift, mirror.schema(), rebuild=True)
 
 
 def _drift(spec: MergeSpec, changelog: TableMetadata, mirror: TableMetadata) -> Drift:
     origins = origins_of(mirror, str(changelog.table_uuid))
-    drift = find_drift(spec, changelog.schema(), mirror.schema(), origins)
+    older = older_schemas(changelog)
+    drift = find_drift(spec, changelog.schema(), mirror.schema(), origins, older)
+    check_added(spec, mirror.schema(), drift)
     _refuse_unfit_keys(spec, drift)
     return drift
 
@@ -147,8 +169,11 @@ def next_batch(found: Look, spec: MergeSpec, changelog: JavaTable) -> Batch:
         snapshot = waiting.whole.snapshot_id
         tasks = changelog.plan_files(snapshot)
         # A rebuild is one commit: readers see the old rows, then the new ones.
-        most = sum(task.records for task in tasks) if found.rebuild else spec.batch_size
+        in_one_commit = found.rebuild and not waiting.recreated
+        most = sum(task.records for task in tasks) if in_one_commit else spec.batch_size
         return file_slices(waiting.checkpoint, snapshot, tasks, most, whole=True)
+    if not waiting.snapshots:
+        return Batch(waiting.checkpoint, events=0)
     batch = whole_snapshots(waiting, spec.batch_size)
     if batch is not None:
         return batch

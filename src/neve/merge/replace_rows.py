@@ -17,6 +17,7 @@ from neve import failpoints
 from neve.errors import NeveError
 from neve.index.compaction import add_delta
 from neve.index.current_root import store_root
+from neve.index.indexed_table import NO_SNAPSHOT
 from neve.index.maintain import compacted
 from neve.lake.live_files import live_files
 from neve.lake.row_delta import RowChanges, StatisticsFile, prepare_row_delta
@@ -117,8 +118,11 @@ class ReplaceRows:
             return {}, None
         try:
             root = self._grown(lake, self.index, snapshot_id)
-            tombstones = int(summary[TOMBSTONES])
-            named = replace(root, tombstones_snapshot_id=tombstones)
+            tombstones = summary[TOMBSTONES]
+            named = replace(
+                root,
+                tombstones_snapshot_id=None if tombstones == NO_SNAPSHOT else int(tombstones),
+            )
             stored = store_root(self.index.mirror, named)
         except (NeveError, OSError) as error:
             logger.warning("%s: the index was not kept: %s", ".".join(self.table.name()), error)

@@ -19,7 +19,7 @@ from pyspark.sql import types as T
 from neve.merge import columns as cols
 from neve.merge.decision import ABSENT, LATE, REMOVE, REPEAT, TIE, UPSERT, dispositions
 from neve.merge.drift import Unfit
-from neve.merge.shape import Shape, aligned, orderable, quoted, sequence_of
+from neve.merge.shape import Shape, column_as, is_marker, orderable, quoted, sequence_of
 from neve.merge.spec import DELETE, SNAPSHOT, TRUNCATE, MergeSpec
 
 SNAPSHOT_RANK, UPSERT_RANK, DELETE_RANK = 0, 1, 2
@@ -64,13 +64,29 @@ def _reason(spec: MergeSpec, unfit: Sequence[Unfit], operation: Column) -> Colum
 def rejected(events: DataFrame) -> DataFrame:
     """Return events that cannot be taken: why, the row as JSON, and where it stands."""
     own = {*cols.OF_EVENT, cols.FILE, cols.POSITION}
-    row = F.to_json(F.struct(*(F.col(quoted(c)) for c in events.columns if c not in own)))
+    row = F.to_json(
+        F.struct(
+            *(
+                F.col(quoted(column)).alias(_name_before(column, events.columns))
+                for column in events.columns
+                if column not in own
+            )
+        )
+    )
     return events.where(F.col(cols.REASON).isNotNull()).select(
         F.col(cols.REASON).alias("reason"),
         row.alias("event"),
         F.col(cols.FILE).alias("changelog_file"),
         F.col(cols.POSITION).alias("changelog_position"),
     )
+
+
+def _name_before(column: str, columns: Sequence[str]) -> str:
+    """Return the name that a dropped column had, unless another column has it now."""
+    if not column.startswith(cols.DROPPED):
+        return column
+    name = column.removeprefix(cols.DROPPED).partition("_")[2]
+    return column if name in columns else name
 
 
 def as_rows(events: DataFrame, shape: Shape, unfit: Sequence[Unfit] = ()) -> DataFrame:
@@ -80,15 +96,19 @@ def as_rows(events: DataFrame, shape: Shape, unfit: Sequence[Unfit] = ()) -> Dat
     """
     # A column that does not fit is NULL in them, and may have no cast at all.
     left_out = {one.column for one in unfit}
-    present = {f.name: f.dataType for f in events.schema if f.name not in left_out}
+    present = T.StructType([field for field in events.schema if field.name not in left_out])
     is_snapshot, is_delete = (F.col(cols.OPERATION) == one for one in (SNAPSHOT, DELETE))
     rank = F.when(is_delete, DELETE_RANK).when(is_snapshot, SNAPSHOT_RANK).otherwise(UPSERT_RANK)
     has_key = F.col(cols.OTHER).isNull()
 
     def value(field: T.StructField) -> Column:
-        if field.name not in present:
-            return F.lit(None).cast(field.dataType)
-        sent = aligned(F.col(quoted(field.name)), present[field.name], field.dataType)
+        # An event has the column that was dropped, or one of the same name that came after it.
+        before = [
+            column_as(read_as, field.dataType, present)
+            for read_as, column in shape.dropped
+            if column == field.name and read_as in present.names
+        ]
+        sent = F.coalesce(*before, column_as(field.name, field.dataType, present))
         return F.when(has_key, sent) if field.name in shape.keys else sent
 
     return events.select(
@@ -159,7 +179,7 @@ def folded(rows: DataFrame, shape: Shape) -> DataFrame:
     known = {
         name: F.first(
             F.when(
-                F.col("_neve_since_delete") & ~_is_marked(name, shape),
+                F.col("_neve_since_delete") & ~is_marker(name, shape),
                 F.struct(F.col(quoted(name)).alias("value"), sequence_of(shape).alias("at")),
             ),
             ignorenulls=True,
@@ -167,7 +187,7 @@ def folded(rows: DataFrame, shape: Shape) -> DataFrame:
         for name in shape.marked
     }
     reset = F.first(F.when(is_delete, sequence_of(shape)), ignorenulls=True).over(every)
-    full = ~reduce(or_, (_is_marked(name, shape) for name in shape.marked))
+    full = ~reduce(or_, (is_marker(name, shape) for name in shape.marked))
     return (
         rows.withColumn(number, F.row_number().over(order))
         .withColumn(cols.EVENTS, F.count("*").over(_of_key(shape)))
@@ -187,11 +207,6 @@ def folded(rows: DataFrame, shape: Shape) -> DataFrame:
 
 def _of_key(shape: Shape, partition_by: Sequence[str] = ()) -> WindowSpec:
     return Window.partitionBy(*partition_by, *(quoted(key) for key in shape.keys), cols.OTHER)
-
-
-def _is_marked(name: str, shape: Shape) -> Column:
-    marker = F.lit(shape.marker).cast(shape.columns[name].dataType)
-    return F.col(quoted(name)).eqNullSafe(marker)
 
 
 def _newest_first(shape: Shape, partition_by: Sequence[str] = (), *then_by: str) -> WindowSpec:
@@ -223,7 +238,10 @@ def located(
                 cols.ROW_FILE: F.lit(None).cast("string"),
                 cols.ROW_POSITION: F.lit(None).cast("long"),
                 cols.NUMBER: F.lit(1),
-                **{cols.BASE + name: F.lit(None).cast("string") for name in shape.marked},
+                **{
+                    cols.BASE + name: F.lit(None).cast(shape.columns[name].dataType)
+                    for name in shape.marked
+                },
             }
         )
     rows = mirror.select(
@@ -231,7 +249,11 @@ def located(
         sequence.alias(cols.CURRENT),
         F.col(cols.FILE).alias(cols.ROW_FILE),
         F.col(cols.POSITION).alias(cols.ROW_POSITION),
-        *(F.col(quoted(name)).alias(cols.BASE + name) for name in shape.marked),
+        # A column that the mirror has just got is not in the snapshot that is read.
+        *(
+            column_as(name, shape.columns[name].dataType, mirror.schema).alias(cols.BASE + name)
+            for name in shape.marked
+        ),
     )
     joined = met.join(rows, on=list(shape.keys), how="left")
     of_key = _of_key(shape)
@@ -281,14 +303,9 @@ def disposed(events: DataFrame, shape: Shape, barrier: Column | None) -> DataFra
 
 def with_settled_ties(decided: DataFrame, mirror: DataFrame, shape: Shape) -> DataFrame:
     """Say which ties change something: those that win, and differ from the row in their place."""
-    present = {field.name: field.dataType for field in mirror.schema}
     rows = mirror.select(
         *(
-            aligned(F.col(quoted(field.name)), present[field.name], field.dataType).alias(
-                field.name
-            )
-            if field.name in present
-            else F.lit(None).cast(field.dataType).alias(field.name)
+            column_as(field.name, field.dataType, mirror.schema).alias(field.name)
             for field in shape.columns
         ),
         F.col(cols.FILE).alias(cols.ROW_FILE),

@@ -19,7 +19,7 @@ from pyroaring import BitMap64
 from pyspark.sql import types as T
 
 from neve.index.entries import TOMBSTONE, Entries, concat_entries, make_entries
-from neve.index.hashing import compute_pk_hash
+from neve.index.hashing import KeyHasher
 from neve.index.root import Root
 from neve.index.sequences import encode_sequences
 from neve.lake.data_files import write_data_files, write_rows
@@ -91,9 +91,9 @@ class _WriteRows:
     columns: tuple[str, ...]
     keys: tuple[str, ...]
     sequence: tuple[str, ...]
-    # Of the index that is to be kept: paths of files by their ordinals; None if there is none.
+    hash_keys: KeyHasher | None  # None: there is no index to be kept
+    # Paths of files by their ordinals in the index; None: they are named by their paths.
     index_files: dict[str, str] | None
-    seed: int
     stamp: tuple[tuple[str, object], ...]
     # What is to be done to the batches before.
     first: Task | None
@@ -145,24 +145,26 @@ class _WriteRows:
         io = load_file_io(self.mirror_io, self.mirror.location)
         for file in write_rows(self.mirror, io, _sorted(upserts, self.keys)):
             written.data_files.append(file.data_file)
-            if self.index_files is not None:
+            if self.hash_keys is not None:
                 positions = np.arange(file.data_file.record_count)
-                entries = self._entries(file.rows, 0, positions)
+                entries = self._entries(self.hash_keys, file.rows, 0, positions)
                 written.entries[file.data_file.file_path] = entries
 
     def _write_tombstones(self, tombstones: pa.Table, written: Written) -> None:
         if not len(tombstones):
             return
-        if self.index_files is not None:
-            written.tombstone_entries.append(self._entries(tombstones, TOMBSTONE, -1))
+        if self.hash_keys is not None:
+            written.tombstone_entries.append(
+                self._entries(self.hash_keys, tombstones, TOMBSTONE, -1)
+            )
         for name, value in self.stamp:
             stamps = pa.array([value] * len(tombstones))
             tombstones = tombstones.append_column(name, stamps)
         io = load_file_io(self.tombstones_io, self.tombstones.location)
         written.tombstones += write_data_files(self.tombstones, io, tombstones)
 
-    def _entries(self, rows: pa.Table, file: int, positions: Any) -> Entries:
-        hashes = compute_pk_hash([rows[key] for key in self.keys], self.seed)
+    def _entries(self, hash_keys: KeyHasher, rows: pa.Table, file: int, positions: Any) -> Entries:
+        hashes = hash_keys([rows[key] for key in self.keys])
         sequence = encode_sequences([rows[name] for name in self.sequence])
         return make_entries(hashes.first, hashes.second, file, positions, sequence)
 
@@ -230,8 +232,8 @@ def write_changes(
         tuple(shape.columns.names),
         shape.keys,
         shape.sequence,
+        root.hasher if root else None,
         None if root is None else _index_files(root, final),
-        root.seed if root else 0,
         tuple(stamp.items()),
         changes.task,
     )
