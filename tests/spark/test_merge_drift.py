@@ -85,6 +85,8 @@ def test_columns_come_widen_and_go_also_of_keys_and_sequence(embedded_lake):
     assert report.notes == [
         f"{mirrored.mirror}: columns added: city",
         f"{mirrored.mirror}: columns widened: id, part, ratio, place, lsn",
+        f"{mirrored.mirror}: 1 keys have different events of the same sequence; the greater one "
+        "counts",
     ]
     rows = {key: {**row, "lsn": row["lsn"]} for key, row in mirrored.found().items()}
     nothing = {"name": None, "ratio": None, "place": None, "city": None}
