@@ -299,8 +299,14 @@ class BatchWork:
             return []
         is_kept = self.found.changelog.snapshot_by_id
         parts = []
-        if checkpoint.snapshot_id is not None and is_kept(checkpoint.snapshot_id):
-            parts.append(self._at(self.spec.changelog, checkpoint.snapshot_id))
+        merged = checkpoint.snapshot_id
+        if merged is not None and is_kept(merged):
+            rows = self._at(self.spec.changelog, merged)
+            names = names_at(self.found.changelog, merged)
+            # What was dropped since has its old name, unless another column has it now.
+            kept = [name for name in rows.columns if name in names or name not in names.values()]
+            renamed = (F.col(quoted(name)).alias(names.get(name, name)) for name in kept)
+            parts.append(rows.select(*renamed))
         if checkpoint.scanning is not None and is_kept(checkpoint.scanning):
             changelog = JavaTable(self.lake, self.session, self.lake.ref(self.spec.changelog))
             after = None if checkpoint.whole else checkpoint.snapshot_id

@@ -402,10 +402,7 @@ def _batch_notes(name: str, counts: Counts) -> Iterator[str]:
             "have written them"
         )
     if counts.ties:
-        yield (
-            f"{name}: {counts.ties} keys have different events of the same sequence; the greater "
-            "one counts"
-        )
+        yield f"{name}: {counts.ties} keys have different events of the same sequence"
 
 
 def _progress_of(name: str, report: TableReport) -> str:
