@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from neve.lake import Lake
     from neve.lake.table_ref import TableRef
-    from neve.merge.drift import Unfit
+    from neve.merge.drift import IncompatibleColumn
     from neve.merge.plan import Look
     from neve.merge.spec import MergeSpec
 
@@ -70,9 +70,9 @@ class BatchWork:
             changelog = JavaTable(lake, session, lake.ref(spec.changelog))
             changes = _changes(stack, changelog, found, batch)
             _require_same_columns(spec, found, changes)
-            events = tr.classified(changes, spec, found.drift.unfit)
+            events = tr.classified(changes, spec, found.drift.incompatible)
             columns = _columns(changelog, lake.ref(spec.mirror), found, changes.schema)
-            shape = shape_of(spec, columns, found.drift.dropped)
+            shape = shape_of(spec, columns, found.drift)
             work = cls(lake, session, spec, found, batch, events, shape)
             try:
                 yield work
@@ -109,7 +109,7 @@ class BatchWork:
             # Values from before the barrier must not be folded into events after it.
             is_gone = F.when(sequence_of(shape) < since, tr.TRUNCATED_AWAY)
             events = events.withColumn(cols.OTHER, F.coalesce(F.col(cols.OTHER), is_gone))
-        rows = locator.distributed(tr.as_rows(events, shape, self._unfit), shape)
+        rows = locator.distributed(tr.as_rows(events, shape, self._incompatible), shape)
         if shape.marked:
             reduced = tr.folded(rows, shape)
         else:
@@ -265,19 +265,20 @@ class BatchWork:
         return winners if won else None
 
     @property
-    def _unfit(self) -> tuple[Unfit, ...]:
-        return self.found.drift.unfit
+    def _incompatible(self) -> tuple[IncompatibleColumn, ...]:
+        return self.found.drift.incompatible
 
     def _as_merged(self, part: DataFrame) -> DataFrame:
         """Return events of the past as the rows they were: their columns may have fitted then."""
         had = {field.name: field.dataType for field in part.schema}
         has = {field.name: field.dataType for field in self.shape.columns}
-        unfit = [
-            one
-            for one in self._unfit
-            if one.column in had and had[one.column] != has.get(one.column)
+        incompatible = [
+            column
+            for column in self._incompatible
+            if column.name in had and had[column.name] != has.get(column.name)
         ]
-        rows = tr.as_rows(tr.classified(part, self.spec, unfit), self.shape, unfit)
+        events = tr.classified(part, self.spec, incompatible)
+        rows = tr.as_rows(events, self.shape, incompatible)
         return rows.where(F.col(cols.OTHER).isNull())
 
     def _history(self, stack: ExitStack) -> list[DataFrame]:
@@ -287,11 +288,18 @@ class BatchWork:
         parts = []
         merged = checkpoint.snapshot_id if checkpoint else None
         if merged is not None and self.found.changelog.snapshot_by_id(merged) is not None:
-            parts.append(self._at(self.spec.changelog, merged))
+            parts.append(self._changelog_at(stack, changelog, merged))
         begun = self._begun_slices(checkpoint, changelog)
         if begun:
-            parts.append(_slices(stack, changelog, begun))
+            parts.append(_slices(stack, changelog, begun, self.found.drift.read_schema))
         return parts
+
+    def _changelog_at(self, stack: ExitStack, changelog: JavaTable, snapshot_id: int) -> DataFrame:
+        schema = self.found.drift.read_schema
+        if schema is None:
+            return self._at(self.spec.changelog, snapshot_id)
+        tasks = changelog.plan_files(snapshot_id)
+        return stack.enter_context(changelog.scan(tasks, schema.model_dump_json()))
 
     def _begun_slices(
         self, checkpoint: Checkpoint | None, changelog: JavaTable
@@ -365,7 +373,7 @@ def _columns(
 ) -> T.StructType:
     """Return the mirror's columns as they are once it has followed the changelog."""
     if found.mirror is None:
-        return T.StructType([field for field in changes if field.name in found.drift.taken])
+        return T.StructType([field for field in changes if field.name in found.drift.mirrored])
     renamed = dict(found.drift.renamed)
     present = [
         T.StructField(renamed.get(field.name, field.name), field.dataType)
@@ -394,7 +402,7 @@ def _changes(stack: ExitStack, changelog: JavaTable, found: Look, batch: Batch) 
 
 
 def _slices(
-    stack: ExitStack, changelog: JavaTable, slices: Sequence[Slice], schema: Schema | None = None
+    stack: ExitStack, changelog: JavaTable, slices: Sequence[Slice], schema: Schema | None
 ) -> DataFrame:
     schema_json = schema.model_dump_json() if schema else None
     rows = stack.enter_context(changelog.scan([one.task for one in slices], schema_json))

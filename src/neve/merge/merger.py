@@ -38,11 +38,11 @@ from neve.merge.checkpoint import (
     Checkpoint,
 )
 from neve.merge.mirror import (
+    changed_schema,
     mirror_properties,
     origins_property,
     partition_spec,
     source_property,
-    united_schema,
 )
 from neve.merge.plan import Look, look, look_anew, next_batch
 from neve.merge.report import Counts, Preview, TableReport
@@ -273,8 +273,8 @@ class Merger:
         }
         grown = found.drift.changes_mirror
         if grown or not remembered.items() <= found.mirror.properties.items():
-            united = united_schema(found.drift).model_dump_json()
-            mirror.union_schema(united, remembered, dict(found.drift.renamed))
+            changed = changed_schema(found.drift).model_dump_json()
+            mirror.union_schema(changed, remembered, dict(found.drift.renamed))
         return self._prepare(anew(self.lake, self.spec)) if grown else found
 
     def _write(self, work: BatchWork, report: TableReport) -> tuple[Way, str, Mapping[str, str]]:
@@ -387,7 +387,8 @@ def _notes(name: str, found: Look) -> list[str]:
             notes.append(f"{name}: columns {what}: {', '.join(columns)}")
     notes += [f"{name}: column {old} renamed to {new}" for old, new in drift.renamed]
     return notes + [
-        f"{name}: {one.why}; such rows are set aside ({one.remedy})" for one in drift.unfit
+        f"{name}: {column.reason}; such rows are set aside ({column.remedy})"
+        for column in drift.incompatible
     ]
 
 

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from neve.merge import columns as cols
-from neve.merge.drift import Unfit
+from neve.merge.drift import IncompatibleColumn
 from neve.merge.shape import Shape, column_as, is_marker, orderable, quoted, sequence_of
 from neve.merge.spec import DELETE, SNAPSHOT, TRUNCATE, MergeSpec
 
@@ -31,11 +31,13 @@ DOUBLED = "doubled"
 REJECTED, TRUNCATES, TRUNCATED_AWAY = "rejected", "truncates", "truncated away"
 
 
-def classified(changes: DataFrame, spec: MergeSpec, unfit: Sequence[Unfit] = ()) -> DataFrame:
+def classified(
+    changes: DataFrame, spec: MergeSpec, incompatible: Sequence[IncompatibleColumn] = ()
+) -> DataFrame:
     """Add what each event does, and why it cannot be taken, if it cannot."""
     known = F.create_map(*(F.lit(word) for word in chain(*spec.operations.items())))
     operation = known[F.lower(F.trim(F.col(quoted(spec.operation_column)).cast("string")))]
-    reason = _reason(spec, unfit, operation)
+    reason = _reason(spec, incompatible, operation)
     other = F.when(reason.isNotNull(), REJECTED).when(operation == TRUNCATE, TRUNCATES)
     return changes.select(
         "*",
@@ -45,7 +47,9 @@ def classified(changes: DataFrame, spec: MergeSpec, unfit: Sequence[Unfit] = ())
     )
 
 
-def _reason(spec: MergeSpec, unfit: Sequence[Unfit], operation: Column) -> Column:
+def _reason(
+    spec: MergeSpec, incompatible: Sequence[IncompatibleColumn], operation: Column
+) -> Column:
     is_row = operation != TRUNCATE
     reasons = [
         F.when(operation.isNull(), F.lit("the operation is not known")),
@@ -54,10 +58,13 @@ def _reason(spec: MergeSpec, unfit: Sequence[Unfit], operation: Column) -> Colum
             for key in spec.keys
         ),
         *(
-            F.when(F.col(quoted(one)).isNull(), F.lit(f"the sequence column {one} is NULL"))
-            for one in spec.sequence
+            F.when(F.col(quoted(name)).isNull(), F.lit(f"the sequence column {name} is NULL"))
+            for name in spec.sequence
         ),
-        *(F.when(is_row & F.col(quoted(one.column)).isNotNull(), F.lit(one.why)) for one in unfit),
+        *(
+            F.when(is_row & F.col(quoted(column.name)).isNotNull(), F.lit(column.reason))
+            for column in incompatible
+        ),
     ]
     return F.coalesce(*reasons)
 
@@ -90,15 +97,17 @@ def _name_before(column: str, columns: Sequence[str]) -> str:
     return column if name in columns else name
 
 
-def as_rows(events: DataFrame, shape: Shape, unfit: Sequence[Unfit] = ()) -> DataFrame:
+def as_rows(
+    events: DataFrame, shape: Shape, incompatible: Sequence[IncompatibleColumn] = ()
+) -> DataFrame:
     """Give events the mirror's columns and types, and their rank.
 
     Those that decide over no key have none, and so meet nothing; they are only counted.
     """
-    # A column that does not fit is NULL in them, and may have no cast at all.
-    left_out = {one.column for one in unfit}
+    # An incompatible column is NULL in them, and may have no cast at all.
+    left_out = {column.name for column in incompatible}
     present = T.StructType([field for field in events.schema if field.name not in left_out])
-    is_snapshot, is_delete = (F.col(cols.OPERATION) == one for one in (SNAPSHOT, DELETE))
+    is_snapshot, is_delete = (F.col(cols.OPERATION) == kind for kind in (SNAPSHOT, DELETE))
     rank = F.when(is_delete, DELETE_RANK).when(is_snapshot, SNAPSHOT_RANK).otherwise(UPSERT_RANK)
     has_key = F.col(cols.OTHER).isNull()
 
@@ -329,7 +338,7 @@ def changing(rows: DataFrame, mirror: DataFrame, shape: Shape) -> DataFrame:
             for field in shape.columns
         )
     )
-    content = F.xxhash64(*(orderable(field) for field in shape.columns))
+    content = F.xxhash64(*(orderable(field) for field in shape.compared))
     hashed, keys = "_neve_content", [quoted(key) for key in shape.keys]
     return (
         rows.withColumn(hashed, content)
