@@ -41,6 +41,13 @@ class MergeTableSettings(Section):
         "permissive",
         description="When a column is renamed or changes its type: set rows aside, or stop.",
     )
+    on_recreated: Literal["stop", "truncate"] = Field(
+        "stop",
+        description=(
+            "When the changelog was dropped and created again: stop, or replace the mirror's rows "
+            "by the new changelog's, as after a TRUNCATE."
+        ),
+    )
     batch_size: int | None = Field(
         None, gt=0, description="Most events of one commit; unset means merge.batch_size."
     )

@@ -21,6 +21,7 @@ from neve.lake.java_tables import JavaTable
 from neve.merge import columns as cols
 from neve.merge import transforms as tr
 from neve.merge.checkpoint import BARRIER, Checkpoint
+from neve.merge.decision import ABSENT, LATE, REMOVE, TIE, UPSERT
 from neve.merge.dropped import needs_schema
 from neve.merge.locators import Decided, Locator, ScanLocator
 from neve.merge.mirror import names_at
@@ -85,6 +86,11 @@ class BatchWork:
         if self.found.state is None:
             raise AssertionError("the mirror was prepared")
         return self.found.state.main_id
+
+    def look_up_once(self, locator: Locator) -> None:
+        """Call `look_up`, unless that was done: a first batch is read before its mirror is made."""
+        if self._located is None:
+            self.look_up(locator)
 
     def look_up(self, locator: Locator) -> None:
         """Find what the events meet, and decide what becomes of each."""
@@ -199,19 +205,19 @@ class BatchWork:
         def of(what: str) -> Tally:
             return tally.get(what, nothing)
 
-        of_keys = [of(what) for what in (tr.LATE, tr.TIE, tr.UPSERT, tr.REMOVE, tr.ABSENT)]
-        self._buries = bool(of(tr.REMOVE).keys + of(tr.ABSENT).keys)
+        of_keys = [of(what) for what in (LATE, TIE, UPSERT, REMOVE, ABSENT)]
+        self._buries = bool(of(REMOVE).keys + of(ABSENT).keys)
         self.counts = Counts(
             scanned=sum(one.events for one in tally.values()),
             set_aside=of(tr.REJECTED).events,
             reduced=sum(one.keys for one in of_keys),
             deduplicated=sum(one.events - one.keys for one in of_keys),
-            upserted=of(tr.UPSERT).keys,
-            deleted=of(tr.REMOVE).keys,
-            late=of(tr.LATE).keys + of(tr.TRUNCATED_AWAY).events,
+            upserted=of(UPSERT).keys,
+            deleted=of(REMOVE).keys,
+            late=of(LATE).keys + of(tr.TRUNCATED_AWAY).events,
             late_full=sum(one.full for one in of_keys),
-            repeated=of(tr.TIE).keys,
-            doubled=of(tr.DOUBLED).keys,
+            repeated=of(TIE).keys,
+            doubled=of(tr.DUPLICATE).keys,
             truncated=bool(of(tr.TRUNCATES).events),
         )
         if indexed:
@@ -232,7 +238,7 @@ class BatchWork:
         """
         if self._located is None:
             raise AssertionError("look_up comes first")
-        kinds = [tr.UPSERT, tr.REMOVE, *([tr.ABSENT, tr.DOUBLED] if with_absent else [])]
+        kinds = [UPSERT, REMOVE, *([ABSENT, tr.DUPLICATE] if with_absent else [])]
         kept = self._located.where(F.col(cols.DISPOSITION).isin(kinds))
         return kept if self._won is None else kept.unionByName(self._won)
 
@@ -244,7 +250,7 @@ class BatchWork:
         """
         if not self.counts.repeated or self.shape.marked or self._located is None:
             return None
-        ties = self._located.where(F.col(cols.DISPOSITION) == tr.TIE)
+        ties = self._located.where(F.col(cols.DISPOSITION) == TIE)
         first = F.col(quoted(self.shape.sequence[0]))
         bounds = ties.agg(F.min(first).alias("least"), F.max(first).alias("most")).collect()[0]
         with ExitStack() as stack:
@@ -335,14 +341,14 @@ class BatchWork:
             buried = buried.unionByName(row)
         return _stamped(buried, batch_id, now)
 
-    def rejected(self, batch_id: str, now: datetime, known_id: int) -> DataFrame:
+    def rejected(self, batch_id: str, now: datetime, known_id: int | None) -> DataFrame:
         """Return the events that could not be taken.
 
         Args:
-            known_id: the snapshot with those that were set aside before.
+            known_id: the snapshot with those that were set aside before, if there are any.
         """
         rows = tr.rejected(self.events)
-        if self.found.pending.whole is not None:
+        if self.found.pending.whole is not None and known_id is not None:
             # Everything is merged, perhaps again: what was set aside before need not be twice.
             known = self._at(self.spec.rejected, known_id)
             # Not by their place: the changelog may have been compacted since.

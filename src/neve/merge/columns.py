@@ -12,7 +12,7 @@ RANK = "_neve_rank"
 CONTESTED = "_neve_contested"
 # The sequence of the mirror's row, and of the key's tombstone; NULL where there is none.
 CURRENT = "_neve_current"
-BURIED = "_neve_buried"
+TOMBSTONE = "_neve_tombstone"
 # Where the mirror's row is: its file, and its position there.
 ROW_FILE = "_neve_row_file"
 ROW_POSITION = "_neve_row_position"

@@ -33,16 +33,14 @@ from neve.merge.batch import BatchWork
 from neve.merge.checkpoint import (
     BATCH_ID,
     CHECKPOINT,
-    REJECTED,
-    TOMBSTONES,
     Checkpoint,
+    side_summary,
 )
 from neve.merge.mirror import (
     changed_schema,
     mirror_properties,
-    origins_property,
     partition_spec,
-    source_property,
+    source_properties,
 )
 from neve.merge.plan import Look, look, look_anew, next_batch
 from neve.merge.report import Counts, Preview, TableReport
@@ -132,9 +130,9 @@ class Merger:
             work = stack.enter_context(
                 BatchWork.reading(self.lake, session, self.spec, found, batch)
             )
-            buried = None
-            if found.state is not None and not found.rebuild:
-                buried = self._tombstones(found).foreseen(found.state.tombstones_id)
+            buried, state = None, found.state
+            if state is not None and not found.rebuild:
+                buried = self._tombstones(found).snapshot_to_restore(state, state.tombstones_id)
             work.look_up(work.scanning(buried, datetime.now(timezone.utc)))
         choice = foreseen(work, self.strategy)
         return Preview(
@@ -212,19 +210,25 @@ class Merger:
         for note in _notes(self.name, found):
             report.note(note)
         if found.pending.is_empty:
-            if report.conflicts:
-                self._settle(found)
+            if found.mirror is None:
+                self._prepare(found)
+            elif report.conflicts:
+                self._restore_side_tables(found)
             return None
         with ExitStack() as stack:
             with span("merge.prepare", table=self.name):
-                found = self._prepare(found)
-                failpoints.reach("merge.prepared")
                 session = stack.enter_context(isolated(self.lake, _SETTINGS))
+                if found.mirror is not None:
+                    found = self._prepare(found)
+                    failpoints.reach("merge.prepared")
                 changelog = JavaTable(self.lake, session, self.lake.ref(self.spec.changelog))
                 batch = next_batch(found, self.spec, changelog)
             work = stack.enter_context(
                 BatchWork.reading(self.lake, session, self.spec, found, batch)
             )
+            if found.mirror is None:
+                self._make_mirror_for(work)
+                failpoints.reach("merge.prepared")
             way, batch_id, summary = self._write(work, report)
             committed = Committed(work.counts, time.monotonic() - started, batch.reaches)
             self._sent = _SentBatch(batch_id, way, committed)
@@ -233,44 +237,53 @@ class Merger:
         failpoints.reach("merge.published")
         return replace(committed, seconds=time.monotonic() - started)
 
-    def _settle(self, found: Look) -> None:
-        """Put the tables beside the mirror where it says, after another worker was first.
+    def _make_mirror_for(self, work: BatchWork) -> None:
+        """Read the first batch, then make its mirror: one that cannot be read leaves nothing.
+
+        Raises:
+            ConflictError: another worker was first.
+        """
+        work.look_up(work.scanning(None, datetime.now(timezone.utc)))
+        read_from, work.found = work.found, self._prepare(work.found)
+        if work.found.pending.checkpoint != read_from.pending.checkpoint:
+            raise ConflictError(
+                f"{self.name}: another worker has made it",
+                hint="it is tried again",
+                retryable=True,
+            )
+
+    def _restore_side_tables(self, found: Look) -> None:
+        """Restore the tables beside the mirror after another worker was first.
 
         What that worker had written there looked like something left behind, until its commit.
         """
-        if found.state is None:
+        state = found.state
+        if state is None:
             return
         tombstones, rejected = self._tombstones(found), self._rejected()
-        for table, named in (
-            (tombstones, found.state.tombstones_id),
-            (rejected, found.state.rejected_id),
-        ):
+        for table, named in ((tombstones, state.tombstones_id), (rejected, state.rejected_id)):
             table.open()
-            table.go_to(named)
+            table.restore(state, named)
 
     def _prepare(self, found: Look) -> Look:
         """Make the mirror, or give it the columns it lacks. Idempotent."""
-        anew = look_anew if found.rebuild else look
+        anew = look_anew if found.rebuild and not found.pending.recreated else look
         mirror = JavaTable(self.lake, self.lake.spark, self.lake.ref(self.spec.mirror))
         if found.mirror is None or found.state is None:
             partitions = partition_spec(self.spec, found.schema)
-            tombstones = self._tombstones(found).empty()
-            rejected = self._rejected().empty()
+            sides = side_summary(self._tombstones(found).empty(), self._rejected().empty())
             mirror.create(
                 found.schema.model_dump_json(),
                 partitions.model_dump_json(),
                 mirror_properties(self.spec, str(found.changelog.table_uuid)),
                 {
                     CHECKPOINT: Checkpoint(str(found.changelog.table_uuid)).encode(),
-                    TOMBSTONES: str(tombstones),
-                    REJECTED: str(rejected),
+                    **sides,
                 },
             )
             return self._prepare(anew(self.lake, self.spec))
-        remembered = {
-            **origins_property(found.drift, found.changelog, found.mirror),
-            **source_property(self.spec, str(found.changelog.table_uuid)),
-        }
+        # Where all rows are replaced, the commit that does so says what they come from.
+        remembered = {} if found.rebuild else source_properties(self.spec, found)
         grown = found.drift.changes_mirror
         if grown or not remembered.items() <= found.mirror.properties.items():
             changed = changed_schema(found.drift).model_dump_json()
@@ -287,8 +300,11 @@ class Merger:
         with span("merge.beside", table=self.name):
             tombstones.open()
             rejected.open()
-        buried = tombstones.empty() if found.rebuild else tombstones.go_to(state.tombstones_id)
-        refused = rejected.go_to(state.rejected_id)
+        if found.rebuild:
+            buried = tombstones.empty()
+        else:
+            buried = tombstones.restore(state, state.tombstones_id)
+        refused = rejected.restore(state, state.rejected_id)
         way = choose_way(work, tombstones, buried, now, self.strategy, report, self.progress)
         files = way.write(batch_id, now)
         report.strategy, report.why = way.choice.strategy.value, way.choice.why
@@ -309,8 +325,7 @@ class Merger:
         summary = {
             CHECKPOINT: work.batch.reaches.encode(),
             BATCH_ID: batch_id,
-            TOMBSTONES: str(buried),
-            REJECTED: str(refused),
+            **side_summary(buried, refused),
             **work.barrier_summary(),
         }
         return way, batch_id, summary

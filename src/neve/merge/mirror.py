@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
     from neve.lake.identifier import Identifier
+    from neve.merge.checkpoint import MirrorState
+    from neve.merge.plan import Look
 
 SOURCE = "neve.merge.changelog"
 # Of a table beside a mirror: whose it is. A table without it is not Neve's to change.
@@ -155,6 +157,18 @@ def require_our_side_table(spec: MergeSpec, identifier: Identifier, table: Table
         )
 
 
+def is_recreated(
+    spec: MergeSpec, changelog: TableMetadata, mirror: TableMetadata, state: MirrorState
+) -> bool:
+    """Tell whether the changelog's name is now that of another table than the mirror was made of.
+
+    A mirror for which another name was configured is not meant: that may be a mistake.
+    """
+    source = json.loads(mirror.properties[SOURCE])
+    merged = state.checkpoint.table_uuid if state.checkpoint else source["uuid"]
+    return bool(source["table"] == spec.changelog_name and merged != str(changelog.table_uuid))
+
+
 def origins_of(metadata: TableMetadata, uuid: str) -> dict[int, int]:
     """Return which column of a changelog each column of the mirror came from, by field ids.
 
@@ -167,13 +181,18 @@ def origins_of(metadata: TableMetadata, uuid: str) -> dict[int, int]:
     return {int(theirs): ours for theirs, ours in origins.items()}
 
 
-def origins_property(
-    drift: Drift, changelog: TableMetadata, mirror: TableMetadata
-) -> dict[str, str]:
-    """Return the property that remembers `origins_of`, as it is to be now."""
-    before = origins_of(mirror, str(changelog.table_uuid))
-    ids = origin_ids(drift, changelog.schema(), mirror.schema(), before)
-    return {COLUMNS: json.dumps(ids)}
+def source_properties(spec: MergeSpec, found: Look) -> dict[str, str]:
+    """Return the properties that remember the changelog, and `origins_of`, as they are to be now.
+
+    The mirror must exist.
+    """
+    changelog, mirror = found.changelog, found.mirror
+    if mirror is None:
+        raise AssertionError("the mirror was prepared")
+    uuid = str(changelog.table_uuid)
+    before = origins_of(mirror, uuid)
+    ids = origin_ids(found.drift, changelog.schema(), mirror.schema(), before)
+    return {COLUMNS: json.dumps(ids), **source_property(spec, uuid)}
 
 
 def names_at(metadata: TableMetadata, snapshot_id: int) -> dict[str, str]:

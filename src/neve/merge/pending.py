@@ -34,10 +34,12 @@ class Pending:
     # Read every file of this snapshot: a first load, or the checkpoint's snapshot is gone.
     whole: Snapshot | None = None
     note: str | None = None
+    # The changelog was created again, so that the next commit replaces all rows of the mirror.
+    recreated: bool = False
 
     @property
     def is_empty(self) -> bool:
-        return not self.snapshots and self.whole is None
+        return not (self.snapshots or self.whole or self.recreated)
 
     @property
     def lag_snapshots(self) -> int:
@@ -63,7 +65,7 @@ def pending(
     if checkpoint is not None and checkpoint.table_uuid != uuid:
         raise CatalogError(
             f"{name} is another table than the one {mirror} was made of",
-            hint=REBUILD.format(table=mirror),
+            hint=f"set on_recreated: truncate, or {REBUILD.format(table=mirror)}",
         )
     if main is None:
         return Pending(checkpoint or Checkpoint(uuid))
@@ -88,6 +90,17 @@ def pending(
         return _without_start(name, mirror, main, checkpoint)
     _refuse_overwrites(name, mirror, newer)
     return Pending(checkpoint, tuple(newer))
+
+
+def recreated(name: str, mirror: str, metadata: TableMetadata) -> Pending:
+    """Return all of a changelog that was created again, for a mirror of the one before it.
+
+    Its sequences may begin anew, lower than those of the rows that the mirror has. So this is no
+    TRUNCATE at some sequence: the next commit replaces the rows, whatever their sequence.
+    """
+    note = f"{mirror}: {name} was dropped and created again; its rows replace all rows"
+    main = metadata.snapshot_by_name(MAIN_BRANCH)
+    return Pending(Checkpoint(str(metadata.table_uuid)), whole=main, note=note, recreated=True)
 
 
 def require_complete(name: str, metadata: TableMetadata) -> None:

@@ -16,12 +16,19 @@ from neve.merge.check import check_columns
 from neve.merge.checkpoint import Checkpoint, MirrorState, mirror_state
 from neve.merge.drift import Drift, find_drift
 from neve.merge.dropped import older_schemas, require_no_loss
-from neve.merge.mirror import mirror_schema, origins_of, require_our_side_table, require_ours
+from neve.merge.mirror import (
+    is_recreated,
+    mirror_schema,
+    origins_of,
+    require_our_side_table,
+    require_ours,
+)
 from neve.merge.pending import (
     Batch,
     Pending,
     file_slices,
     pending,
+    recreated,
     require_complete,
     whole_snapshots,
 )
@@ -88,6 +95,9 @@ def look(lake: Lake, spec: MergeSpec) -> Look:
         return Look(changelog, None, None, _first(waiting), drift, schema)
     require_ours(spec, mirror)
     state = mirror_state(mirror)
+    if spec.truncates_if_recreated and is_recreated(spec, changelog, mirror, state):
+        waiting = recreated(spec.changelog_name, spec.name, changelog)
+        return _replacing(spec, changelog, mirror, waiting)
     waiting = pending(spec.changelog_name, spec.name, changelog, state.checkpoint)
     return Look(changelog, mirror, state, waiting, _drift(spec, changelog, mirror), mirror.schema())
 
@@ -115,11 +125,18 @@ def look_anew(lake: Lake, spec: MergeSpec) -> Look:
     require_ours(spec, mirror)
     require_complete(spec.changelog_name, changelog)
     main = changelog.snapshot_by_name(MAIN_BRANCH)
-    start = Checkpoint(str(changelog.table_uuid))
-    state = replace(mirror_state(mirror), checkpoint=start, barrier=None)
+    waiting = Pending(Checkpoint(str(changelog.table_uuid)), whole=main)
+    look_at_all = _replacing(spec, changelog, mirror, waiting)
+    require_no_loss(spec, changelog, mirror.schema(), look_at_all.drift)
+    return look_at_all
+
+
+def _replacing(
+    spec: MergeSpec, changelog: TableMetadata, mirror: TableMetadata, waiting: Pending
+) -> Look:
+    """Return a look at a mirror of which nothing counts any more: not its rows, not its barrier."""
+    state = replace(mirror_state(mirror), checkpoint=waiting.checkpoint, barrier=None)
     drift = _drift(spec, changelog, mirror)
-    require_no_loss(spec, changelog, mirror.schema(), drift)
-    waiting = Pending(start, whole=main)
     return Look(changelog, mirror, state, waiting, drift, mirror.schema(), rebuild=True)
 
 
@@ -154,8 +171,11 @@ def next_batch(found: Look, spec: MergeSpec, changelog: JavaTable) -> Batch:
         snapshot = waiting.whole.snapshot_id
         tasks = changelog.plan_files(snapshot)
         # A rebuild is one commit: readers see the old rows, then the new ones.
-        most = sum(task.records for task in tasks) if found.rebuild else spec.batch_size
+        in_one_commit = found.rebuild and not waiting.recreated
+        most = sum(task.records for task in tasks) if in_one_commit else spec.batch_size
         return file_slices(waiting.checkpoint, snapshot, tasks, most, whole=True)
+    if not waiting.snapshots:
+        return Batch(waiting.checkpoint, events=0)
     batch = whole_snapshots(waiting, spec.batch_size)
     if batch is not None:
         return batch

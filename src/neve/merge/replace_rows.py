@@ -19,6 +19,7 @@ from neve import failpoints
 from neve.errors import NeveError, StorageError
 from neve.index.compaction import add_delta
 from neve.index.current_root import store_root
+from neve.index.indexed_table import NO_SNAPSHOT
 from neve.index.maintain import compacted
 from neve.lake.live_files import live_files
 from neve.lake.row_delta import RowChanges, StatisticsFile, prepare_row_delta
@@ -106,10 +107,10 @@ class ReplaceRows:
         self, work: BatchWork, changes: Decided, batch_id: str, now: datetime, *, with_ties: bool
     ) -> Written:
         stamp = {KIND: DELETED, BATCH: batch_id, AT: now}
-        seed = self.index.root.seed if self.index else None
+        hash_keys = self.index.root.hasher if self.index else None
         graves = self.tombstones.staging.table
         return write_changes(
-            changes, work.shape, self.table, graves, stamp, seed, with_ties=with_ties
+            changes, work.shape, self.table, graves, stamp, hash_keys, with_ties=with_ties
         )
 
     def _delete(self, written: Written) -> None:
@@ -153,8 +154,11 @@ class ReplaceRows:
             return {}, None
         try:
             root = self._grown(lake, self.index, snapshot_id)
-            tombstones = int(summary[TOMBSTONES])
-            named = replace(root, tombstones_snapshot_id=tombstones)
+            tombstones = summary[TOMBSTONES]
+            named = replace(
+                root,
+                tombstones_snapshot_id=None if tombstones == NO_SNAPSHOT else int(tombstones),
+            )
             stored = store_root(self.index.mirror, named)
         except (NeveError, OSError) as error:
             logger.warning("%s: the index was not kept: %s", ".".join(self.table.name()), error)

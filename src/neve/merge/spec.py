@@ -45,6 +45,7 @@ class MergeSpec:
     operation_column: str = "op"
     operations: Mapping[str, str] = field(default_factory=lambda: OPERATIONS)
     strict: bool = False
+    truncates_if_recreated: bool = False
     batch_size: int = 1_000_000
     partition_by: tuple[str, ...] = ()
     include: frozenset[str] = frozenset()
@@ -100,6 +101,7 @@ def merge_spec(table: MergeTableSettings, batch_size: int) -> MergeSpec:
         operation_column=table.operation_column,
         operations=MappingProxyType({**OPERATIONS, **further}),
         strict=table.schema_policy == "strict",
+        truncates_if_recreated=table.on_recreated == "truncate",
         batch_size=table.batch_size or batch_size,
         partition_by=table.partition_by,
         include=frozenset(table.include_columns),

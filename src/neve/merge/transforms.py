@@ -17,16 +17,15 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from neve.merge import columns as cols
+from neve.merge.decision import ABSENT, LATE, REMOVE, UPSERT, dispositions
 from neve.merge.drift import IncompatibleColumn
 from neve.merge.shape import Shape, column_as, is_marker, orderable, quoted, sequence_of
 from neve.merge.spec import DELETE, SNAPSHOT, TRUNCATE, MergeSpec
 
 SNAPSHOT_RANK, UPSERT_RANK, DELETE_RANK = 0, 1, 2
 
-# What becomes of a key's newest event.
-LATE, TIE, UPSERT, REMOVE, ABSENT = "late", "tie", "upsert", "remove", "absent"
-# And of further rows of its key, which somebody else must have written.
-DOUBLED = "doubled"
+# What becomes of further rows of a key, which somebody else must have written.
+DUPLICATE = "duplicate"
 # And of events that decide over no key.
 REJECTED, TRUNCATES, TRUNCATED_AWAY = "rejected", "truncates", "truncated away"
 
@@ -218,10 +217,10 @@ def located(
     sequence = sequence_of(shape)
     nothing = F.when(F.lit(False), sequence)
     if tombstones is None:
-        met = reduced.withColumn(cols.BURIED, nothing)
+        met = reduced.withColumn(cols.TOMBSTONE, nothing)
     else:
-        buried = tombstones.groupBy(*keys).agg(F.max(sequence).alias(cols.BURIED))
-        met = reduced.join(buried, on=list(shape.keys), how="left")
+        deletes = tombstones.groupBy(*keys).agg(F.max(sequence).alias(cols.TOMBSTONE))
+        met = reduced.join(deletes, on=list(shape.keys), how="left")
     if mirror is None:
         return met.withColumns(
             {
@@ -257,41 +256,35 @@ def located(
 
 def disposed(events: DataFrame, shape: Shape, barrier: Column | None) -> DataFrame:
     """Say what becomes of each key's newest event, and what is counted of it."""
-    sequence = sequence_of(shape)
+    sequence, is_false = sequence_of(shape), F.lit(False)
+    known = F.greatest(cols.CURRENT, cols.TOMBSTONE)
+    has_row, is_truncated = F.col(cols.ROW_FILE).isNotNull(), is_false
     if barrier is not None:
         # A row from before the barrier goes with it, and says nothing any more.
-        is_kept = ~(F.col(cols.CURRENT) < barrier)
-        events = events.withColumn(cols.CURRENT, F.when(is_kept, F.col(cols.CURRENT)))
-    current, buried = F.col(cols.CURRENT), F.col(cols.BURIED)
-    is_delete = F.col(cols.RANK) == DELETE_RANK
-    # A delete wins over an upsert of the same sequence, and over itself it changes nothing; unless
-    # a row is there still: a mirror that was rolled back may lag behind its tombstones.
-    is_late = F.coalesce(sequence < current, F.lit(False)) | (
-        F.coalesce(sequence <= buried, F.lit(False)) & ~(is_delete & current.isNotNull())
-    )
-    if barrier is not None:
-        is_late = is_late | (sequence < barrier)
-    disposition = (
-        F.when(F.col(cols.OTHER).isNotNull(), F.col(cols.OTHER))
-        .when(is_late, LATE)
-        .when(is_delete & current.isNotNull(), REMOVE)
-        .when(is_delete, ABSENT)
-        .when(sequence == current, TIE)
-        .otherwise(UPSERT)
-    )
-    is_known = current.isNotNull() | buried.isNotNull()
+        has_row, is_truncated = has_row & (known >= barrier), sequence < barrier
+    disposition = F.when(F.col(cols.OTHER).isNotNull(), F.col(cols.OTHER))
+    for name, condition in dispositions(
+        is_delete=F.col(cols.RANK) == DELETE_RANK,
+        has_row=has_row,
+        is_older=F.coalesce(sequence < known, is_false),
+        is_equal=F.coalesce(sequence == known, is_false),
+        is_truncated=is_truncated,
+    ):
+        disposition = disposition.when(condition, name)
     is_first = F.col(cols.NUMBER) == 1
-    decided = events.withColumn(cols.DISPOSITION, disposition).withColumns(
+    decided = events.withColumns(
         {
-            cols.OVERTAKEN: _is_overtaken(shape).cast("long"),
-            cols.KNOWN_KEY: is_known.cast("long"),
+            cols.DISPOSITION: disposition.otherwise(UPSERT),
+            # A row that is older than its tombstone says nothing of the row that comes now.
+            cols.CURRENT: F.when(has_row & (F.col(cols.CURRENT) == known), known),
+            cols.KNOWN_KEY: known.isNotNull().cast("long"),
             cols.CACHE_HITS: F.lit(0).cast("long"),
         }
-    )
+    ).withColumn(cols.OVERTAKEN, _is_overtaken(shape).cast("long"))
     # Where the first row of a key goes, the others go with it.
     return decided.where(is_first | F.col(cols.DISPOSITION).isin(UPSERT, REMOVE)).withColumns(
         {
-            cols.DISPOSITION: F.when(is_first, F.col(cols.DISPOSITION)).otherwise(DOUBLED),
+            cols.DISPOSITION: F.when(is_first, F.col(cols.DISPOSITION)).otherwise(DUPLICATE),
             cols.EVENTS: F.when(is_first, F.col(cols.EVENTS)).otherwise(0),
         }
     )
@@ -385,8 +378,8 @@ def sent_value(name: str, shape: Shape) -> Column:
     if name not in shape.marked:
         return F.col(quoted(name))
     known = F.col(quoted(cols.KNOWN + name))
-    is_buried = F.coalesce(known["at"] <= F.col(cols.BURIED), F.lit(False))
-    return F.when(~is_buried, known["value"])
+    is_deleted = F.coalesce(known["at"] <= F.col(cols.TOMBSTONE), F.lit(False))
+    return F.when(~is_deleted, known["value"])
 
 
 def tombstones_of(events: DataFrame, shape: Shape) -> DataFrame:

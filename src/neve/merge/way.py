@@ -72,7 +72,7 @@ class Way:
             if work.counts.index_is_broken:
                 self._leave_index(self.writer)
         with span("merge.decide", table=name):
-            work.look_up(self.locator)
+            work.look_up_once(self.locator)
             if work.counts.index_is_broken and isinstance(self.writer, ReplaceRows):
                 # It could be read a moment ago; what it did not say would be taken for new rows.
                 self._leave_index(self.writer)
@@ -111,7 +111,7 @@ class Way:
 def choose_way(
     work: BatchWork,
     tombstones: SideTable,
-    buried: int,
+    buried: int | None,
     now: datetime,
     forced: Strategy,
     report: TableReport,

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 from pyiceberg.types import ListType, LongType, StringType, TimeType
 
 import neve
 from neve.config import Settings
-from neve.errors import ConfigError, NeveError, NotFoundError
+from neve.errors import ConfigError, NeveError, NotFoundError, UnsupportedError
 from neve.merge.check import checks
 from neve.merge.mirror import SIDE_OF
+from neve.merge.once import merge_once
 from tests.support.lakes import sqlite_settings
 
 SCHEMA = pa.schema(
@@ -152,3 +156,38 @@ def test_every_error_says_what_to_do(settings):
         probe(settings, primary_keys="zzzz")
     assert caught.value.hint == f"it has {', '.join(SCHEMA.names)}"
     assert caught.value.exit_status == 2
+
+
+def make_variant(settings, table):
+    """Give a table a column of a type that PyIceberg does not know, as Spark would."""
+    with neve.open(settings) as lake:
+        metadata = Path(lake.catalog().load_table(table).metadata_location.removeprefix("file://"))
+    document = json.loads(metadata.read_text())
+    document["schemas"][0]["fields"][1]["type"] = "variant"
+    metadata.write_text(json.dumps(document))
+
+
+def test_a_table_with_variant_stops_no_other(settings):
+    make_variant(settings, "shop.theirs")
+    said = "shop.theirs cannot be read by PyIceberg, which Neve uses: a column has the type variant"
+    assert probe(settings) == "of shop.changes, to be made"
+    assert said in problem(settings, UnsupportedError, changelog_table="theirs")
+    assert said in problem(settings, UnsupportedError, mirror_table="theirs")
+    lines = []
+    with neve.open(settings, progress=lines.append) as lake:
+        assert [(one.table, one.rows) for one in lake.tables()] == [
+            ("shop.changes", 0),
+            ("shop.odd", 0),
+            ("shop.theirs", None),
+        ]
+    assert lines == [f"table {said}"]
+    table = {"namespace": "shop", "primary_keys": "customer_id", "sequence_column": "lsn"}
+    tables = [
+        {**table, "changelog_table": name, "mirror_table": f"{name}_rows"}
+        for name in ("theirs", "nothing")
+    ]
+    document = settings.model_dump(include={"catalog", "spark"}) | {"merge": {"tables": tables}}
+    with neve.open(Settings.model_validate(document)) as lake:
+        first, second = merge_once(lake, ())
+    assert said in first.error.message
+    assert isinstance(second.error, NotFoundError)

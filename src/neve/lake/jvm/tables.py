@@ -14,12 +14,9 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from neve.lake.identifier import quote_identifier
 from neve.lake.table_ref import TableRef
 
 MAIN = "main"
-_SCANS = "neve_scans"  # the catalog in which a set of scan tasks is a table
-_SCANS_CLASS = "org.apache.iceberg.spark.SparkRewriteTableCatalog"
 
 
 @dataclass(frozen=True)
@@ -174,22 +171,38 @@ def staged_scan(
     if schema_json is not None:
         table = _with_schema(session, table, schema_json)
     manager = _jvm(session).org.apache.iceberg.spark.ScanTaskSetManager.get()
-    cache = _table_cache(session)
     name = f"neve-{uuid.uuid4()}"
     java_tasks = _jvm(session).java.util.ArrayList()
     for task in tasks:
         java_tasks.add(task.java)
-    cache.add(name, table)
     if tasks:
         manager.stageTasks(table, name, java_tasks)
-    session.conf.set(f"spark.sql.catalog.{_SCANS}", _SCANS_CLASS)
     try:
-        rows = session.table(quote_identifier((_SCANS, name))).select("*", "_file", "_pos")
+        rows = _task_set_rows(session, table, name).select("*", "_file", "_pos")
         # Iceberg stages no empty set; then nothing is read at all.
         yield rows if tasks else rows.where("false")
     finally:
         manager.removeTasks(table, name)
-        cache.remove(name)
+
+
+def _task_set_rows(session: SparkSession, table: Any, task_set: str) -> DataFrame:
+    """Return the rows of a staged set of scan tasks: the columns of `table.schema()`.
+
+    With format version 3, Iceberg adds `_row_id` and `_last_updated_sequence_number` to the
+    columns, marked as metadata. Spark then offers no metadata column but those two, so that `_file`
+    cannot be selected. A relation without the two has all of them.
+    """
+    jvm = _jvm(session)
+    none = jvm.scala.Option.empty()
+    options = jvm.org.apache.spark.sql.util.CaseInsensitiveStringMap.empty()
+    relations = jvm.org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation
+    source = jvm.org.apache.iceberg.spark.source.SparkRewriteTable(table, task_set)
+    with active(session):
+        every = relations.create(source, none, none, options, none)
+        columns = every.output().take(table.schema().columns().size())
+        relation = every.copy(source, columns, none, none, options, none)
+        rows = jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, relation)
+    return DataFrame(rows, session)
 
 
 def _with_schema(session: SparkSession, table: Any, schema_json: str) -> Any:
@@ -224,18 +237,6 @@ def active(session: SparkSession) -> Iterator[None]:
             sessions.setActiveSession(before.get())
         else:
             sessions.clearActiveSession()
-
-
-def _table_cache(session: SparkSession) -> Any:
-    # Its static get() is hidden from py4j by the get(name) beside it; by reflection it is not.
-    jvm = _jvm(session)
-    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    found = jvm.java.lang.Class.forName("org.apache.iceberg.spark.SparkTableCache", True, loader)  # noqa: FBT003 - initialize
-    gateway: Any = session.sparkContext._gateway
-    for method in found.getMethods():
-        if method.getName() == "get" and method.getParameterCount() == 0:
-            return method.invoke(None, gateway.new_array(jvm.java.lang.Object, 0))
-    raise LookupError("SparkTableCache.get")
 
 
 def _jvm(session: SparkSession) -> Any:
