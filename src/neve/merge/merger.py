@@ -38,10 +38,10 @@ from neve.merge.checkpoint import (
     side_summary,
 )
 from neve.merge.mirror import (
+    changed_schema,
     mirror_properties,
     partition_spec,
     source_properties,
-    united_schema,
 )
 from neve.merge.plan import Look, look, look_anew, next_batch
 from neve.merge.plan_batch import MirrorAccess, plan_batch, revise
@@ -276,8 +276,8 @@ class Merger:
         remembered = {} if found.rebuild else source_properties(self.spec, found)
         grown = found.drift.changes_mirror
         if grown or not remembered.items() <= found.mirror.properties.items():
-            united = united_schema(found.drift).model_dump_json()
-            mirror.union_schema(united, remembered, dict(found.drift.renamed))
+            changed = changed_schema(found.drift).model_dump_json()
+            mirror.union_schema(changed, remembered, dict(found.drift.renamed))
         return self._prepare(anew(self.lake, self.spec)) if grown else found
 
     def _write(
@@ -391,7 +391,8 @@ def _notes(name: str, found: Look) -> list[str]:
             notes.append(f"{name}: columns {what}: {', '.join(columns)}")
     notes += [f"{name}: column {old} renamed to {new}" for old, new in drift.renamed]
     return notes + [
-        f"{name}: {one.why}; such rows are set aside ({one.remedy})" for one in drift.unfit
+        f"{name}: {column.reason}; such rows are set aside ({column.remedy})"
+        for column in drift.incompatible
     ]
 
 
