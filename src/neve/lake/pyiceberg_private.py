@@ -15,6 +15,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
 from pyiceberg.manifest import DataFile, ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.schema import Schema
+from pyiceberg.table import Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import (
     Operation,
@@ -46,7 +47,7 @@ def append_update(
     """
     producer = _AppendByPartitionSpec(
         Operation.APPEND,
-        table.transaction(),
+        _TransactionWithoutCopies(table),
         table.io,
         snapshot_properties=dict(summary),
         branch=None,
@@ -57,6 +58,18 @@ def append_update(
     if not isinstance(added, AddSnapshotUpdate):
         raise TypeError(added)
     return added
+
+
+class _TransactionWithoutCopies(Transaction):
+    """A transaction that holds no update, so that its metadata is the table's own.
+
+    PyIceberg's makes a deep copy each time it is asked for metadata, and an append asks ten times:
+    half of the time of a commit to a table with a hundred snapshots. An append only reads them.
+    """
+
+    @property
+    def table_metadata(self) -> TableMetadata:
+        return self._table.metadata
 
 
 class _AppendByPartitionSpec(_MergeAppendFiles):
