@@ -23,6 +23,7 @@ from neve.merge import transforms as tr
 from neve.merge.checkpoint import BARRIER, Checkpoint
 from neve.merge.locators import Decided, Locator, ScanLocator
 from neve.merge.pending import Batch, Slice, consumed_slices
+from neve.merge.rejected import parse_rejected
 from neve.merge.report import Counts, Tally
 from neve.merge.shape import Shape, as_text, barrier_column, quoted, sequence_of, shape_of
 from neve.merge.side_tables import AT, BATCH, DELETED, KIND, TRUNCATED
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from neve.lake.table_ref import TableRef
     from neve.merge.drift import Unfit
     from neve.merge.plan import Look
+    from neve.merge.rejected import RejectedEvents
     from neve.merge.spec import MergeSpec
 
 
@@ -49,6 +51,8 @@ class BatchWork:
     batch: Batch
     events: DataFrame
     shape: Shape
+    # Where the events were set aside before, and are tried again.
+    retried: RejectedEvents | None = None
     counts: Counts = field(default_factory=Counts)
     # The newest TRUNCATE, of this batch or an earlier one, as text.
     barrier: tuple[str, ...] | None = None
@@ -66,11 +70,18 @@ class BatchWork:
             changelog = JavaTable(lake, session, lake.ref(spec.changelog))
             changes = _changes(stack, changelog, batch)
             _require_same_columns(spec, found, changes)
-            events = tr.classified(changes, spec, found.drift.unfit)
             shape = shape_of(
                 spec, _columns(changelog, lake.ref(spec.mirror), found, changes.schema)
             )
-            work = cls(lake, session, spec, found, batch, events, shape)
+            retried = None
+            if batch.rejected_id is None:
+                events = tr.classified(changes, spec, found.drift.unfit)
+            else:
+                rejected = lake.ref(spec.rejected)
+                stored = added_rows(session, rejected, batch.rejected_id, None)
+                retried = parse_rejected(stored, changes.schema, spec, found.drift.unfit)
+                events = retried.accepted
+            work = cls(lake, session, spec, found, batch, events, shape, retried)
             try:
                 yield work
             finally:

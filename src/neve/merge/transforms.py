@@ -21,6 +21,12 @@ from neve.merge.drift import Unfit
 from neve.merge.shape import Shape, aligned, orderable, quoted, sequence_of
 from neve.merge.spec import DELETE, SNAPSHOT, TRUNCATE, MergeSpec
 
+# How an event that is set aside is written: by default, JSON has milliseconds only.
+EVENT_JSON = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+
 SNAPSHOT_RANK, UPSERT_RANK, DELETE_RANK = 0, 1, 2
 
 # What becomes of a key's newest event.
@@ -65,7 +71,8 @@ def _reason(spec: MergeSpec, unfit: Sequence[Unfit], operation: Column) -> Colum
 def rejected(events: DataFrame) -> DataFrame:
     """Return events that cannot be taken: why, the row as JSON, and where it stands."""
     own = {*cols.OF_EVENT, cols.FILE, cols.POSITION}
-    row = F.to_json(F.struct(*(F.col(quoted(c)) for c in events.columns if c not in own)))
+    columns = (F.col(quoted(name)) for name in events.columns if name not in own)
+    row = F.to_json(F.struct(*columns), EVENT_JSON)
     return events.where(F.col(cols.REASON).isNotNull()).select(
         F.col(cols.REASON).alias("reason"),
         row.alias("event"),
