@@ -8,7 +8,7 @@ from pyiceberg.io import load_file_io
 
 from neve.index.cache import BucketCache
 from neve.index.compaction import add_delta, plan_compaction, write_run
-from neve.index.entries import GONE, TOMBSTONE, SequenceType, make_entries
+from neve.index.entries import GONE, SEVERAL, TOMBSTONE, SequenceType, make_entries
 from neve.index.root import KeyColumn, Root, new_path, read_root, write_root
 from neve.index.search import IndexReader
 from tests.support.indexed import compact
@@ -19,7 +19,7 @@ FILES = [0, 1, 2, 3]
 
 keys = st.tuples(st.sampled_from(FIRST), st.integers(0, 4))
 changes = st.lists(
-    st.tuples(keys, st.sampled_from([*FILES, TOMBSTONE, GONE]), st.integers(0, 2**40)),
+    st.tuples(keys, st.sampled_from([*FILES, TOMBSTONE, GONE, SEVERAL]), st.integers(0, 2**40)),
     max_size=30,
 )
 steps = st.lists(

@@ -18,6 +18,7 @@ steps = st.lists(
         st.tuples(st.just("foreign_delete"), keys),
         st.tuples(st.just("foreign_lower"), keys),
         st.tuples(st.just("bury_late"), keys),
+        st.tuples(st.just("duplicate"), keys),
         st.tuples(st.just("drop_file"), st.integers(0, 3)),
         st.tuples(st.just("compact"), st.integers(1, 4)),
         st.tuples(st.just("refresh"), st.none()),
@@ -33,6 +34,7 @@ class Machine:
         self.moment = 100
         self.before = bench.snapshot()
         self.root = bench.build().root
+        self.several = set()
 
     def key(self, number):
         return f"key-{number}" if self.text else number
@@ -47,7 +49,7 @@ class Machine:
     def do(self, step, argument):
         bench = self.bench
         chosen = {self.key(one) for one in argument} if isinstance(argument, set) else set()
-        has = chosen & bench.now.live().keys()
+        has = chosen & bench.now.keys()
         if step == "upsert":
             bench.remove(has)
             bench.add([(key, self.tick()) for key in sorted(chosen)])
@@ -61,6 +63,8 @@ class Machine:
             bench.add([(key, self.sequence(self.moment - 90)) for key in sorted(chosen)])
         elif step == "bury_late":
             bench.bury([(key, self.sequence(self.moment - 50)) for key in sorted(chosen)])
+        elif step == "duplicate":
+            bench.add([(key, self.tick()) for key in sorted(chosen)])
         elif step == "drop_file":
             bench.drop(list(bench.now.rows)[argument : argument + 1])
         elif step == "compact":
@@ -69,11 +73,19 @@ class Machine:
             self.refresh()
 
     def refresh(self):
-        self.root = self.bench.refresh(self.root, self.before)
-        self.before = self.bench.snapshot()
-        found = self.bench.contents(self.root)
-        assert found == self.bench.wanted()
-        assert found == self.bench.contents(self.bench.build().root)
+        bench = self.bench
+        self.root = bench.refresh(self.root, self.before)
+        self.before = bench.snapshot()
+        contents, wanted = bench.contents(self.root), bench.wanted()
+        assert bench.contents(bench.build().root) == wanted
+        # A key that once had several rows stays so marked, whatever became of them.
+        self.several |= bench.now.duplicate_keys()
+        marked = {int(one) for one in bench.hashes(sorted(self.several))}
+        assert {key for key, place in contents.items() if place[0] == "several"} == marked
+        for places in (contents, wanted):
+            for key in marked & places.keys():
+                del places[key]
+        assert contents == wanted
 
 
 @settings(max_examples=60, deadline=None)
@@ -85,6 +97,14 @@ class Machine:
 @example(
     changes=[("delete", {0}), ("upsert", {0}), ("refresh", None), ("foreign_delete", {0})],
     text=True,
+)
+@example(
+    changes=[("duplicate", {0}), ("duplicate", {0}), ("refresh", None), ("foreign_delete", {0})],
+    text=True,
+)
+@example(changes=[("upsert", {0}), ("refresh", None), ("duplicate", {0})], text=False)
+@example(
+    changes=[("duplicate", {0}), ("duplicate", {0}), ("refresh", None), ("delete", {0})], text=False
 )
 def test_what_changed_is_enough(changes, text):
     kind = pa.string() if text else pa.int64()

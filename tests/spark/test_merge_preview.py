@@ -61,16 +61,20 @@ def test_the_way_that_is_told_is_the_way_that_is_taken(embedded_lake):
     assert told == (ON_TRUNCATE.strategy.value, ON_TRUNCATE.why)
 
 
-def test_a_mirror_that_cannot_be_indexed_is_told_to_be_scanned(embedded_lake):
+def test_uuids_are_indexed(embedded_lake):
     schema = SCHEMA.set(0, pa.field("id", pa.uuid()))
     mirrored = Mirrored(embedded_lake, schema=schema, strategy=Strategy.AUTO)
-    keys = [uuid.UUID(int=n).bytes for n in range(40)]
+    keys = [uuid.UUID(int=n << 64 | 1) for n in range(40)]
     mirrored.append(*(event("I", 1, key, "a") for key in keys))
     mirrored.merge()
-    mirrored.append(event("U", 2, keys[1], "b"))
-    preview = preview_of(mirrored)
-    told = ("scan", "column id is of type uuid, which cannot be indexed")
-    assert (preview.strategy, preview.why) == told
+    told, report = told_and_done(mirrored, event("U", 2, keys[1], "b"), event("D", 2, keys[2]))
+    assert (told, report.index_rebuilds) == (NO_INDEX, 1)
+    events = [event("U", 3, keys[1], "c"), event("U", 3, keys[3], "c"), event("I", 1, keys[2], "d")]
+    told, report = told_and_done(mirrored, *events)
+    # Two rows and a tombstone are found; then one that the merge before has put into the index.
+    assert (told[0], report.index_hits) == ("index", 3)
+    told, report = told_and_done(mirrored, event("D", 4, keys[3]), event("I", 4, keys[2], "e"))
+    assert (told[0], report.index_hits) == ("index", 2)
 
 
 def test_a_rebuild_is_previewed_as_such(embedded_lake):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +19,7 @@ from neve.index.build import Built, build_root
 from neve.index.cache import BucketCache
 from neve.index.columns import IndexedColumn, IndexedColumns
 from neve.index.compaction import compact_buckets, with_compacted
-from neve.index.entries import TOMBSTONE
+from neve.index.entries import SEVERAL, TOMBSTONE
 from neve.index.hashing import compute_pk_hash
 from neve.index.refresh import refresh_root
 from neve.index.root import Root
@@ -30,6 +31,8 @@ from neve.lake.spark_tasks import LocalTasks
 from neve.lake.vectors import DeletionVector, encode_vector
 
 _numbers = itertools.count()
+MARKS = {TOMBSTONE: None, SEVERAL: "several"}
+"""What stands in place of a file in `Workbench.contents`."""
 
 
 @dataclass
@@ -41,13 +44,21 @@ class Files:
     vectors: dict[str, DeletionVector] = field(default_factory=dict)
     buried: dict[str, list[tuple[Any, Any]]] = field(default_factory=dict)
 
-    def live(self) -> dict[Any, tuple[str, int, Any]]:
-        return {
-            key: (path, position, sequence)
+    def live(self) -> list[tuple[Any, str, int, Any]]:
+        """Return key, file, position and sequence of each row."""
+        return [
+            (key, path, position, sequence)
             for path, rows in self.rows.items()
             for position, (key, sequence) in enumerate(rows)
             if position not in self.deleted.get(path, ())
-        }
+        ]
+
+    def keys(self) -> set[Any]:
+        return {row[0] for row in self.live()}
+
+    def duplicate_keys(self) -> set[Any]:
+        counts = Counter(row[0] for row in self.live())
+        return {key for key, count in counts.items() if count > 1}
 
     def file(self, path: str) -> LiveFile:
         return LiveFile(path, 0, Record(), len(self.rows[path]), 1, self.vectors.get(path))
@@ -81,7 +92,7 @@ class Workbench:
 
     def remove(self, keys: set[Any]) -> None:
         """Delete the rows of keys by vectors, each united with the one before it."""
-        for key, (path, position, _) in self.now.live().items():
+        for key, path, position, _ in self.now.live():
             if key in keys:
                 self.now.deleted.setdefault(path, set()).add(position)
         for path, positions in self.now.deleted.items():
@@ -96,9 +107,7 @@ class Workbench:
             self.now.vectors.pop(path, None)
 
     def compact(self, paths: list[str]) -> None:
-        moved = [
-            (key, sequence) for key, (path, _, sequence) in self.now.live().items() if path in paths
-        ]
+        moved = [(key, sequence) for key, path, _, sequence in self.now.live() if path in paths]
         self.drop(paths)
         if moved:
             self.add(moved)
@@ -167,19 +176,25 @@ class Workbench:
             entries = reader.read_bucket(bucket)
             for number in range(len(entries)):
                 file = int(entries.file[number])
-                path = None if file == TOMBSTONE else root.files[file]
+                path = MARKS[file] if file < 0 else root.files[file]
                 place = (path, int(entries.position[number]), entries.sequence[number].as_py())
                 found[int(entries.first[number])] = place
         return found
 
     def wanted(self) -> dict[int, tuple[str | None, int, Any]]:
-        """Say what an index must say: a row keeps its place, the greatest sequence counts."""
+        """Say what an index built now must say: the place of a row, and the greatest sequence."""
         buried: dict[Any, Any] = {}
         for key, sequence in itertools.chain(*self.now.buried.values()):
             buried[key] = max(sequence, buried.get(key, sequence))
-        wanted = {key: (None, -1, sequence) for key, sequence in buried.items()}
-        for key, (path, position, sequence) in self.now.live().items():
-            wanted[key] = (path, position, max(sequence, buried.get(key, sequence)))
+        wanted: dict[Any, tuple[str | None, int, Any]] = {
+            key: (None, -1, sequence) for key, sequence in buried.items()
+        }
+        wanted_rows: set[Any] = set()
+        for key, path, position, sequence in self.now.live():
+            place = ("several", -1) if key in wanted_rows else (path, position)
+            others = wanted.get(key, (None, -1, sequence))[2]
+            wanted[key] = (*place, max(sequence, others))
+            wanted_rows.add(key)
         hashes = self.hashes(list(wanted))
         encoded = [
             value.encode() if isinstance(value, str) else value for _, _, value in wanted.values()

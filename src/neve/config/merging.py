@@ -58,6 +58,13 @@ class MergeTableSettings(Section):
         (), description="Only these columns, with keys and sequence; none means all."
     )
     exclude_columns: tuple[str, ...] = Field((), description="All columns but these.")
+    rename: dict[str, str] = Field(
+        default_factory=dict,
+        description=(
+            "Columns that were renamed in the changelog, such as {name: full_name}: the mirror's "
+            "column is renamed, too, and keeps its values. Not for keys and sequence."
+        ),
+    )
     unchanged_marker: str | None = Field(
         None,
         description=(
@@ -88,6 +95,12 @@ class MergeTableSettings(Section):
         needed = {*self.primary_keys, *self.sequence_column, self.operation_column}
         if hidden := needed & set(self.exclude_columns):
             raise ValueError(f"exclude_columns names {sorted(hidden)[0]}, which merging needs")
+        if fixed := {*self.primary_keys, *self.sequence_column} & {*self.rename.values()}:
+            raise ValueError(
+                f"rename names {sorted(fixed)[0]}, and keys and sequence cannot be renamed"
+            )
+        if len({*self.rename.values()}) < len(self.rename):
+            raise ValueError("rename gives two columns the same name")
         for name in ("primary_keys", "sequence_column"):
             if len(set(getattr(self, name))) < len(getattr(self, name)):
                 raise ValueError(f"{name} names a column twice")

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from neve.errors import UnsupportedError
 from neve.index.entries import TOMBSTONE, Entries
 from neve.index.read_keys import Kind, Part
 from neve.index.resolve import resolve
@@ -37,7 +36,6 @@ class Built:
 class _BuiltBuckets:
     shard: ShardRef
     tombstones: int
-    duplicates: int
 
 
 def build_root(
@@ -57,7 +55,7 @@ def build_root(
         tombstones: the same of the table of tombstones.
 
     Raises:
-        UnsupportedError: a file cannot be indexed, or a key has two rows.
+        UnsupportedError: a file cannot be indexed.
     """
     root, ordinals = root.with_files(file.path for file in files)
     parts = [*row_parts(files, ordinals), *tombstone_parts(tombstones)]
@@ -67,7 +65,6 @@ def build_root(
         built = by_bucket(runner, runs, partial(_build_buckets, runs), rows)
     finally:
         runs.delete()
-    refuse_duplicates(source, sum(one.duplicates for one in built), [one.shard for one in built])
     shards = [one.shard for one in built if one.shard.rows]
     buried = sum(one.tombstones for one in built)
     root = replace(root.with_shards(shards), bits=runs.source.bits)
@@ -90,30 +87,17 @@ def tombstone_parts(files: Iterable[LiveFile]) -> list[Part]:
     ]
 
 
-def refuse_duplicates(source: Source, count: int, shards: Iterable[ShardRef]) -> None:
-    """Raise UnsupportedError if there are any: an index has one place for a key.
-
-    Shards that were written until this was known are deleted.
-    """
-    if count:
-        source.delete(one.path for one in shards)
-        raise UnsupportedError(
-            f"{count} rows have a key that another row has, too: an index has one place for each",
-            hint="rebuild the mirror: neve merge TABLE --rebuild",
-        )
-
-
 def _build_buckets(runs: Runs, buckets: Sequence[int]) -> _BuiltBuckets:
     reader = RunReader(runs)
-    tombstones = duplicates = 0
+    tombstones = 0
 
     def resolved() -> Iterator[tuple[int, Entries]]:
-        nonlocal tombstones, duplicates
+        nonlocal tombstones
         for bucket in buckets:
-            found = resolve(reader.read(bucket, Kind.TOMBSTONES, Kind.ROWS), runs.source.bits)
-            tombstones += int((found.entries.file == TOMBSTONE).sum())
-            duplicates += found.duplicates
-            yield bucket, found.entries
+            read = reader.read(bucket, Kind.TOMBSTONES, Kind.ROWS)
+            entries = resolve(read, runs.source.bits).entries
+            tombstones += int((entries.file == TOMBSTONE).sum())
+            yield bucket, entries
 
     shard = write_buckets_of(runs.source, 1, resolved())
-    return _BuiltBuckets(shard, tombstones, duplicates)
+    return _BuiltBuckets(shard, tombstones)

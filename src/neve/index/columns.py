@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
-from pyiceberg.types import NestedField, UUIDType
+from pyiceberg.types import NestedField
 
 from neve.errors import UnsupportedError
 from neve.index.entries import SequenceType
-from neve.index.hashing import PkHash, compute_pk_hash, is_bijective
+from neve.index.hashing import KeyHasher, PkHash, is_bijective
 from neve.index.root import KeyColumn
 from neve.index.sequences import encode_sequences, sequence_type_of
 
@@ -27,6 +27,10 @@ class IndexedColumn:
     name: str
     field_id: int
     type: pa.DataType
+
+    @property
+    def is_uuid(self) -> bool:
+        return bool(self.type == pa.uuid())
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,9 @@ class IndexedColumns:
 
     @property
     def key_columns(self) -> tuple[KeyColumn, ...]:
-        return tuple(KeyColumn(one.name, one.field_id) for one in self.keys)
+        return tuple(
+            KeyColumn(column.name, column.field_id, column.is_uuid) for column in self.keys
+        )
 
     @property
     def sequence_names(self) -> tuple[str, ...]:
@@ -82,7 +88,8 @@ class IndexedColumns:
         return {field_id: by_id[field_id] for field_id in wanted}
 
     def hash_keys(self, rows: Any, names: dict[int, str]) -> PkHash:
-        return compute_pk_hash([_cast(rows, one, names) for one in self.keys], self.seed)
+        hasher = KeyHasher(self.seed, tuple(column.is_uuid for column in self.keys))
+        return hasher([_cast(rows, column, names) for column in self.keys])
 
     def encode(self, rows: Any, names: dict[int, str]) -> Any:
         return encode_sequences([_cast(rows, one, names) for one in self.sequence])
@@ -101,20 +108,17 @@ def _column(schema: Schema, name: str) -> IndexedColumn:
     field: NestedField | None = next((one for one in schema.fields if one.name == name), None)
     if field is None:
         raise UnsupportedError(f"the table has no column {name} to make an index of")
-    if isinstance(field.field_type, UUIDType):
-        # Spark reads it as text, whose hashes would be others than those of its 16 bytes.
-        raise UnsupportedError(f"column {name} is of type uuid, which cannot be indexed")
     kind = schema_to_pyarrow(field.field_type, include_field_ids=False)
     return IndexedColumn(name, field.field_id, kind)
 
 
 def _cast(rows: Any, column: IndexedColumn, names: dict[int, str]) -> Any:
-    found = rows.column(names[column.field_id])
-    if found.type == column.type:
-        return found
+    values = rows.column(names[column.field_id])
+    if values.type == column.type or (column.is_uuid and values.type == pa.binary(16)):
+        return values
     try:
-        return found.cast(column.type)
+        return values.cast(column.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise UnsupportedError(
-            f"column {column.name} is {found.type} in a file and {column.type} in the table"
+            f"column {column.name} is {values.type} in a file and {column.type} in the table"
         ) from error

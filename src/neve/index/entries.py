@@ -15,12 +15,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from neve.errors import UsageError
-from neve.index.hashing import Hashes
+from neve.index.splitmix import Hashes
 
 TOMBSTONE = -1
 """The file of a key that was deleted: its sequence is kept, so that late events are dropped."""
 GONE = -2
 """The file of a key that is as if it had never been; it hides older entries."""
+SEVERAL = -3
+"""The file of a key that more than one row has; it stays until the index is built anew."""
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 Sequences: TypeAlias = Any

@@ -19,15 +19,15 @@ import pyarrow.parquet as pq
 
 from neve.errors import CorruptionError
 from neve.index.entries import Entries, Integers, Sequences, find_rows
-from neve.index.hashing import Hashes
+from neve.index.splitmix import Hashes
 
 BLOCK_ROWS = 1024
 FIRST, SECOND, FILE, POSITION, SEQUENCE = "first", "second", "file", "position", "sequence"
 
 _HASH = np.dtype("<u8")
 _NARROW_FILE = np.dtype("<u2")
-# The two marks of entries without a file are the highest ordinals of two bytes.
-_MOST_NARROW_FILES = (1 << 16) - 2
+# The marks of entries without a file are the three highest ordinals of two bytes.
+_MOST_NARROW_FILES = (1 << 16) - 3
 _NARROW_POSITIONS = 1 << 31
 
 
@@ -181,7 +181,7 @@ class BucketView:
         columns = self._columns
         file = columns[FILE][rows]
         if file.dtype == _NARROW_FILE:
-            # 65535 and 65534 are -1 and -2.
+            # 65535, 65534 and 65533 are -1, -2 and -3.
             wide = file.astype(np.int32)
             file = np.where(wide >= _MOST_NARROW_FILES, wide - (1 << 16), wide)
         return Entries(

@@ -16,10 +16,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from neve.index.build import refuse_duplicates, row_parts, tombstone_parts
+from neve.index.build import row_parts, tombstone_parts
 from neve.index.cache import BucketCache
 from neve.index.entries import (
     GONE,
+    SEVERAL,
     TOMBSTONE,
     Entries,
     Integers,
@@ -28,7 +29,7 @@ from neve.index.entries import (
     make_entries,
 )
 from neve.index.read_keys import Kind, Part
-from neve.index.resolve import greater, resolve
+from neve.index.resolve import greater, mark_several, resolve
 from neve.index.root import Root
 from neve.index.runs import RunReader, Runs, Source, by_bucket, write_buckets_of, write_runs
 from neve.index.search import IndexReader
@@ -45,14 +46,12 @@ class RowsIndexed:
     """Rows that stand for one the index knew, which is no longer there."""
     lowered: int = 0
     """Those of them whose sequence is lower: a tombstone may be the greater one now."""
-    duplicates: int = 0
     shards: tuple[ShardRef, ...] = ()
 
     def __add__(self, other: RowsIndexed) -> RowsIndexed:
         return RowsIndexed(
             self.moved + other.moved,
             self.lowered + other.lowered,
-            self.duplicates + other.duplicates,
             self.shards + other.shards,
         )
 
@@ -77,7 +76,7 @@ def refresh_root(
             now, so that an older tombstone counts again.
 
     Raises:
-        UnsupportedError: a file cannot be indexed, or a key has two rows.
+        UnsupportedError: a file cannot be indexed.
         CorruptionError: a shard of the root is missing, or not what was written.
     """
     root, done = _with_rows(choose, source, root, changes)
@@ -128,7 +127,6 @@ def _with_rows(
     finally:
         runs.delete()
     total = sum(done, RowsIndexed())
-    refuse_duplicates(source, total.duplicates, total.shards)
     return root.with_shards([one for one in total.shards if one.rows]), total
 
 
@@ -153,11 +151,11 @@ def _index_buckets(
     def changed() -> Iterator[tuple[int, Entries]]:
         nonlocal total
         for bucket in buckets:
-            rows = resolve(reader.read(bucket, Kind.ROWS), runs.source.bits)
+            rows = resolve(reader.read(bucket, Kind.ROWS), runs.source.bits).entries
             removed = resolve(reader.read(bucket, Kind.REMOVED), runs.source.bits).entries
-            written, counts = _placed(known, dead, rows.entries, removed)
-            hidden = _hidden(known, rows.entries, removed)
-            total = total + counts + RowsIndexed(duplicates=rows.duplicates)
+            written, counts = _placed(known, dead, rows, removed)
+            hidden = _hidden(known, rows, removed)
+            total = total + counts
             yield bucket, resolve(concat_entries([written, hidden])).entries
 
     shard = write_buckets_of(runs.source, before.next_generation, changed())
@@ -182,16 +180,16 @@ def _placed(
     counts = RowsIndexed(
         moved=int((is_live & is_left).sum()),
         lowered=int((is_live & is_left & has_older).sum()),
-        duplicates=int((is_live & ~is_left).sum()),
     )
-    return replace(rows, sequence=sequence), counts
+    has_several = (old.file == SEVERAL) | (is_live & ~is_left)
+    return mark_several(replace(rows, sequence=sequence), has_several), counts
 
 
 def _hidden(known: IndexReader, rows: Entries, removed: Entries) -> Entries:
     """Return entries that hide those of removed rows whose keys have no row now."""
     alone = removed.take(find_rows(rows.first, rows.second, removed.first, removed.second) < 0)
     old = known.search_values(alone.first, alone.second)
-    gone = alone.take(_is_at(alone, old.file, old.position))
+    gone = alone.take((old.file >= 0) & _is_at(alone, old.file, old.position))
     return make_entries(gone.first, gone.second, GONE, -1, gone.sequence)
 
 
@@ -211,12 +209,12 @@ def _bury(runs: Runs, root: Root, buckets: Sequence[int]) -> ShardRef:
         for bucket in buckets:
             buried = resolve(reader.read(bucket, Kind.TOMBSTONES), runs.source.bits).entries
             old = known.search_values(buried.first, buried.second)
-            is_live = old.file >= 0
+            has_row = (old.file >= 0) | (old.file == SEVERAL)
             told = Entries(
                 buried.first,
                 buried.second,
-                np.where(is_live, old.file, TOMBSTONE).astype(np.int32),
-                np.where(is_live, old.position, -1),
+                np.where(has_row, old.file, TOMBSTONE).astype(np.int32),
+                old.position,
                 buried.sequence,
             )
             yield bucket, told.take(~old.found | greater(buried.sequence, old.sequence))

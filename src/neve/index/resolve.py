@@ -1,4 +1,4 @@
-"""What an index says of a key, of all there is about it: its rows in files, and its tombstones."""
+"""Reduce a key's rows and tombstones to one entry."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from neve.index.entries import Entries, Integers, Sequences
-from neve.index.hashing import Hashes
+from neve.index.entries import SEVERAL, Entries, Integers, Sequences
+from neve.index.splitmix import Hashes
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,8 @@ def resolve(entries: Entries, bits: int = 0) -> Resolved:
     All must be of one bucket; `bits` say how buckets are cut.
 
     A key that has a row keeps the row's place, whatever tombstones it has: who changes the key must
-    find the row. Its sequence is the greatest of all of them, which is what an event must exceed.
+    find the row. A key that has several rows is SEVERAL. The sequence is the greatest of all of
+    them, which is what an event must exceed.
     """
     order = sorted_places(entries.first, bits)
     tied = _tied(entries, order)
@@ -53,7 +54,16 @@ def resolve(entries: Entries, bits: int = 0) -> Resolved:
     sequence_source[tied] = places[by_sequence]
     chosen = entries.take(row_source[kept])
     sequence = entries.sequence.take(pa.array(sequence_source[kept]))
-    return Resolved(replace(chosen, sequence=sequence), int(np.maximum(rows - 1, 0).sum()))
+    has_several = np.zeros(len(order), np.bool_)
+    has_several[np.flatnonzero(tied)[is_last]] = rows > 1
+    resolved = mark_several(replace(chosen, sequence=sequence), has_several[kept])
+    return Resolved(resolved, int(np.maximum(rows - 1, 0).sum()))
+
+
+def mark_several(entries: Entries, mask: npt.NDArray[np.bool_]) -> Entries:
+    """Return entries of which those under the mask say that their key has more than one row."""
+    file = np.where(mask, np.int32(SEVERAL), entries.file)
+    return replace(entries, file=file, position=np.where(mask, -1, entries.position))
 
 
 def sorted_places(first: Hashes, bits: int) -> Integers:

@@ -18,13 +18,15 @@ from pyiceberg.io import FileIO
 from neve.errors import CorruptionError, UnsupportedError
 from neve.index.entries import SequenceType
 from neve.index.files import opened
+from neve.index.hashing import KeyHasher
 from neve.index.shard import ShardRef
 from neve.lake.puffin import Footer, PuffinWriter, read_blob, read_footer
 
 ROOT_BLOB = "neve-index-root-v1"
 FILES_BLOB = "neve-index-files-v1"
 _CHECKSUM = "crc32"
-_VERSION = 1
+# 2: another hash of keys that are not one integer.
+_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class KeyColumn:
 
     name: str
     field_id: int
+    is_uuid: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +59,11 @@ class Root:
     shards: tuple[ShardRef, ...] = ()
     tombstones_snapshot_id: int | None = None
     """Of the table of tombstones; None: there was none."""
+
+    @property
+    def hasher(self) -> KeyHasher:
+        """Hashes keys as this index has them."""
+        return KeyHasher(self.seed, tuple(column.is_uuid for column in self.key_columns))
 
     @property
     def next_generation(self) -> int:

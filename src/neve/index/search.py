@@ -19,6 +19,7 @@ from neve.errors import CorruptionError, UsageError
 from neve.index.cache import BucketCache, process_cache
 from neve.index.entries import (
     GONE,
+    SEVERAL,
     Entries,
     Integers,
     Sequences,
@@ -29,9 +30,9 @@ from neve.index.entries import (
 )
 from neve.index.files import file_stamp, map_local, opened
 from neve.index.hash_bucket import BucketView
-from neve.index.hashing import Hashes
 from neve.index.root import Root
 from neve.index.shard import BucketRef, ShardRef, bucket_bounds, bucket_of, decode_directory
+from neve.index.splitmix import Hashes
 from neve.lake.paths import local_path
 from neve.lake.puffin import read_range
 
@@ -48,12 +49,18 @@ class Found:
     """What an index knows of keys, in the order in which they were asked for."""
 
     file: npt.NDArray[np.int32]
-    """Ordinal of the data file; TOMBSTONE for a deleted key, GONE for one the index lacks."""
+    """Ordinal of the data file; TOMBSTONE: deleted; SEVERAL: in several rows; GONE: no entry."""
     position: Integers
     sequence: Sequences
     """NULL where a key is not found."""
     found: npt.NDArray[np.bool_]
-    """Whether the index has an entry for the key, a live one or a tombstone."""
+    """Whether the index has an entry for the key: of a row, of several, or a tombstone."""
+
+    @property
+    def several(self) -> npt.NDArray[np.bool_]:
+        """Where a key has more than one row, so that the index does not know them all."""
+        mask: npt.NDArray[np.bool_] = self.file == SEVERAL
+        return mask
 
     def to_batch(self) -> pa.RecordBatch:
         return pa.RecordBatch.from_pydict(

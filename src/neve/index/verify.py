@@ -21,7 +21,7 @@ from neve.errors import CorruptionError, NotFoundError
 from neve.index.build import row_parts, tombstone_parts
 from neve.index.cache import BucketCache
 from neve.index.current_root import find_root
-from neve.index.entries import TOMBSTONE, Entries, find_rows
+from neve.index.entries import SEVERAL, TOMBSTONE, Entries, find_rows
 from neve.index.indexed_table import observe
 from neve.index.maintain import Progress
 from neve.index.read_keys import Kind
@@ -186,8 +186,9 @@ def _compare_bucket(found: _Compared, expected: Entries, entries: Entries) -> No
     at = find_rows(entries.first, entries.second, expected.first, expected.second)
     back = find_rows(expected.first, expected.second, entries.first, entries.second)
     found.add(MISSING, expected, at < 0)
-    found.add(EXTRA, entries, back < 0)
-    both = np.flatnonzero(at >= 0)
+    found.add(EXTRA, entries, (back < 0) & (entries.file != SEVERAL))
+    # An entry that says SEVERAL stays until the index is built anew, and has every key looked for.
+    both = np.flatnonzero((at >= 0) & (entries.file[at] != SEVERAL if len(entries) else False))
     one, other = expected.take(both), entries.take(at[both])
     # The position of a tombstone says nothing.
     moved = (one.file != other.file) | ((one.position != other.position) & (one.file >= 0))

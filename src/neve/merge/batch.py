@@ -21,15 +21,20 @@ from neve.lake.java_tables import JavaTable
 from neve.merge import columns as cols
 from neve.merge import transforms as tr
 from neve.merge.checkpoint import BARRIER, Checkpoint
+from neve.merge.decision import ABSENT, LATE, REMOVE, TIE, UPSERT
+from neve.merge.dropped import needs_schema
 from neve.merge.locators import Decided, Locator, ScanLocator
+from neve.merge.mirror import names_at
 from neve.merge.pending import Batch, Slice, consumed_slices
 from neve.merge.rejected import parse_rejected
 from neve.merge.report import Counts, Tally
 from neve.merge.shape import Shape, as_text, barrier_column, quoted, sequence_of, shape_of
 from neve.merge.side_tables import AT, BATCH, DELETED, KIND, TRUNCATED
 from neve.merge.spec import TRUNCATE
+from neve.merge.unreadable import fields_to_read
 
 if TYPE_CHECKING:
+    from pyiceberg.schema import Schema
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from neve.lake import Lake
@@ -68,11 +73,10 @@ class BatchWork:
         """Read a batch's events and look at what they are."""
         with ExitStack() as stack, lake.explaining():
             changelog = JavaTable(lake, session, lake.ref(spec.changelog))
-            changes = _changes(stack, changelog, batch)
+            changes = _changes(stack, changelog, found, batch)
             _require_same_columns(spec, found, changes)
-            shape = shape_of(
-                spec, _columns(changelog, lake.ref(spec.mirror), found, changes.schema)
-            )
+            columns = _columns(changelog, lake.ref(spec.mirror), found, changes.schema)
+            shape = shape_of(spec, columns, found.drift.dropped)
             retried = None
             if batch.rejected_id is None:
                 events = tr.classified(changes, spec, found.drift.unfit)
@@ -180,9 +184,14 @@ class BatchWork:
 
     def _mirror_rows(self) -> DataFrame | None:
         state = self.found.state
-        if state is None or self.found.mirror_is_empty:
+        if state is None or self.found.mirror is None or self.found.mirror_is_empty:
             return None
-        return self._at(self.spec.mirror, state.main_id)
+        names = names_at(self.found.mirror, state.main_id)
+        return self._at(self.spec.mirror, state.main_id).select(
+            *(F.col(quoted(before)).alias(name) for before, name in names.items()),
+            cols.FILE,
+            cols.POSITION,
+        )
 
     def _buried(self, snapshot_id: int | None, now: datetime) -> DataFrame | None:
         if snapshot_id is None:
@@ -207,19 +216,19 @@ class BatchWork:
         def of(what: str) -> Tally:
             return tally.get(what, nothing)
 
-        of_keys = [of(what) for what in (tr.LATE, tr.TIE, tr.UPSERT, tr.REMOVE, tr.ABSENT)]
-        self._buries = bool(of(tr.REMOVE).keys + of(tr.ABSENT).keys)
+        of_keys = [of(what) for what in (LATE, TIE, UPSERT, REMOVE, ABSENT)]
+        self._buries = bool(of(REMOVE).keys + of(ABSENT).keys)
         self.counts = Counts(
             scanned=sum(one.events for one in tally.values()),
             set_aside=of(tr.REJECTED).events,
             reduced=sum(one.keys for one in of_keys),
             deduplicated=sum(one.events - one.keys for one in of_keys),
-            upserted=of(tr.UPSERT).keys,
-            deleted=of(tr.REMOVE).keys,
-            late=of(tr.LATE).keys + of(tr.TRUNCATED_AWAY).events,
+            upserted=of(UPSERT).keys,
+            deleted=of(REMOVE).keys,
+            late=of(LATE).keys + of(tr.TRUNCATED_AWAY).events,
             late_full=sum(one.full for one in of_keys),
-            repeated=of(tr.TIE).keys,
-            doubled=of(tr.DOUBLED).keys,
+            repeated=of(TIE).keys,
+            doubled=of(tr.DUPLICATE).keys,
             truncated=bool(of(tr.TRUNCATES).events),
         )
         if indexed:
@@ -240,7 +249,7 @@ class BatchWork:
         """
         if self._located is None:
             raise AssertionError("look_up comes first")
-        kinds = [tr.UPSERT, tr.REMOVE, *([tr.ABSENT, tr.DOUBLED] if with_absent else [])]
+        kinds = [UPSERT, REMOVE, *([ABSENT, tr.DUPLICATE] if with_absent else [])]
         kept = self._located.where(F.col(cols.DISPOSITION).isin(kinds))
         return kept if self._won is None else kept.unionByName(self._won)
 
@@ -252,7 +261,7 @@ class BatchWork:
         """
         if not self.counts.repeated or self.shape.marked or self._located is None:
             return None
-        ties = self._located.where(F.col(cols.DISPOSITION) == tr.TIE)
+        ties = self._located.where(F.col(cols.DISPOSITION) == TIE)
         first = F.col(quoted(self.shape.sequence[0]))
         bounds = ties.agg(F.min(first).alias("least"), F.max(first).alias("most")).collect()[0]
         with ExitStack() as stack:
@@ -356,8 +365,9 @@ class BatchWork:
 
 def _require_same_columns(spec: MergeSpec, found: Look, changes: DataFrame) -> None:
     """Refuse columns that nobody has compared with the mirror's: they changed a moment ago."""
-    looked_at = {field.name for field in found.changelog.schema().fields}
-    read = set(changes.columns) - {cols.FILE, cols.POSITION}
+    looked_at = {field.name for field in fields_to_read(spec, found.changelog.schema())}
+    read = {name for name in changes.columns if not name.startswith(cols.DROPPED)}
+    read -= {cols.FILE, cols.POSITION}
     if read != looked_at:
         changed = ", ".join(sorted(read ^ looked_at))
         raise ConflictError(
@@ -373,24 +383,38 @@ def _columns(
     """Return the mirror's columns as they are once it has followed the changelog."""
     if found.mirror is None:
         return T.StructType([field for field in changes if field.name in found.drift.taken])
-    present = changelog.session.table(mirror.quoted).schema
-    wider = {*found.drift.widened}
-    fields = [changes[field.name] if field.name in wider else field for field in present]
+    renamed = dict(found.drift.renamed)
+    present = [
+        T.StructField(renamed.get(field.name, field.name), field.dataType)
+        for field in changelog.session.table(mirror.quoted).schema
+    ]
+    sources = {each.column.name: each.read_as for each in found.drift.dropped}
+    wider = {
+        name: changes[source].dataType
+        for name in found.drift.widened
+        if (source := name if name in changes.names else sources[name]) in changes.names
+    }
+    fields = [T.StructField(field.name, wider.get(field.name, field.dataType)) for field in present]
     return T.StructType([*fields, *(changes[name] for name in found.drift.added)])
 
 
-def _changes(stack: ExitStack, changelog: JavaTable, batch: Batch) -> DataFrame:
+def _changes(stack: ExitStack, changelog: JavaTable, found: Look, batch: Batch) -> DataFrame:
+    schema = found.drift.read_schema
     if batch.until_id is not None:
+        after_id, until_id = batch.after_id, batch.until_id
+        if schema and needs_schema(found.changelog, schema, after_id, until_id):
+            tasks = changelog.plan_files(until_id, after_id)
+            return stack.enter_context(changelog.scan(tasks, schema.model_dump_json()))
         rows = added_rows(changelog.session, changelog.ref, batch.until_id, batch.after_id)
         return rows.select("*", cols.FILE, cols.POSITION)
-    if not batch.slices:
-        nothing = changelog.session.table(changelog.ref.quoted).where(F.lit(False))
-        return nothing.select("*", cols.FILE, cols.POSITION)
-    return _slices(stack, changelog, batch.slices)
+    return _slices(stack, changelog, batch.slices, schema)
 
 
-def _slices(stack: ExitStack, changelog: JavaTable, slices: Sequence[Slice]) -> DataFrame:
-    rows = stack.enter_context(changelog.scan([one.task for one in slices]))
+def _slices(
+    stack: ExitStack, changelog: JavaTable, slices: Sequence[Slice], schema: Schema | None = None
+) -> DataFrame:
+    schema_json = schema.model_dump_json() if schema else None
+    rows = stack.enter_context(changelog.scan([one.task for one in slices], schema_json))
     # At most two files are cut: the first and the last.
     cut = [one for one in slices if not one.is_whole]
     if not cut:

@@ -1,5 +1,7 @@
 """Columns that exist while a batch is merged, and in no table of anybody's."""
 
+# Every name that Neve uses begins so.
+OWN_PREFIX = "_neve_"
 OPERATION = "_neve_operation"
 REASON = "_neve_reason"
 # What becomes of an event that decides over no key: one that cannot be taken, or a TRUNCATE.
@@ -10,7 +12,7 @@ RANK = "_neve_rank"
 CONTESTED = "_neve_contested"
 # The sequence of the mirror's row, and of the key's tombstone; NULL where there is none.
 CURRENT = "_neve_current"
-BURIED = "_neve_buried"
+TOMBSTONE = "_neve_tombstone"
 # Where the mirror's row is: its file, and its position there.
 ROW_FILE = "_neve_row_file"
 ROW_POSITION = "_neve_row_position"
@@ -32,6 +34,8 @@ KNOWN = "_neve_known_"
 # The value that the mirror has in such a column.
 BASE = "_neve_base_"
 FULL = "_neve_full"
+# A column of the changelog that was dropped there; its field id and its name follow.
+DROPPED = "_neve_dropped_"
 FILE, POSITION = "_file", "_pos"
 
 # What an event is classified by.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from pyiceberg.schema import Schema
 from pyiceberg.types import (
     IcebergType,
     ListType,
@@ -16,10 +17,10 @@ from pyiceberg.types import (
 )
 
 from neve.lake.widening import widens
+from neve.merge.dropped import DroppedColumn, dropped_columns, schema_to_read
+from neve.merge.unreadable import fields_to_read
 
 if TYPE_CHECKING:
-    from pyiceberg.schema import Schema
-
     from neve.merge.spec import MergeSpec
 
 # In the mirror's properties: which column of it was made of which of the changelog, by field id.
@@ -41,6 +42,8 @@ class Unfit:
     column: str
     why: str
     remedy: str
+    # The mirror's column, if the changelog's has got another name since.
+    renamed_from: str | None = None
 
 
 @dataclass(frozen=True)
@@ -51,15 +54,21 @@ class Drift:
     united: tuple[NestedField, ...] = ()
     added: tuple[str, ...] = ()
     widened: tuple[str, ...] = ()
+    # Old and new name of columns of the mirror that are renamed, as the configuration says.
+    renamed: tuple[tuple[str, str], ...] = ()
     # Columns of the mirror that the changelog lacks now; they stay, and new rows have NULL there.
     kept: tuple[str, ...] = ()
     unfit: tuple[Unfit, ...] = ()
     # Column of the changelog → column of the mirror.
     taken: tuple[str, ...] = ()
+    # Columns of the mirror that the changelog has dropped, and files from before still have.
+    dropped: tuple[DroppedColumn, ...] = ()
+    # What the changelog is read with, so that they are found there; None: its own schema.
+    read_schema: Schema | None = None
 
     @property
     def changes_mirror(self) -> bool:
-        return bool(self.united)
+        return bool(self.united or self.renamed)
 
 
 def taken_fields(spec: MergeSpec, changelog: Schema) -> tuple[NestedField, ...]:
@@ -67,14 +76,35 @@ def taken_fields(spec: MergeSpec, changelog: Schema) -> tuple[NestedField, ...]:
     return tuple(field for field in changelog.fields if spec.takes(field.name))
 
 
+def renamed_columns(
+    spec: MergeSpec, changelog: Schema, mirror: Schema
+) -> tuple[tuple[str, str], ...]:
+    """Return old and new name of the mirror's columns that are still to be renamed."""
+    theirs = {field.name for field in changelog.fields}
+    ours = {field.name for field in mirror.fields}
+    pairs = ((name, spec.renamed(name)) for name in mirror.column_names if name in ours)
+    return tuple(
+        (old, new)
+        for old, new in pairs
+        if old != new and old not in theirs and new in theirs and new not in ours
+    )
+
+
 def find_drift(
-    spec: MergeSpec, changelog: Schema, mirror: Schema, origins: Mapping[int, int]
+    spec: MergeSpec,
+    changelog: Schema,
+    mirror: Schema,
+    origins: Mapping[int, int],
+    older: Sequence[Schema] = (),
 ) -> Drift:
     """Compare the two schemas.
 
     Args:
         origins: field id in the changelog → field id in the mirror, as `origin_ids` had them.
+        older: the changelog's schemas from before, the newest first.
     """
+    renamed = renamed_columns(spec, changelog, mirror)
+    mirror = _with_names(mirror, dict(renamed))
     by_name = {field.name: field for field in mirror.fields}
     by_id = {field.field_id: field for field in mirror.fields}
     united: list[NestedField] = []
@@ -96,10 +126,37 @@ def find_drift(
         if fit is Fit.WIDENS:
             united.append(field)
             (added if column is None else widened).append(field.name)
+    dropped = []
+    for one in dropped_columns(changelog, older, mirror, origins):
+        if not spec.takes(one.field.name):
+            continue
+        fit = fit_of(one.column.field_type, one.field.field_type)
+        if fit is not Fit.INCOMPATIBLE:
+            dropped.append(one)
+        if fit is Fit.WIDENS and one.column.name not in widened:
+            united.append(one.field.model_copy(update={"name": one.column.name}))
+            widened.append(one.column.name)
     bad = {one.column for one in unfit}
     kept = [name for name in by_name if name not in taken and name not in bad]
     return Drift(
-        tuple(united), tuple(added), tuple(widened), tuple(kept), tuple(unfit), tuple(taken)
+        tuple(united),
+        tuple(added),
+        tuple(widened),
+        renamed,
+        tuple(kept),
+        tuple(unfit),
+        tuple(taken),
+        tuple(dropped),
+        schema_to_read(changelog, fields_to_read(spec, changelog), older, mirror, dropped),
+    )
+
+
+def _with_names(schema: Schema, names: Mapping[str, str]) -> Schema:
+    return Schema(
+        *(
+            field.model_copy(update={"name": names[field.name]}) if field.name in names else field
+            for field in schema.fields
+        )
     )
 
 
@@ -153,8 +210,9 @@ def _renamed(spec: MergeSpec, field: NestedField, origin: NestedField) -> Unfit:
     return Unfit(
         field.name,
         f"column {origin.name} of {spec.changelog_name} was renamed to {field.name}",
-        f"rename it in the mirror too: ALTER TABLE {spec.name} RENAME COLUMN {origin.name} TO "
-        f"{field.name}",
+        f"rename it in the mirror too, with rename: {{{origin.name}: {field.name}}} in "
+        f"merge.tables or ALTER TABLE {spec.name} RENAME COLUMN {origin.name} TO {field.name}",
+        origin.name,
     )
 
 

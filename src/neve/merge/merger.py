@@ -283,7 +283,11 @@ class Merger:
             buried = tombstones.empty()
         else:
             buried = tombstones.restore(state, state.tombstones_id)
-        refused = rejected.restore(state, state.rejected_id)
+        if found.pending.recreated:
+            # Events of the changelog before it: taken back later, they would be rows of nothing.
+            refused = rejected.empty()
+        else:
+            refused = rejected.restore(state, state.rejected_id)
         way = choose_way(work, tombstones, buried, now, self.strategy, report, self.progress)
         files = way.write(batch_id, now)
         report.strategy, report.why = way.choice.strategy.value, way.choice.why
@@ -378,6 +382,7 @@ def _notes(name: str, found: Look) -> list[str]:
     for what, columns in (("added", drift.added), ("widened", drift.widened)):
         if columns and found.mirror is not None:
             notes.append(f"{name}: columns {what}: {', '.join(columns)}")
+    notes += [f"{name}: column {old} renamed to {new}" for old, new in drift.renamed]
     return notes + [
         f"{name}: {one.why}; such rows are set aside ({one.remedy})" for one in drift.unfit
     ]

@@ -195,6 +195,19 @@ def source_properties(spec: MergeSpec, found: Look) -> dict[str, str]:
     return {COLUMNS: json.dumps(ids), **source_property(spec, uuid)}
 
 
+def names_at(metadata: TableMetadata, snapshot_id: int) -> dict[str, str]:
+    """Return the columns that a snapshot has, with their present names.
+
+    A snapshot is read with the schema it was written with; columns may have been renamed since.
+    """
+    snapshot = metadata.snapshot_by_id(snapshot_id)
+    schema = snapshot.schema_id if snapshot else None
+    written = next((each for each in metadata.schemas if each.schema_id == schema), None)
+    present = {field.field_id: field.name for field in metadata.schema().fields}
+    fields = (written or metadata.schema()).fields
+    return {field.name: present[field.field_id] for field in fields if field.field_id in present}
+
+
 def united_schema(drift: Drift) -> Schema:
     """Return the columns to be united with the mirror's, nullable."""
     return Schema(

@@ -50,7 +50,8 @@ class MirrorTables:
         remembered = {} if found.rebuild else source_properties(self.spec, found)
         grown = found.drift.changes_mirror
         if grown or not remembered.items() <= found.mirror.properties.items():
-            mirror.union_schema(united_schema(found.drift).model_dump_json(), remembered)
+            united = united_schema(found.drift).model_dump_json()
+            mirror.union_schema(united, remembered, dict(found.drift.renamed))
         return self.prepare(observe(self.lake, self.spec), observe) if grown else found
 
     def restore_side_tables(self, found: Look) -> None:

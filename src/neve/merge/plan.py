@@ -21,6 +21,7 @@ from neve.merge.checkpoint import (
     snapshot_to_restore,
 )
 from neve.merge.drift import Drift, find_drift
+from neve.merge.dropped import older_schemas, require_no_loss
 from neve.merge.mirror import (
     is_recreated,
     mirror_schema,
@@ -37,6 +38,7 @@ from neve.merge.pending import (
     require_complete,
     whole_snapshots,
 )
+from neve.merge.unreadable import check_added
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
@@ -93,7 +95,7 @@ def look(lake: Lake, spec: MergeSpec) -> Look:
     changelog = load_table(lake.profile, catalog, spec.changelog).metadata
     found = load_if_exists(lake.profile, catalog, spec.mirror)
     mirror = found.metadata if found else None
-    check_columns(spec, changelog.schema())
+    check_columns(spec, changelog.schema(), older_schemas(changelog))
     if mirror is None:
         require_side_tables(lake, spec)
         schema = mirror_schema(spec, changelog.schema())
@@ -128,12 +130,14 @@ def look_anew(lake: Lake, spec: MergeSpec) -> Look:
     if found is None:
         return look(lake, spec)
     mirror = found.metadata
-    check_columns(spec, changelog.schema())
+    check_columns(spec, changelog.schema(), older_schemas(changelog))
     require_ours(spec, mirror)
     require_complete(spec.changelog_name, changelog)
     main = changelog.snapshot_by_name(MAIN_BRANCH)
     waiting = Pending(Checkpoint(str(changelog.table_uuid)), whole=main)
-    return _replacing(spec, changelog, mirror, waiting)
+    look_at_all = _replacing(spec, changelog, mirror, waiting)
+    require_no_loss(spec, changelog, mirror.schema(), look_at_all.drift)
+    return look_at_all
 
 
 def look_rejected(lake: Lake, spec: MergeSpec) -> Look:
@@ -174,7 +178,9 @@ def _replacing(
 
 def _drift(spec: MergeSpec, changelog: TableMetadata, mirror: TableMetadata) -> Drift:
     origins = origins_of(mirror, str(changelog.table_uuid))
-    drift = find_drift(spec, changelog.schema(), mirror.schema(), origins)
+    older = older_schemas(changelog)
+    drift = find_drift(spec, changelog.schema(), mirror.schema(), origins, older)
+    check_added(spec, mirror.schema(), drift)
     _refuse_unfit_keys(spec, drift)
     return drift
 

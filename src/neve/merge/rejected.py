@@ -17,7 +17,7 @@ from pyspark.sql import types as T
 from neve.merge import columns as cols
 from neve.merge.drift import Unfit
 from neve.merge.shape import quoted
-from neve.merge.transforms import EVENT_JSON, classified
+from neve.merge.transforms import EVENT_JSON, classified, name_before
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -52,14 +52,28 @@ def parse_rejected(
     """
     place = {cols.FILE, cols.POSITION}
     columns = [field for field in changes if field.name not in place]
-    readable = T.StructType([field for field in columns if _has_json(field.dataType)])
+    # In an event, a column that the changelog has dropped has the name that it had.
+    names = {field.name: name_before(field.name, changes.names) for field in columns}
+    readable = T.StructType(
+        [
+            T.StructField(names[field.name], field.dataType)
+            for field in columns
+            if _has_json(field.dataType)
+        ]
+    )
+
+    def value(field: T.StructField) -> Column:
+        name = names[field.name]
+        stored_value = F.col(f"{_ROW}.{quoted(name)}") if name in readable.names else F.lit(None)
+        return stored_value.cast(field.dataType).alias(field.name)
+
     parsed = stored.select(
         F.struct("*").alias(_STORED),
         F.from_json("event", readable, EVENT_JSON).alias(_ROW),
     )
     is_same = F.to_json(_ROW, EVENT_JSON) == F.col(f"{_STORED}.event")
     events = parsed.select(
-        *(_value(field, readable) for field in columns),
+        *(value(field) for field in columns),
         F.col(f"{_STORED}.changelog_file").alias(cols.FILE),
         F.col(f"{_STORED}.changelog_position").alias(cols.POSITION),
         F.coalesce(is_same, F.lit(False)).alias(_ROW),
@@ -71,12 +85,6 @@ def parse_rejected(
         known.where(is_accepted).drop(_ROW, _STORED),
         known.where(~is_accepted).select(f"{_STORED}.*"),
     )
-
-
-def _value(field: T.StructField, readable: T.StructType) -> Column:
-    if field.name not in readable.names:
-        return F.lit(None).cast(field.dataType).alias(field.name)
-    return F.col(f"{_ROW}.{quoted(field.name)}")
 
 
 def _has_json(kind: T.DataType) -> bool:

@@ -107,10 +107,10 @@ class ReplaceRows:
         self, work: BatchWork, changes: Decided, batch_id: str, now: datetime, *, with_ties: bool
     ) -> Written:
         stamp = {KIND: DELETED, BATCH: batch_id, AT: now}
-        seed = self.index.root.seed if self.index else None
+        hash_keys = self.index.root.hasher if self.index else None
         graves = self.tombstones.staging.table
         return write_changes(
-            changes, work.shape, self.table, graves, stamp, seed, with_ties=with_ties
+            changes, work.shape, self.table, graves, stamp, hash_keys, with_ties=with_ties
         )
 
     def _delete(self, written: Written) -> None:

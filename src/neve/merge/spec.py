@@ -50,6 +50,8 @@ class MergeSpec:
     partition_by: tuple[str, ...] = ()
     include: frozenset[str] = frozenset()
     exclude: frozenset[str] = frozenset()
+    # Old name → new name, of columns that were renamed in the changelog.
+    rename: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     unchanged_marker: str | None = None
     tombstone_retention_seconds: float | None = None
 
@@ -69,6 +71,14 @@ class MergeSpec:
     @property
     def rejected(self) -> Identifier:
         return (*self.mirror[:-1], self.mirror[-1] + REJECTED_SUFFIX)
+
+    def renamed(self, column: str) -> str:
+        """Return the present name of a column that was renamed, perhaps more than once."""
+        passed: set[str] = set()
+        while column in self.rename and column not in passed:
+            passed.add(column)
+            column = self.rename[column]
+        return column
 
     def takes(self, column: str) -> bool:
         """Tell whether a column of the changelog belongs into the mirror."""
@@ -96,6 +106,7 @@ def merge_spec(one: MergeTableSettings, batch_size: int) -> MergeSpec:
         partition_by=one.partition_by,
         include=frozenset(one.include_columns),
         exclude=frozenset(one.exclude_columns),
+        rename=MappingProxyType(dict(one.rename)),
         unchanged_marker=one.unchanged_marker,
         tombstone_retention_seconds=one.tombstone_retention,
     )

@@ -19,12 +19,13 @@ from pyroaring import BitMap64
 from pyspark.sql import types as T
 
 from neve.index.entries import TOMBSTONE, Entries, concat_entries, make_entries
-from neve.index.hashing import compute_pk_hash
+from neve.index.hashing import KeyHasher
 from neve.index.sequences import encode_sequences
 from neve.lake.data_files import write_data_files, write_rows
 from neve.lake.frames import map_batches
 from neve.merge import columns as cols
 from neve.merge import transforms as tr
+from neve.merge.decision import ABSENT, REMOVE, TIE, UPSERT
 from neve.merge.repeats import MOST_EVENTS
 from neve.merge.report import Tally
 from neve.merge.shape import Shape
@@ -44,7 +45,7 @@ _RESULT = T.StructType(
 )
 _FILE, _VECTOR, _ENTRIES, _BURIED, _BURIED_ENTRIES = "file", "vector", "entries", "buried", "graves"
 _TALLY, _TIES = "tally", "ties"
-_CHANGES = (tr.UPSERT, tr.REMOVE, tr.ABSENT, tr.DOUBLED)
+_CHANGES = (UPSERT, REMOVE, ABSENT, tr.DUPLICATE)
 
 
 @dataclass
@@ -75,7 +76,7 @@ class _WriteRows:
     columns: tuple[str, ...]
     keys: tuple[str, ...]
     sequence: tuple[str, ...]
-    seed: int | None  # None: there is no index to be kept
+    hash_keys: KeyHasher | None  # None: there is no index to be kept
     stamp: tuple[tuple[str, object], ...]
     applied: tuple[str, ...]
     # What is to be done to the batches before.
@@ -88,12 +89,12 @@ class _WriteRows:
             return
         everything = pa.Table.from_batches(found)
         results = list(_tallies(everything))
-        if tr.TIE not in self.applied:
+        if TIE not in self.applied:
             results += self._ties(everything)
         chosen = pc.is_in(everything[cols.DISPOSITION], pa.array(self.applied))
         rows = everything.filter(chosen)
         results += self._vectors(rows)
-        rows = rows.filter(pc.not_equal(rows[cols.DISPOSITION], tr.DOUBLED))
+        rows = rows.filter(pc.not_equal(rows[cols.DISPOSITION], tr.DUPLICATE))
         results += [*self._upserts(rows), *self._graves(rows)]
         kinds, labels, payloads = zip(*results, strict=True) if results else ((), (), ())
         yield pa.RecordBatch.from_arrays(
@@ -106,7 +107,7 @@ class _WriteRows:
         )
 
     def _ties(self, rows: pa.Table) -> Iterator[tuple[str, str, bytes]]:
-        ties = rows.filter(pc.equal(rows[cols.DISPOSITION], tr.TIE))
+        ties = rows.filter(pc.equal(rows[cols.DISPOSITION], TIE))
         if 0 < len(ties) <= MOST_EVENTS:
             yield _TIES, "", _bytes(ties.select([*self.columns, *cols.OF_TIE]))
 
@@ -119,8 +120,8 @@ class _WriteRows:
         for written in write_rows(self.mirror, io, ordered):
             path = written.data_file.file_path
             yield _FILE, path, pickle.dumps(written.data_file)
-            if self.seed is not None:
-                yield _ENTRIES, path, self._entries(written.rows)
+            if self.hash_keys is not None:
+                yield _ENTRIES, path, self._entries(self.hash_keys, written.rows)
 
     def _vectors(self, rows: pa.Table) -> Iterator[tuple[str, str, bytes]]:
         replaced = rows.filter(pc.is_valid(rows[cols.ROW_FILE]))
@@ -134,16 +135,16 @@ class _WriteRows:
         if not len(deletes):
             return
         buried = deletes.select(list(dict.fromkeys((*self.keys, *self.sequence))))
-        if self.seed is not None:
-            yield _BURIED_ENTRIES, "", self._entries(buried)
+        if self.hash_keys is not None:
+            yield _BURIED_ENTRIES, "", self._entries(self.hash_keys, buried)
         for name, value in self.stamp:
             buried = buried.append_column(name, pa.array([value] * len(buried)))
         io = load_file_io(self.tombstones_io, self.tombstones.location)
         for file in write_data_files(self.tombstones, io, buried):
             yield _BURIED, file.file_path, pickle.dumps(file)
 
-    def _entries(self, rows: pa.Table) -> bytes:
-        hashes = compute_pk_hash([rows[key] for key in self.keys], self.seed or 0)
+    def _entries(self, hash_keys: KeyHasher, rows: pa.Table) -> bytes:
+        hashes = hash_keys([rows[key] for key in self.keys])
         columns = {"first": pa.array(hashes.first)}
         if hashes.second is not None:
             columns["second"] = pa.array(hashes.second)
@@ -180,7 +181,7 @@ def write_changes(
     mirror: Table,
     tombstones: Table,
     stamp: dict[str, object],
-    seed: int | None,
+    hash_keys: KeyHasher | None,
     *,
     with_ties: bool,
 ) -> Written:
@@ -189,7 +190,7 @@ def write_changes(
     Args:
         changes: each key once, with the rank that says what is done, and where its row is.
         stamp: what every tombstone carries beside key and sequence.
-        seed: of the index that is to be kept; None if there is none.
+        hash_keys: of the index that is to be kept; None if there is none.
         with_ties: events of a sequence that the mirror has are among the changes, and have won.
     """
     task = _WriteRows(
@@ -200,9 +201,9 @@ def write_changes(
         tuple(shape.columns.names),
         shape.keys,
         shape.sequence,
-        seed,
+        hash_keys,
         tuple(stamp.items()),
-        (*_CHANGES, tr.TIE) if with_ties else _CHANGES,
+        (*_CHANGES, TIE) if with_ties else _CHANGES,
         changes.task,
     )
     final = changes.frame

@@ -11,10 +11,12 @@ from pyiceberg.types import DoubleType, LongType, NestedField, UUIDType
 
 from neve.errors import StorageError, UnsupportedError
 from neve.index import runs
+from neve.index.cache import BucketCache
 from neve.index.columns import IndexedColumns
 from neve.index.files import list_files
 from neve.index.read_keys import Kind, Part
 from neve.index.runs import packed
+from neve.index.search import IndexReader
 from neve.lake.spark_tasks import LocalTasks
 from tests.support.indexed import Workbench
 
@@ -84,13 +86,15 @@ def test_parts_have_every_row_once_and_tasks_are_alike():
     assert packed([], 4) == []
 
 
-def test_two_rows_of_a_key_are_refused(bench):
-    bench.add([(1, 1), (2, 1)])
+def test_two_rows_of_a_key_are_marked(bench):
+    bench.add([(1, 1), (2, 9)])
     bench.add([(2, 2)])
-    with pytest.raises(UnsupportedError, match="1 rows have a key"):
-        bench.build()
-    # What was written until then is gone.
-    assert list_files(bench.io, bench.source.location) == {}
+    root = bench.build().root
+    assert bench.contents(root) == bench.wanted()
+    search = IndexReader(root, bench.io, BucketCache()).search_values(bench.hashes([1, 2, 3]))
+    assert search.several.tolist() == [False, True, False]
+    assert search.found.tolist() == [True, True, False]
+    assert search.sequence.to_pylist() == [1, 9, None]
 
 
 def test_a_row_without_key_or_sequence_is_refused(bench):
@@ -136,6 +140,7 @@ def test_columns_that_cannot_be_indexed():
     )
     assert not IndexedColumns.of(schema, ["id"], ["id"]).checked
     assert IndexedColumns.of(schema, ["ratio"], ["id"]).checked
-    for keys, sequence in ((["uid"], ["id"]), (["id"], ["ratio"]), (["nope"], ["id"])):
+    assert IndexedColumns.of(schema, ["uid"], ["id"]).checked
+    for keys, sequence in ((["id"], ["uid"]), (["id"], ["ratio"]), (["nope"], ["id"])):
         with pytest.raises(UnsupportedError):
             IndexedColumns.of(schema, keys, sequence)

@@ -227,6 +227,16 @@ def test_roots_come_back(workshop, keys):
     assert Root.from_json(root.to_json(with_paths=True)) == root
 
 
+def test_a_root_of_another_version_is_not_used(workshop, keys, monkeypatch):
+    """Version 1 had another hash; the index is then built anew, as after damage."""
+    path = new_path(workshop.location, "root")
+    with monkeypatch.context() as patch:
+        patch.setattr("neve.index.root._VERSION", 1)
+        write_root(workshop.io, path, based(workshop, keys))
+    with pytest.raises(CorruptionError, match="another version"):
+        read_root(workshop.io, path)
+
+
 @pytest.mark.parametrize("location", ["s3://bucket/wh/ns/t", "file:///wh/ns/t/", "/wh/ns/t"])
 def test_the_index_lies_beside_the_table(location):
     found = index_location(location, "uuid")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyiceberg.types import ListType, LongType, StringType, TimeType
 
 import neve
 from neve.config import Settings
@@ -29,6 +30,9 @@ SCHEMA = pa.schema(
     ]
 )
 
+# Columns of shop.odd that cannot be read, beside those of the schema.
+ODD = ["_File", "_neve_operation", "NAME", "clock", "clocks"]
+
 
 @pytest.fixture
 def settings(tmp_path):
@@ -37,6 +41,14 @@ def settings(tmp_path):
         lake.catalog().create_namespace("shop")
         lake.catalog().create_table("shop.changes", SCHEMA)
         lake.catalog().create_table("shop.theirs", SCHEMA)
+        odd = lake.catalog().create_table("shop.odd", SCHEMA)
+        with odd.update_schema() as update:
+            update.add_column("_File", StringType())
+            update.add_column("_neve_operation", StringType())
+            update.add_column("NAME", StringType())
+            update.add_column("clock", TimeType())
+            update.add_column("clocks", ListType(99, TimeType(), element_required=False))
+            update.add_column("customer_Id", LongType())
     return settings
 
 
@@ -66,6 +78,12 @@ def test_a_mirror_that_can_be_made(settings):
     assert probe(settings, partition_by="day(at)") == "of shop.changes, to be made"
 
 
+def test_columns_that_cannot_be_read_can_be_left_out(settings):
+    left_out = {"exclude_columns": [*ODD, "customer_Id"]}
+    assert probe(settings, changelog_table="odd", **left_out) == "of shop.odd, to be made"
+    assert probe(settings, changelog_table="odd", include_columns=["name"]).startswith("of shop")
+
+
 def test_a_changelog_that_does_not_exist_is_told_with_the_nearest_name(settings):
     told = problem(settings, NotFoundError, changelog_table="change")
     assert "shop.change does not exist" in told
@@ -92,6 +110,29 @@ def test_a_changelog_that_does_not_exist_is_told_with_the_nearest_name(settings)
         ({"sequence_column": "tags"}, "sequence_column tags is list<string>"),
         ({"primary_keys": ["name", "tags"]}, "the key column tags is list<string>"),
         ({"partition_by": "day(name)"}, "partition_by day(name): name is string"),
+        (
+            {"changelog_table": "odd", "include_columns": ["_File"]},
+            "column _File of shop.odd has the name of a metadata column",
+        ),
+        (
+            {"changelog_table": "odd", "include_columns": ["_neve_operation"]},
+            "column _neve_operation of shop.odd has a name that begins with _neve_",
+        ),
+        ({"changelog_table": "odd"}, "column name of shop.odd is the same as NAME to Spark"),
+        (
+            {"changelog_table": "odd", "include_columns": ["clock"]},
+            "has the type time, which Spark cannot read (leave it out: exclude_columns: [clock])",
+        ),
+        (
+            {"changelog_table": "odd", "include_columns": ["clocks"]},
+            "column clocks of shop.odd has the type time",
+        ),
+        (
+            {"changelog_table": "odd", "exclude_columns": ODD, "primary_keys": "customer_Id"},
+            "column customer_id of shop.odd is the same as customer_Id to Spark",
+        ),
+        ({"rename": {"name": "at"}}, "rename names name, which shop.changes still has"),
+        ({"rename": {"old": "new"}}, "rename gives old the name new, which shop.changes does not"),
         ({"mirror_table": "theirs"}, "shop.theirs exists and was not made by Neve"),
     ],
 )
@@ -134,10 +175,11 @@ def test_a_table_with_variant_stops_no_other(settings):
     assert said in problem(settings, UnsupportedError, mirror_table="theirs")
     lines = []
     with neve.open(settings, progress=lines.append) as lake:
-        assert [(one.table, one.rows) for one in lake.tables()] == [
-            ("shop.changes", 0),
-            ("shop.theirs", None),
-        ]
+        assert {summary.table: summary.rows for summary in lake.tables()} == {
+            "shop.changes": 0,
+            "shop.odd": 0,
+            "shop.theirs": None,
+        }
     assert lines == [f"table {said}"]
     table = {"namespace": "shop", "primary_keys": "customer_id", "sequence_column": "lsn"}
     tables = [

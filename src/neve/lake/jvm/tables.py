@@ -69,12 +69,20 @@ def create_table(
 
 
 def union_schema(
-    session: SparkSession, ref: TableRef, schema_json: str, properties: Mapping[str, str]
+    session: SparkSession,
+    ref: TableRef,
+    schema_json: str,
+    properties: Mapping[str, str],
+    renamed: Mapping[str, str],
 ) -> None:
-    """Add the columns a table lacks and widen those that became wider. Atomic."""
+    """Rename columns, add those a table lacks and widen those that became wider. Atomic."""
     table = load(session, ref)
     schema = _jvm(session).org.apache.iceberg.SchemaParser.fromJson(schema_json)
     transaction = table.newTransaction()
+    names = transaction.updateSchema()
+    for old, new in renamed.items():
+        names.renameColumn(old, new)
+    names.commit()
     transaction.updateSchema().unionByNameWith(schema).commit()
     update = transaction.updateProperties()
     for key, value in properties.items():
@@ -155,17 +163,24 @@ def plan_files(
 
 
 @contextmanager
-def staged_scan(session: SparkSession, ref: TableRef, tasks: Sequence[Task]) -> Iterator[DataFrame]:
+def staged_scan(
+    session: SparkSession, ref: TableRef, tasks: Sequence[Task], schema_json: str | None = None
+) -> Iterator[DataFrame]:
     """Yield the rows of exactly these files, deletes applied, with `_file` and `_pos`."""
     table = load(session, ref)
+    if schema_json is not None:
+        table = _with_schema(session, table, schema_json)
     manager = _jvm(session).org.apache.iceberg.spark.ScanTaskSetManager.get()
     name = f"neve-{uuid.uuid4()}"
     java_tasks = _jvm(session).java.util.ArrayList()
     for task in tasks:
         java_tasks.add(task.java)
-    manager.stageTasks(table, name, java_tasks)
+    if tasks:
+        manager.stageTasks(table, name, java_tasks)
     try:
-        yield _task_set_rows(session, table, name).select("*", "_file", "_pos")
+        rows = _task_set_rows(session, table, name).select("*", "_file", "_pos")
+        # Iceberg stages no empty set; then nothing is read at all.
+        yield rows if tasks else rows.where("false")
     finally:
         manager.removeTasks(table, name)
 
@@ -188,6 +203,17 @@ def _task_set_rows(session: SparkSession, table: Any, task_set: str) -> DataFram
         relation = every.copy(source, columns, none, none, options, none)
         rows = jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, relation)
     return DataFrame(rows, session)
+
+
+def _with_schema(session: SparkSession, table: Any, schema_json: str) -> Any:
+    """Return a copy of a table, in memory only, that has another schema."""
+    iceberg = _jvm(session).org.apache.iceberg
+    base = table.operations().current()
+    update = iceberg.TableMetadata.buildFrom(base)
+    schema = iceberg.SchemaParser.fromJson(schema_json)
+    update.setCurrentSchema(schema, base.lastColumnId())
+    operations = iceberg.StaticTableOperations(update.discardChanges().build(), table.io())
+    return iceberg.BaseTable(operations, table.name())
 
 
 def load(session: SparkSession, ref: TableRef) -> Any:
