@@ -26,6 +26,7 @@ from neve.merge.dropped import needs_schema
 from neve.merge.locators import Decided, Locator, ScanLocator
 from neve.merge.mirror import names_at
 from neve.merge.pending import Batch, Slice, consumed_slices
+from neve.merge.rejected import parse_rejected
 from neve.merge.report import Counts, Tally
 from neve.merge.shape import Shape, as_text, barrier_column, quoted, sequence_of, shape_of
 from neve.merge.side_tables import AT, BATCH, DELETED, KIND, TRUNCATED
@@ -38,8 +39,9 @@ if TYPE_CHECKING:
 
     from neve.lake import Lake
     from neve.lake.table_ref import TableRef
-    from neve.merge.drift import Unfit
+    from neve.merge.drift import IncompatibleColumn
     from neve.merge.plan import Look
+    from neve.merge.rejected import RejectedEvents
     from neve.merge.spec import MergeSpec
 
 
@@ -54,6 +56,8 @@ class BatchWork:
     batch: Batch
     events: DataFrame
     shape: Shape
+    # Where the events were set aside before, and are tried again.
+    retried: RejectedEvents | None = None
     counts: Counts = field(default_factory=Counts)
     # The newest TRUNCATE, of this batch or an earlier one, as text.
     barrier: tuple[str, ...] | None = None
@@ -75,10 +79,17 @@ class BatchWork:
             changelog = JavaTable(lake, session, lake.ref(spec.changelog))
             changes = _changes(stack, changelog, found, batch)
             _require_same_columns(spec, found, changes)
-            events = tr.classified(changes, spec, found.drift.unfit)
             columns = _columns(changelog, lake.ref(spec.mirror), found, changes.schema)
-            shape = shape_of(spec, columns, found.drift.dropped)
-            work = cls(lake, session, spec, found, batch, events, shape, _stack=stack)
+            shape = shape_of(spec, columns, found.drift)
+            retried = None
+            if batch.rejected_id is None:
+                events = tr.classified(changes, spec, found.drift.incompatible)
+            else:
+                rejected = lake.ref(spec.rejected)
+                stored = added_rows(session, rejected, batch.rejected_id, None)
+                retried = parse_rejected(stored, changes.schema, spec, found.drift.incompatible)
+                events = retried.accepted
+            work = cls(lake, session, spec, found, batch, events, shape, retried, _stack=stack)
             try:
                 yield work
             finally:
@@ -134,7 +145,7 @@ class BatchWork:
             # Values from before the barrier must not be folded into events after it.
             is_truncated = F.when(sequence_of(shape) < since, tr.TRUNCATED_AWAY)
             events = events.withColumn(cols.OTHER, F.coalesce(F.col(cols.OTHER), is_truncated))
-        rows = tr.as_rows(events, shape, self._unfit)
+        rows = tr.as_rows(events, shape, self._incompatible)
         if self._tied_between is not None:
             rows = self._with_merged(rows, *self._tied_between)
         rows = locator.distributed(rows, shape)
@@ -270,51 +281,48 @@ class BatchWork:
         is_near = F.col(quoted(self.shape.sequence[0])).between(F.lit(least), F.lit(most))
         on = list(self.shape.decisive)
         both = rows.withColumn(cols.MERGED, F.lit(0))
-        for part in self._merged_events():
-            merged = self._as_merged(part.where(is_near))
-            merged = merged.join(rows.select(*map(quoted, on)), on=on, how="left_semi")
-            both = both.unionByName(merged.withColumn(cols.MERGED, F.lit(1)))
-        return both
+        events = self._merged_events()
+        if events is None:
+            return both
+        merged = self._as_merged(events.where(is_near))
+        merged = merged.join(rows.select(*map(quoted, on)), on=on, how="left_semi")
+        return both.unionByName(merged.withColumn(cols.MERGED, F.lit(1)))
 
     @property
-    def _unfit(self) -> tuple[Unfit, ...]:
-        return self.found.drift.unfit
+    def _incompatible(self) -> tuple[IncompatibleColumn, ...]:
+        return self.found.drift.incompatible
 
     def _as_merged(self, part: DataFrame) -> DataFrame:
         """Return events of the past as the rows they were: their columns may have fitted then."""
         had = {field.name: field.dataType for field in part.schema}
         has = {field.name: field.dataType for field in self.shape.columns}
-        unfit = [
-            one
-            for one in self._unfit
-            if one.column in had and had[one.column] != has.get(one.column)
+        incompatible = [
+            column
+            for column in self._incompatible
+            if column.name in had and had[column.name] != has.get(column.name)
         ]
-        rows = tr.as_rows(tr.classified(part, self.spec, unfit), self.shape, unfit)
+        events = tr.classified(part, self.spec, incompatible)
+        rows = tr.as_rows(events, self.shape, incompatible)
         return rows.where(F.col(cols.OTHER).isNull())
 
-    def _merged_events(self) -> list[DataFrame]:
+    def _merged_events(self) -> DataFrame | None:
         """Return the events that are merged already, as far as the changelog still has them."""
         checkpoint = self.found.state.checkpoint if self.found.state else None
         if checkpoint is None:
-            return []
+            return None
+        changelog = JavaTable(self.lake, self.session, self.lake.ref(self.spec.changelog))
         is_kept = self.found.changelog.snapshot_by_id
-        parts = []
-        merged = checkpoint.snapshot_id
-        if merged is not None and is_kept(merged):
-            rows = self._at(self.spec.changelog, merged)
-            names = names_at(self.found.changelog, merged)
-            # What was dropped since has its old name, unless another column has it now.
-            kept = [name for name in rows.columns if name in names or name not in names.values()]
-            renamed = (F.col(quoted(name)).alias(names.get(name, name)) for name in kept)
-            parts.append(rows.select(*renamed))
+        slices: list[Slice] = []
+        if checkpoint.snapshot_id is not None and is_kept(checkpoint.snapshot_id):
+            tasks = changelog.plan_files(checkpoint.snapshot_id)
+            slices += [Slice(task, 0, task.records) for task in tasks]
         if checkpoint.scanning is not None and is_kept(checkpoint.scanning):
-            changelog = JavaTable(self.lake, self.session, self.lake.ref(self.spec.changelog))
             after = None if checkpoint.whole else checkpoint.snapshot_id
             tasks = changelog.plan_files(checkpoint.scanning, after)
-            slices = consumed_slices(checkpoint, tasks)
-            if slices:
-                parts.append(_slices(self._stack, changelog, slices))
-        return parts
+            slices += consumed_slices(checkpoint, tasks)
+        if not slices:
+            return None
+        return _slices(self._stack, changelog, slices, self.found.drift.read_schema)
 
     @property
     def has_tombstones(self) -> bool:
@@ -376,7 +384,7 @@ def _columns(
 ) -> T.StructType:
     """Return the mirror's columns as they are once it has followed the changelog."""
     if found.mirror is None:
-        return T.StructType([field for field in changes if field.name in found.drift.taken])
+        return T.StructType([field for field in changes if field.name in found.drift.mirrored])
     renamed = dict(found.drift.renamed)
     present = [
         T.StructField(renamed.get(field.name, field.name), field.dataType)
@@ -405,7 +413,7 @@ def _changes(stack: ExitStack, changelog: JavaTable, found: Look, batch: Batch) 
 
 
 def _slices(
-    stack: ExitStack, changelog: JavaTable, slices: Sequence[Slice], schema: Schema | None = None
+    stack: ExitStack, changelog: JavaTable, slices: Sequence[Slice], schema: Schema | None
 ) -> DataFrame:
     schema_json = schema.model_dump_json() if schema else None
     rows = stack.enter_context(changelog.scan([one.task for one in slices], schema_json))

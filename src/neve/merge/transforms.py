@@ -18,9 +18,15 @@ from pyspark.sql import types as T
 
 from neve.merge import columns as cols
 from neve.merge.decision import ABSENT, LATE, REMOVE, REPEAT, TIE, UPSERT, dispositions
-from neve.merge.drift import Unfit
+from neve.merge.drift import IncompatibleColumn
 from neve.merge.shape import Shape, column_as, is_marker, orderable, quoted, sequence_of
 from neve.merge.spec import DELETE, SNAPSHOT, TRUNCATE, MergeSpec
+
+# How an event that is set aside is written: by default, JSON has milliseconds only.
+EVENT_JSON = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
 
 SNAPSHOT_RANK, UPSERT_RANK, DELETE_RANK = 0, 1, 2
 
@@ -30,11 +36,13 @@ DUPLICATE = "duplicate"
 REJECTED, TRUNCATES, TRUNCATED_AWAY = "rejected", "truncates", "truncated away"
 
 
-def classified(changes: DataFrame, spec: MergeSpec, unfit: Sequence[Unfit] = ()) -> DataFrame:
+def classified(
+    changes: DataFrame, spec: MergeSpec, incompatible: Sequence[IncompatibleColumn] = ()
+) -> DataFrame:
     """Add what each event does, and why it cannot be taken, if it cannot."""
     known = F.create_map(*(F.lit(word) for word in chain(*spec.operations.items())))
     operation = known[F.lower(F.trim(F.col(quoted(spec.operation_column)).cast("string")))]
-    reason = _reason(spec, unfit, operation)
+    reason = _reason(spec, incompatible, operation)
     other = F.when(reason.isNotNull(), REJECTED).when(operation == TRUNCATE, TRUNCATES)
     return changes.select(
         "*",
@@ -44,7 +52,9 @@ def classified(changes: DataFrame, spec: MergeSpec, unfit: Sequence[Unfit] = ())
     )
 
 
-def _reason(spec: MergeSpec, unfit: Sequence[Unfit], operation: Column) -> Column:
+def _reason(
+    spec: MergeSpec, incompatible: Sequence[IncompatibleColumn], operation: Column
+) -> Column:
     is_row = operation != TRUNCATE
     reasons = [
         F.when(operation.isNull(), F.lit("the operation is not known")),
@@ -53,10 +63,13 @@ def _reason(spec: MergeSpec, unfit: Sequence[Unfit], operation: Column) -> Colum
             for key in spec.keys
         ),
         *(
-            F.when(F.col(quoted(one)).isNull(), F.lit(f"the sequence column {one} is NULL"))
-            for one in spec.sequence
+            F.when(F.col(quoted(name)).isNull(), F.lit(f"the sequence column {name} is NULL"))
+            for name in spec.sequence
         ),
-        *(F.when(is_row & F.col(quoted(one.column)).isNotNull(), F.lit(one.why)) for one in unfit),
+        *(
+            F.when(is_row & F.col(quoted(column.name)).isNotNull(), F.lit(column.reason))
+            for column in incompatible
+        ),
     ]
     return F.coalesce(*reasons)
 
@@ -67,11 +80,12 @@ def rejected(events: DataFrame) -> DataFrame:
     row = F.to_json(
         F.struct(
             *(
-                F.col(quoted(column)).alias(_name_before(column, events.columns))
+                F.col(quoted(column)).alias(name_before(column, events.columns))
                 for column in events.columns
                 if column not in own
             )
-        )
+        ),
+        EVENT_JSON,
     )
     return events.where(F.col(cols.REASON).isNotNull()).select(
         F.col(cols.REASON).alias("reason"),
@@ -81,7 +95,7 @@ def rejected(events: DataFrame) -> DataFrame:
     )
 
 
-def _name_before(column: str, columns: Sequence[str]) -> str:
+def name_before(column: str, columns: Sequence[str]) -> str:
     """Return the name that a dropped column had, unless another column has it now."""
     if not column.startswith(cols.DROPPED):
         return column
@@ -89,15 +103,17 @@ def _name_before(column: str, columns: Sequence[str]) -> str:
     return column if name in columns else name
 
 
-def as_rows(events: DataFrame, shape: Shape, unfit: Sequence[Unfit] = ()) -> DataFrame:
+def as_rows(
+    events: DataFrame, shape: Shape, incompatible: Sequence[IncompatibleColumn] = ()
+) -> DataFrame:
     """Give events the mirror's columns and types, and their rank.
 
     Those that decide over no key have none, and so meet nothing; they are only counted.
     """
-    # A column that does not fit is NULL in them, and may have no cast at all.
-    left_out = {one.column for one in unfit}
+    # An incompatible column is NULL in them, and may have no cast at all.
+    left_out = {column.name for column in incompatible}
     present = T.StructType([field for field in events.schema if field.name not in left_out])
-    is_snapshot, is_delete = (F.col(cols.OPERATION) == one for one in (SNAPSHOT, DELETE))
+    is_snapshot, is_delete = (F.col(cols.OPERATION) == kind for kind in (SNAPSHOT, DELETE))
     rank = F.when(is_delete, DELETE_RANK).when(is_snapshot, SNAPSHOT_RANK).otherwise(UPSERT_RANK)
     has_key = F.col(cols.OTHER).isNull()
 
@@ -312,7 +328,7 @@ def with_settled_ties(decided: DataFrame, mirror: DataFrame, shape: Shape) -> Da
         F.col(cols.POSITION).alias(cols.ROW_POSITION),
     )
     content, place = "_neve_content", [cols.ROW_FILE, cols.ROW_POSITION]
-    hashed = F.xxhash64(*(orderable(field) for field in shape.columns))
+    hashed = F.xxhash64(*(orderable(field) for field in shape.compared))
     is_new = (F.col(cols.WINS_TIE) == 1) & (hashed != F.col(content))
     is_tie = F.col(cols.DISPOSITION) == TIE
     settled = F.when(is_tie, F.when(is_new, UPSERT).otherwise(REPEAT))
