@@ -279,12 +279,11 @@ class BatchWork:
         is_near = F.col(quoted(self.shape.sequence[0])).between(F.lit(least), F.lit(most))
         on = list(self.shape.decisive)
         both = rows.withColumn(cols.MERGED, F.lit(0))
-        events = self._merged_events()
-        if events is None:
-            return both
-        merged = self._as_merged(events.where(is_near))
-        merged = merged.join(rows.select(*map(quoted, on)), on=on, how="left_semi")
-        return both.unionByName(merged.withColumn(cols.MERGED, F.lit(1)))
+        for events in self._merged_events():
+            merged = self._as_merged(events.where(is_near))
+            merged = merged.join(rows.select(*map(quoted, on)), on=on, how="left_semi")
+            both = both.unionByName(merged.withColumn(cols.MERGED, F.lit(1)))
+        return both
 
     @property
     def _incompatible(self) -> tuple[IncompatibleColumn, ...]:
@@ -303,24 +302,29 @@ class BatchWork:
         rows = tr.as_rows(events, self.shape, incompatible)
         return rows.where(F.col(cols.OTHER).isNull())
 
-    def _merged_events(self) -> DataFrame | None:
+    def _merged_events(self) -> Iterator[DataFrame]:
         """Return the events that are merged already, as far as the changelog still has them."""
         checkpoint = self.found.state.checkpoint if self.found.state else None
         if checkpoint is None:
-            return None
+            return
         changelog = JavaTable(self.lake, self.session, self.lake.ref(self.spec.changelog))
-        is_kept = self.found.changelog.snapshot_by_id
-        slices: list[Slice] = []
-        if checkpoint.snapshot_id is not None and is_kept(checkpoint.snapshot_id):
-            tasks = changelog.plan_files(checkpoint.snapshot_id)
-            slices += [Slice(task, 0, task.records) for task in tasks]
-        if checkpoint.scanning is not None and is_kept(checkpoint.scanning):
-            after = None if checkpoint.whole else checkpoint.snapshot_id
+        metadata, schema = self.found.changelog, self.found.drift.read_schema
+        merged, slices = checkpoint.snapshot_id, list[Slice]()
+        if merged is not None and metadata.snapshot_by_id(merged) is not None:
+            if schema is None:
+                # Iceberg leaves out files by the bounds of their sequences.
+                names = names_at(metadata, merged).items()
+                rows = self._at(self.spec.changelog, merged)
+                yield rows.select(*(F.col(quoted(before)).alias(name) for before, name in names))
+            else:
+                tasks = changelog.plan_files(merged)
+                slices += [Slice(task, 0, task.records) for task in tasks]
+        if checkpoint.scanning is not None and metadata.snapshot_by_id(checkpoint.scanning):
+            after = None if checkpoint.whole else merged
             tasks = changelog.plan_files(checkpoint.scanning, after)
             slices += consumed_slices(checkpoint, tasks)
-        if not slices:
-            return None
-        return read_slices(self._stack, changelog, slices, self.found.drift.read_schema)
+        if slices:
+            yield read_slices(self._stack, changelog, slices, schema)
 
     @property
     def has_tombstones(self) -> bool:
