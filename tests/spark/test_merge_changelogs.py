@@ -88,7 +88,7 @@ def recreate(mirrored, *columns):
 def test_a_changelog_that_is_created_again_is_a_truncate_by_policy(embedded_lake):
     mirrored = Mirrored(embedded_lake, batch_size=3, strategy=Strategy.SCAN)
     mirrored.append(event("I", 90, 1, "old"), event("D", 95, 9), event("T", 50, None))
-    mirrored.append(event("I", 91, 2, "old"))
+    mirrored.append(event("I", 91, 2, "old"), event("?", 92, 3, "set aside"))
     mirrored.merge()
     old = mirrored.found()
     # Its sequences begin anew, below the barrier and the tombstone; its field ids are others.

@@ -156,11 +156,11 @@ def _namespaces_below(
     # S3 Tables has one level of namespaces and refuses to be asked for another.
     if parent and profile.settings.type == "s3tables":
         return []
-    found: list[Identifier] = []
+    namespaces: list[Identifier] = []
     for child in catalog.list_namespaces(parent):
         name = tuple(child)
         if name == parent:
             continue
-        found.append(name)
-        found += _namespaces_below(profile, catalog, name)
-    return found
+        namespaces.append(name)
+        namespaces += _namespaces_below(profile, catalog, name)
+    return namespaces

@@ -17,6 +17,7 @@ from pyiceberg.manifest import DataFile, ManifestEntry, ManifestEntryStatus, Man
 from pyiceberg.schema import Schema
 from pyiceberg.table import Transaction
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import (
     Operation,
     SnapshotSummaryCollector,
@@ -24,7 +25,7 @@ from pyiceberg.table.snapshots import (
     update_snapshot_summaries,
 )
 from pyiceberg.table.update import AddSnapshotUpdate, UpdatesAndRequirements
-from pyiceberg.table.update.snapshot import _MergeAppendFiles
+from pyiceberg.table.update.snapshot import _MergeAppendFiles, _OverwriteFiles
 from pyiceberg.typedef import EMPTY_DICT
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = [
     "append_update",
     "delete_old_metadata",
+    "overwrite_update",
     "schema_without_ids",
 ]
 
@@ -70,6 +72,31 @@ class _TransactionWithoutCopies(Transaction):
     @property
     def table_metadata(self) -> TableMetadata:
         return self._table.metadata
+
+
+def overwrite_update(
+    table: Table, files: Iterable[DataFile], summary: Mapping[str, str]
+) -> AddSnapshotUpdate:
+    """Write the manifests of a snapshot that has these data files instead of all present ones.
+
+    Nothing is sent. The public `delete` and `overwrite` send by themselves, and again on a base
+    nobody looked at.
+    """
+    producer = _OverwriteFiles(
+        Operation.OVERWRITE,
+        table.transaction(),
+        table.io,
+        snapshot_properties=dict(summary),
+        branch=MAIN_BRANCH,
+    )
+    for task in table.scan().plan_files():
+        producer.delete_data_file(task.file)
+    for file in files:
+        producer.append_data_file(file)
+    (added, *_), _ = producer._commit()  # noqa: SLF001 - the only way to build without sending
+    if not isinstance(added, AddSnapshotUpdate):
+        raise TypeError(added)
+    return added
 
 
 class _AppendByPartitionSpec(_MergeAppendFiles):

@@ -26,6 +26,7 @@ from neve.merge.dropped import needs_schema
 from neve.merge.locators import Decided, Locator, ScanLocator
 from neve.merge.mirror import names_at
 from neve.merge.pending import Batch, Slice, consumed_slices
+from neve.merge.rejected import parse_rejected
 from neve.merge.report import Counts, Tally
 from neve.merge.shape import Shape, as_text, barrier_column, quoted, sequence_of, shape_of
 from neve.merge.side_tables import AT, BATCH, DELETED, KIND, TRUNCATED
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from neve.lake.table_ref import TableRef
     from neve.merge.drift import IncompatibleColumn
     from neve.merge.plan import Look
+    from neve.merge.rejected import RejectedEvents
     from neve.merge.spec import MergeSpec
 
 
@@ -54,6 +56,8 @@ class BatchWork:
     batch: Batch
     events: DataFrame
     shape: Shape
+    # Where the events were set aside before, and are tried again.
+    retried: RejectedEvents | None = None
     counts: Counts = field(default_factory=Counts)
     # The newest TRUNCATE, of this batch or an earlier one, as text.
     barrier: tuple[str, ...] | None = None
@@ -75,10 +79,17 @@ class BatchWork:
             changelog = JavaTable(lake, session, lake.ref(spec.changelog))
             changes = _changes(stack, changelog, found, batch)
             _require_same_columns(spec, found, changes)
-            events = tr.classified(changes, spec, found.drift.incompatible)
             columns = _columns(changelog, lake.ref(spec.mirror), found, changes.schema)
             shape = shape_of(spec, columns, found.drift)
-            work = cls(lake, session, spec, found, batch, events, shape, _stack=stack)
+            retried = None
+            if batch.rejected_id is None:
+                events = tr.classified(changes, spec, found.drift.incompatible)
+            else:
+                rejected = lake.ref(spec.rejected)
+                stored = added_rows(session, rejected, batch.rejected_id, None)
+                retried = parse_rejected(stored, changes.schema, spec, found.drift.incompatible)
+                events = retried.accepted
+            work = cls(lake, session, spec, found, batch, events, shape, retried, _stack=stack)
             try:
                 yield work
             finally:

@@ -84,6 +84,26 @@ def mirror_state(metadata: TableMetadata) -> MirrorState:
     return MirrorState(main.snapshot_id, None, is_proven=False)
 
 
+def snapshot_to_restore(side: TableMetadata, state: MirrorState, named: int | None) -> int | None:
+    """Return the snapshot of a table beside the mirror that counts; None: none of its rows do.
+
+    What merges wrote there after the snapshot that the mirror names is of merges that died. What
+    others did since stays: a compaction, rows that somebody deleted. A snapshot that is expired
+    cannot be restored: then all rows count, which can only be more than the mirror has seen.
+    """
+    main = side.snapshot_by_name(MAIN_BRANCH)
+    if main is None or (named is None and state.is_proven):
+        return None
+    if named is None or side.snapshot_by_id(named) is None:
+        return main.snapshot_id
+    for snapshot in ancestors_of(main, side):
+        if snapshot.snapshot_id == named:
+            return main.snapshot_id
+        if snapshot.summary is not None and snapshot.summary.get(BATCH_ID) is not None:
+            break
+    return named
+
+
 def side_summary(tombstones_id: int | None, rejected_id: int | None) -> dict[str, str]:
     """Return what of a mirror's summary names the snapshots of the tables beside it."""
     ids = {TOMBSTONES: tombstones_id, REJECTED: rejected_id}

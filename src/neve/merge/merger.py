@@ -31,22 +31,11 @@ from neve.lake.create import load_if_exists
 from neve.lake.java_tables import MAIN, JavaTable, isolated
 from neve.merge.batch import BatchWork
 from neve.merge.carry_out import PlannedWrite, WrittenBatch
-from neve.merge.checkpoint import (
-    BATCH_ID,
-    CHECKPOINT,
-    Checkpoint,
-    side_summary,
-)
-from neve.merge.mirror import (
-    changed_schema,
-    mirror_properties,
-    partition_spec,
-    source_properties,
-)
-from neve.merge.plan import Look, look, look_anew, next_batch
+from neve.merge.checkpoint import BATCH_ID, CHECKPOINT, side_summary
+from neve.merge.mirror_tables import MirrorTables, write_rejected
+from neve.merge.plan import Look, Observe, look, look_anew, look_rejected, next_batch
 from neve.merge.plan_batch import MirrorAccess, plan_batch, revise
 from neve.merge.report import Counts, Preview, TableReport
-from neve.merge.side_tables import REJECTED_SCHEMA, SideTable, tombstones_schema
 from neve.merge.spec import merge_specs
 from neve.merge.strategy import Strategy, find_obstacle
 from neve.observe.traces import span
@@ -58,8 +47,6 @@ if TYPE_CHECKING:
     from neve.merge.spec import MergeSpec
 
 logger = logging.getLogger(__name__)
-
-Observe = Callable[["Lake", "MergeSpec"], Look]
 
 # Times are written as text for the next merge, and read by Python, too.
 _SETTINGS = {"spark.sql.session.timeZone": "UTC"}
@@ -93,6 +80,10 @@ class Merger:
     def name(self) -> str:
         return self.spec.name
 
+    @property
+    def tables(self) -> MirrorTables:
+        return MirrorTables(self.lake, self.spec)
+
     def rebuild(self, report: TableReport | None = None) -> TableReport:
         """Make the mirror anew of the whole changelog, in one commit that replaces all its rows.
 
@@ -109,9 +100,28 @@ class Merger:
                 report.add(done.written.work.counts, done.seconds)
         return report
 
-    def preview(self, *, rebuild: bool = False) -> Preview:
-        """Say what the next commit would change, or a rebuild. Writes nothing."""
-        found = (look_anew if rebuild else look)(self.lake, self.spec)
+    def retry_rejected(self, report: TableReport | None = None) -> TableReport:
+        """Merge the events of `<mirror>_rejected` that can be taken now, in one commit.
+
+        Exactly once: the same commit names the snapshot of that table without them.
+
+        Args:
+            report: is filled in and returned; whoever gives one has it also after an error.
+
+        Raises:
+            CatalogError: they are events of a changelog that does not exist any more.
+        """
+        report = report or TableReport(self.name)
+        with _timed(report):
+            done = self._retry_until_committed(report, look_rejected)
+            if done is not None:
+                report.add(done.written.work.counts, done.seconds)
+        return report
+
+    def preview(self, *, rebuild: bool = False, retry_rejected: bool = False) -> Preview:
+        """Say what the next commit would change, or a rebuild, or a retry. Writes nothing."""
+        observe = look_rejected if retry_rejected else look_anew if rebuild else look
+        found = observe(self.lake, self.spec)
         if found.pending.is_empty:
             return Preview(self.name, notes=_notes(self.name, found))
         with ExitStack() as stack:
@@ -124,14 +134,14 @@ class Merger:
             )
             tombstones_id, state = None, found.state
             if state is not None and not found.rebuild:
-                side = self._tombstones(found)
+                side = self.tables.tombstones(found)
                 tombstones_id = side.snapshot_to_restore(state, state.tombstones_id)
             work.decide(work.scanning(tombstones_id, datetime.now(timezone.utc)))
             mirror = MirrorAccess(work)
             plan = plan_batch(mirror, self.strategy)
             while obstacle := find_obstacle(plan, work.counts):
                 plan = revise(plan, obstacle, mirror)
-        lag, notes = found.pending.lag_snapshots, _notes(self.name, found)
+        lag, notes = found.pending.lag_snapshots, [*_notes(self.name, found), *_retry_notes(work)]
         return Preview(self.name, lag, work.counts, plan, notes)
 
     def merge(
@@ -201,15 +211,15 @@ class Merger:
             report.note(note)
         if found.pending.is_empty:
             if found.mirror is None:
-                self._prepare(found)
+                self.tables.prepare(found, observe)
             elif report.conflicts:
-                self._restore_side_tables(found)
+                self.tables.restore_side_tables(found)
             return None
         with ExitStack() as stack:
             with span("merge.prepare", table=self.name):
                 session = stack.enter_context(isolated(self.lake, _SETTINGS))
                 if found.mirror is not None:
-                    found = self._prepare(found)
+                    found = self.tables.prepare(found, observe)
                     failpoints.reach("merge.prepared")
                 changelog = JavaTable(self.lake, session, self.lake.ref(self.spec.changelog))
                 batch = next_batch(found, self.spec, changelog)
@@ -217,8 +227,12 @@ class Merger:
                 BatchWork.reading(self.lake, session, self.spec, found, batch)
             )
             if found.mirror is None:
-                self._make_mirror_for(work)
+                self._make_mirror_for(work, observe)
                 failpoints.reach("merge.prepared")
+            for note in _retry_notes(work):
+                report.note(note)
+            if work.retried is not None and work.events.isEmpty():
+                return None
             written, summary = self._write(work, report)
             sent = Committed(summary[BATCH_ID], written, time.monotonic() - started)
             self._sent = sent
@@ -227,58 +241,20 @@ class Merger:
         failpoints.reach("merge.published")
         return replace(sent, seconds=time.monotonic() - started)
 
-    def _make_mirror_for(self, work: BatchWork) -> None:
+    def _make_mirror_for(self, work: BatchWork, observe: Observe) -> None:
         """Read the first batch, then make its mirror: one that cannot be read leaves nothing.
 
         Raises:
             ConflictError: another worker was first.
         """
         work.decide(work.scanning(None, datetime.now(timezone.utc)))
-        read_from, work.found = work.found, self._prepare(work.found)
+        read_from, work.found = work.found, self.tables.prepare(work.found, observe)
         if work.found.pending.checkpoint != read_from.pending.checkpoint:
             raise ConflictError(
                 f"{self.name}: another worker has made it",
                 hint="it is tried again",
                 retryable=True,
             )
-
-    def _restore_side_tables(self, found: Look) -> None:
-        """Restore the tables beside the mirror after another worker was first.
-
-        What that worker had written there looked like something left behind, until its commit.
-        """
-        state = found.state
-        if state is None:
-            return
-        tombstones, rejected = self._tombstones(found), self._rejected()
-        for table, named in ((tombstones, state.tombstones_id), (rejected, state.rejected_id)):
-            table.open()
-            table.restore(state, named)
-
-    def _prepare(self, found: Look) -> Look:
-        """Make the mirror, or give it the columns it lacks. Idempotent."""
-        anew = look_anew if found.rebuild and not found.pending.recreated else look
-        mirror = JavaTable(self.lake, self.lake.spark, self.lake.ref(self.spec.mirror))
-        if found.mirror is None or found.state is None:
-            partitions = partition_spec(self.spec, found.schema)
-            sides = side_summary(self._tombstones(found).empty(), self._rejected().empty())
-            mirror.create(
-                found.schema.model_dump_json(),
-                partitions.model_dump_json(),
-                mirror_properties(self.spec, str(found.changelog.table_uuid)),
-                {
-                    CHECKPOINT: Checkpoint(str(found.changelog.table_uuid)).encode(),
-                    **sides,
-                },
-            )
-            return self._prepare(anew(self.lake, self.spec))
-        # Where all rows are replaced, the commit that does so says what they come from.
-        remembered = {} if found.rebuild else source_properties(self.spec, found)
-        grown = found.drift.changes_mirror
-        if grown or not remembered.items() <= found.mirror.properties.items():
-            changed = changed_schema(found.drift).model_dump_json()
-            mirror.union_schema(changed, remembered, dict(found.drift.renamed))
-        return self._prepare(anew(self.lake, self.spec)) if grown else found
 
     def _write(
         self, work: BatchWork, report: TableReport
@@ -288,7 +264,7 @@ class Merger:
         if state is None:
             raise AssertionError("the mirror was prepared")
         batch_id, now = uuid.uuid4().hex, datetime.now(timezone.utc)
-        tombstones, rejected = self._tombstones(found), self._rejected()
+        tombstones, rejected = self.tables.tombstones(found), self.tables.rejected()
         with span("merge.beside", table=self.name):
             tombstones.open()
             rejected.open()
@@ -296,7 +272,11 @@ class Merger:
             tombstones_id = tombstones.empty()
         else:
             tombstones_id = tombstones.restore(state, state.tombstones_id)
-        rejected_id = rejected.restore(state, state.rejected_id)
+        if found.pending.recreated:
+            # Events of the changelog before it: taken back later, they would be rows of nothing.
+            rejected_id = rejected.empty()
+        else:
+            rejected_id = rejected.restore(state, state.rejected_id)
         written = PlannedWrite(
             work, tombstones, tombstones_id, batch_id, now, self.strategy, report, self.progress
         ).write()
@@ -307,9 +287,7 @@ class Merger:
             with span("merge.bury", table=self.name):
                 tombstones_id = tombstones.append(written.tombstone_files, {BATCH_ID: batch_id})
         failpoints.reach("merge.buried")
-        if work.counts.set_aside:
-            files = rejected.write(work.rejected(batch_id, now, rejected_id))
-            rejected_id = rejected.append(files, {BATCH_ID: batch_id})
+        rejected_id = write_rejected(work, rejected, rejected_id, batch_id, now)
         failpoints.reach("merge.rejected")
         summary = {
             CHECKPOINT: work.batch.reaches.encode(),
@@ -344,13 +322,6 @@ class Merger:
             for snapshot in ancestors_of(main, metadata)
         )
 
-    def _tombstones(self, found: Look) -> SideTable:
-        schema = tombstones_schema(self.spec, found.schema)
-        return SideTable(self.lake, self.spec, self.spec.tombstones, schema)
-
-    def _rejected(self) -> SideTable:
-        return SideTable(self.lake, self.spec, self.spec.rejected, REJECTED_SCHEMA)
-
 
 def configured_mergers(
     lake: Lake, names: tuple[str, ...], progress: Callable[[str], None], strategy: str = "auto"
@@ -368,6 +339,14 @@ def configured_mergers(
         )
     chosen = Strategy(strategy)
     return [Merger(lake, spec, progress=progress, strategy=chosen) for spec in specs]
+
+
+def _retry_notes(work: BatchWork) -> list[str]:
+    if work.retried is None:
+        return []
+    accepted, remaining = work.retried.count()
+    name = ".".join(work.spec.rejected)
+    return [f"{name}: {accepted} events can be taken now, {remaining} cannot and stay"]
 
 
 def _is_set(stop: threading.Event | None) -> bool:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyiceberg.schema import Schema
 from pyiceberg.table.refs import MAIN_BRANCH
 
-from neve.errors import CatalogError, ConfigError
+from neve.errors import CatalogError, ConfigError, NotFoundError
 from neve.lake.catalog import load_table
 from neve.lake.create import load_if_exists
 from neve.lake.java_tables import JavaTable
 from neve.merge.check import check_columns
-from neve.merge.checkpoint import Checkpoint, MirrorState, mirror_state
+from neve.merge.checkpoint import (
+    Checkpoint,
+    MirrorState,
+    mirror_state,
+    snapshot_to_restore,
+)
 from neve.merge.drift import Drift, find_drift
 from neve.merge.dropped import older_schemas, require_no_loss
 from neve.merge.mirror import (
@@ -74,6 +80,9 @@ class Look:
         return int(total) if total is not None else 1 << 62
 
 
+Observe = Callable[["Lake", "MergeSpec"], Look]
+
+
 def look(lake: Lake, spec: MergeSpec) -> Look:
     """Read both tables' metadata and compare them.
 
@@ -131,6 +140,33 @@ def look_anew(lake: Lake, spec: MergeSpec) -> Look:
     return look_at_all
 
 
+def look_rejected(lake: Lake, spec: MergeSpec) -> Look:
+    """Read the tables' metadata as for merging the events that were set aside.
+
+    Raises:
+        CatalogError: they are events of a changelog that does not exist any more.
+        NotFoundError: there is no mirror yet.
+    """
+    found = look(lake, spec)
+    if found.pending.recreated:
+        raise CatalogError(
+            f"{spec.changelog_name} was created again, and what {spec.name} set aside is of the "
+            "table before it",
+            hint=f"merge the new one first: neve merge {spec.name} --once",
+        )
+    state = found.state
+    if state is None:
+        raise NotFoundError(
+            f"the mirror {spec.name} does not exist yet", hint="neve merge --once makes it"
+        )
+    rejected = load_if_exists(lake.profile, lake.catalog(), spec.rejected)
+    rejected_id = (
+        snapshot_to_restore(rejected.metadata, state, state.rejected_id) if rejected else None
+    )
+    checkpoint = state.checkpoint or found.pending.checkpoint
+    return replace(found, pending=Pending(checkpoint, rejected_id=rejected_id))
+
+
 def _replacing(
     spec: MergeSpec, changelog: TableMetadata, mirror: TableMetadata, waiting: Pending
 ) -> Look:
@@ -167,6 +203,8 @@ def _refuse_incompatible(spec: MergeSpec, drift: Drift) -> None:
 def next_batch(found: Look, spec: MergeSpec, changelog: JavaTable) -> Batch:
     """Choose what the next commit takes in."""
     waiting = found.pending
+    if waiting.rejected_id is not None:
+        return Batch(waiting.checkpoint, rejected_id=waiting.rejected_id)
     if waiting.whole is not None:
         snapshot = waiting.whole.snapshot_id
         tasks = changelog.plan_files(snapshot)

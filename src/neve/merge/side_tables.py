@@ -14,18 +14,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
-from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.table.snapshots import ancestors_of
 
 from neve.lake.create import TableSpec, ensure_table, load_if_exists
 from neve.lake.faults import explained
 from neve.lake.frames import write_frame
 from neve.lake.pyiceberg_private import schema_without_ids
 from neve.lake.staging import Change, StagingTable
-from neve.merge.checkpoint import BATCH_ID
+from neve.merge.checkpoint import BATCH_ID, snapshot_to_restore
 from neve.merge.drift import Fit, fit_of
 from neve.merge.mirror import SIDE_OF, require_our_side_table
 
@@ -106,39 +103,28 @@ class SideTable:
         """
         self.open()
         if self.staging.table.scan(limit=1).to_arrow().num_rows:
-            with explained(self.lake.profile):
-                self.staging.table.delete(AlwaysTrue(), {BATCH_ID: uuid.uuid4().hex})
-            self.staging.refresh()
+            self.staging.replace((), {BATCH_ID: uuid.uuid4().hex})
         return self.staging.main_id
 
     def restore(self, state: MirrorState, named: int | None) -> int | None:
-        """Undo what merges wrote that the mirror does not name; return the present snapshot.
-
-        What others did since stays: a compaction, rows that somebody deleted. A snapshot that is
-        expired cannot be restored: then all rows count, which can only be more than the mirror has
-        seen.
+        """Undo what merges wrote that the mirror does not name; return the snapshot that is left.
 
         Args:
             named: the snapshot of this table that the mirror's newest merge names.
         """
         self.staging.refresh()
         main = self.staging.main_id
-        if not state.is_proven or main is None:
+        target = snapshot_to_restore(self.staging.table.metadata, state, named)
+        if target == main or main is None:
             return main
-        if named is None:
+        if target is None:
             return self.empty()
-        if not self.staging.exists(named) or not self._has_unnamed_batch(named):
-            return main
-        return self.staging.apply(Change(base_main=main, to_main=named))
+        return self.staging.apply(Change(base_main=main, to_main=target))
 
     def snapshot_to_restore(self, state: MirrorState, named: int | None) -> int | None:
         """Return the snapshot whose rows `restore` would leave; None: no rows. Writes nothing."""
         table = load_if_exists(self.lake.profile, self.lake.catalog(), self.identifier)
-        if table is None or (named is None and state.is_proven):
-            return None
-        if named is not None and table.metadata.snapshot_by_id(named) is not None:
-            return named
-        return table.metadata.current_snapshot_id
+        return snapshot_to_restore(table.metadata, state, named) if table else None
 
     def write(self, rows: DataFrame) -> list[DataFile]:
         """Write rows as files; nothing is committed."""
@@ -149,21 +135,15 @@ class SideTable:
         """Add files to `main` in one commit; return its snapshot."""
         return self.staging.append(files, summary)
 
+    def replace(self, files: list[DataFile], summary: Mapping[str, str]) -> int:
+        """Have `main` hold these files instead of all others; return its snapshot. One commit."""
+        return self.staging.replace(files, summary)
+
     @property
     def staging(self) -> StagingTable:
         if self._staging is None:
             raise RuntimeError("the side table was not opened")
         return self._staging
-
-    def _has_unnamed_batch(self, named: int) -> bool:
-        """Tell whether a merge wrote a snapshot since, or `main` does not descend from `named`."""
-        metadata = self.staging.table.metadata
-        for snapshot in ancestors_of(metadata.snapshot_by_name(MAIN_BRANCH), metadata):
-            if snapshot.snapshot_id == named:
-                return False
-            if snapshot.summary is not None and snapshot.summary.get(BATCH_ID) is not None:
-                return True
-        return True
 
     def _widen(self, table: Table | None) -> None:
         if table is None:

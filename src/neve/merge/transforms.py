@@ -22,6 +22,12 @@ from neve.merge.drift import IncompatibleColumn
 from neve.merge.shape import Shape, column_as, is_marker, orderable, quoted, sequence_of
 from neve.merge.spec import DELETE, SNAPSHOT, TRUNCATE, MergeSpec
 
+# How an event that is set aside is written: by default, JSON has milliseconds only.
+EVENT_JSON = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+
 SNAPSHOT_RANK, UPSERT_RANK, DELETE_RANK = 0, 1, 2
 
 # What becomes of further rows of a key, which somebody else must have written.
@@ -74,11 +80,12 @@ def rejected(events: DataFrame) -> DataFrame:
     row = F.to_json(
         F.struct(
             *(
-                F.col(quoted(column)).alias(_name_before(column, events.columns))
+                F.col(quoted(column)).alias(name_before(column, events.columns))
                 for column in events.columns
                 if column not in own
             )
-        )
+        ),
+        EVENT_JSON,
     )
     return events.where(F.col(cols.REASON).isNotNull()).select(
         F.col(cols.REASON).alias("reason"),
@@ -88,7 +95,7 @@ def rejected(events: DataFrame) -> DataFrame:
     )
 
 
-def _name_before(column: str, columns: Sequence[str]) -> str:
+def name_before(column: str, columns: Sequence[str]) -> str:
     """Return the name that a dropped column had, unless another column has it now."""
     if not column.startswith(cols.DROPPED):
         return column
