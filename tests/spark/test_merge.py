@@ -9,9 +9,9 @@ import pytest
 from neve import failpoints
 from neve.errors import CatalogError, ConfigError, ConflictError
 from neve.lake.identifier import quote_identifier
+from neve.merge.carry_out import WrittenBatch
 from neve.merge.report import TableReport
 from neve.merge.strategy import Strategy
-from neve.merge.way import Way
 from tests.support.merging import SCHEMA, Mirrored, event
 from tests.support.power_cut import power_cut
 
@@ -132,14 +132,14 @@ def test_a_merge_that_fails_has_said_what_it_did_before(embedded_lake, monkeypat
     mirrored = Mirrored(embedded_lake, batch_size=2, strategy=Strategy.SCAN)
     mirrored.append(*(event("I", n, n, "a") for n in range(2)))
     mirrored.append(*(event("I", n, n, "b") for n in range(2, 4)))
-    original = Way.commit
+    original = WrittenBatch.commit
 
     def refused(self, summary):
         if self.work.found.mirror_rows:
             raise ConflictError("main has moved", retryable=True)
         original(self, summary)
 
-    monkeypatch.setattr(Way, "commit", refused)
+    monkeypatch.setattr(WrittenBatch, "commit", refused)
     report = TableReport(mirrored.mirror)
     with pytest.raises(ConflictError):
         mirrored.merger(attempts=3).merge(report=report)

@@ -85,6 +85,7 @@ def test_columns_come_widen_and_go_also_of_keys_and_sequence(embedded_lake):
     assert report.notes == [
         f"{mirrored.mirror}: columns added: city",
         f"{mirrored.mirror}: columns widened: id, part, ratio, place, lsn",
+        f"{mirrored.mirror}: 1 keys have different events of the same sequence",
     ]
     rows = {key: {**row, "lsn": row["lsn"]} for key, row in mirrored.found().items()}
     nothing = {"name": None, "ratio": None, "place": None, "city": None}
@@ -306,9 +307,11 @@ def test_a_column_that_spark_cannot_read_is_left_out(embedded_lake):
         mirrored.append(
             {**event("I", lsn, lsn, "a"), "clock": time(12, 30), "NAME": "other"},
             event("?", lsn, 3),
+            # Not what was merged at this sequence, so that what was merged is read.
+            event("I", 1, 1, "b"),
         )
         assert mirrored.merge().set_aside == 1
-    rows = {(key,): {"id": key, "name": "a", "amount": 0, "lsn": key} for key in (1, 2)}
+    rows = {(key,): {"id": key, "name": "ab"[key == 1], "amount": 0, "lsn": key} for key in (1, 2)}
     assert mirrored.found() == rows
     assert mirrored.merger().preview(rebuild=True).counts.upserted == 2
     mirrored.merger().rebuild()
@@ -353,6 +356,25 @@ def test_a_rebuild_that_would_lose_a_column_is_refused_by_name(embedded_lake):
     mirrored.lake.sql(f"ALTER TABLE {mirrored.mirror} DROP COLUMN name")
     mirrored.merger().rebuild()
     assert mirrored.found() == {(key,): {"id": key, "amount": 0, "lsn": 1} for key in (1, 2)}
+
+
+@pytest.mark.parametrize("strategy", [Strategy.INDEX, Strategy.SCAN, Strategy.MERGE])
+def test_merging_all_again_erases_nothing_of_a_dropped_column(embedded_lake, strategy):
+    """The changelog was compacted without the column, and the checkpoint's snapshot is expired."""
+    mirrored = Mirrored(embedded_lake, strategy=strategy)
+    mirrored.append(event("I", 1, 1, "a"), event("I", 1, 2, "b"))
+    mirrored.merge()
+    with evolving(mirrored) as update:
+        update.delete_column("name")
+    mirrored.append({"op": "U", "lsn": 2, "id": 2, "amount": 2})
+    mirrored.compact(mirrored.changelog)
+    mirrored.expire(mirrored.changelog)
+    report = mirrored.merge()
+    assert "is expired" in report.notes[0]
+    assert mirrored.found() == {
+        (1,): {"id": 1, "name": "a", "amount": 0, "lsn": 1},
+        (2,): {"id": 2, "name": None, "amount": 2, "lsn": 2},
+    }
 
 
 def test_strict_stops_before_anything_is_written_and_says_what_to_do(embedded_lake):
@@ -425,3 +447,20 @@ def test_columns_that_change_between_the_look_and_the_read(embedded_lake, monkey
     # The second look has seen it: such rows are set aside, as of any renamed column.
     assert len(rejected(mirrored)) == 2
     assert {row["name"] for row in mirrored.found().values()} == {"a"}
+
+
+def test_a_tie_is_decided_by_the_value_of_a_column_that_was_renamed_since(embedded_lake):
+    mirrored = Mirrored(embedded_lake, strategy=Strategy.SCAN)
+    mirrored.append(event("I", 1, 1, "z"), event("I", 1, 2, "a"))
+    mirrored.merge()
+    with evolving(mirrored) as update:
+        update.rename_column("name", "title")
+    mirrored.settings = mirrored.settings.model_copy(update={"rename": {"name": "title"}})
+
+    def titled(lsn, key, title):
+        return {"op": "U", "lsn": lsn, "id": key, "title": title, "amount": 0}
+
+    mirrored.append(titled(1, 1, "b"), titled(1, 2, "b"))
+    report = mirrored.merge()
+    assert (report.rows_upserted, report.ties) == (1, 2)
+    assert {key[0]: row["title"] for key, row in mirrored.found().items()} == {1: "z", 2: "b"}

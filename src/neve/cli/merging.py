@@ -40,6 +40,7 @@ _PREVIEW_COLUMNS = (
     "truncates",
     "strategy",
     "why",
+    "otherwise",
     "error",
 )
 # As neve.merge.strategy.Strategy has them; that module loads Spark.
@@ -159,6 +160,7 @@ def _preview_row(preview: Preview) -> dict[str, Any]:
         "truncates": counts.truncated,
         "strategy": preview.strategy,
         "why": preview.why,
+        "otherwise": preview.otherwise,
         "error": None,
     }
 

@@ -83,7 +83,7 @@ class MergeTableSettings(Section):
 
     @field_validator("sequence_column", "primary_keys", "partition_by", mode="before")
     @classmethod
-    def _one_is_a_list_of_one(cls, value: object) -> object:
+    def _text_is_a_list_of_one(cls, value: object) -> object:
         return (value,) if isinstance(value, str) else value
 
     @model_validator(mode="after")
@@ -117,28 +117,29 @@ class MergeSettings(Section):
     tables: tuple[MergeTableSettings, ...] = Field((), description="The mirrors to keep.")
 
     @model_validator(mode="after")
-    def _mirrors_are_told_apart(self) -> MergeSettings:
-        seen = set()
-        for one in self.tables:
-            mirror = f"{one.namespace}.{one.mirror_table}"
-            if mirror in seen:
+    def _mirrors_have_different_names(self) -> MergeSettings:
+        mirrors = set()
+        for table in self.tables:
+            mirror = f"{table.namespace}.{table.mirror_table}"
+            if mirror in mirrors:
                 raise ValueError(f"two tables have the mirror {mirror}")
-            seen.add(mirror)
+            mirrors.add(mirror)
         return self
 
     @model_validator(mode="after")
-    def _tables_beside_mirrors_are_their_own(self) -> MergeSettings:
-        beside = {
-            f"{one.namespace}.{one.mirror_table}{suffix}": f"{one.namespace}.{one.mirror_table}"
-            for one in self.tables
+    def _side_tables_have_names_of_their_own(self) -> MergeSettings:
+        mirrors = [f"{table.namespace}.{table.mirror_table}" for table in self.tables]
+        side_tables = {
+            mirror + suffix: mirror
+            for mirror in mirrors
             for suffix in (TOMBSTONES_SUFFIX, REJECTED_SUFFIX)
         }
-        for one in self.tables:
+        for table in self.tables:
             for setting in ("changelog_table", "mirror_table"):
-                name = f"{one.namespace}.{getattr(one, setting)}"
-                if name in beside:
+                name = f"{table.namespace}.{getattr(table, setting)}"
+                if name in side_tables:
                     raise ValueError(
-                        f"{setting} {name} is a table that the mirror {beside[name]} keeps beside "
-                        "it; choose another name"
+                        f"{setting} {name} is a table that the mirror {side_tables[name]} keeps "
+                        "beside it; choose another name"
                     )
         return self

@@ -126,12 +126,12 @@ def _probe(spec: MergeSpec, opened: Callable[[], Lake]) -> Callable[[], str]:
         from neve.merge.plan import look, require_side_tables
 
         with opened() as lake:
-            found = look(lake, spec)
+            tables = look(lake, spec)
             require_side_tables(lake, spec)
-            partition_spec(spec, found.schema)
-        if found.mirror is None:
+            partition_spec(spec, tables.schema)
+        if tables.mirror is None:
             return f"of {spec.changelog_name}, to be made"
-        waiting = found.pending.lag_snapshots
+        waiting = tables.pending.lag_snapshots
         return f"of {spec.changelog_name}, {waiting} snapshots behind" if waiting else "up to date"
 
     return probe

@@ -8,8 +8,13 @@ REASON = "_neve_reason"
 OTHER = "_neve_other"
 # What decides between two events of the same sequence, before their content does.
 RANK = "_neve_rank"
-# Another event of the same key and sequence says something else.
+# Another event of the same key and sequence says something else: 1, or 0.
 CONTESTED = "_neve_contested"
+# The event is merged already; it is here to be compared with new ones of the same sequence.
+MERGED = "_neve_merged"
+# Whether the event replaces a row of the same sequence, if it differs from it: 1, or 0. Known only
+# once merged events were compared.
+WINS_TIE = "_neve_wins_tie"
 # The sequence of the mirror's row, and of the key's tombstone; NULL where there is none.
 CURRENT = "_neve_current"
 TOMBSTONE = "_neve_tombstone"
@@ -22,6 +27,8 @@ NUMBER = "_neve_row_number"
 KNOWN_KEY = "_neve_known_key"
 # How many parts of the index were in memory already; said once in a batch of rows.
 CACHE_HITS = "_neve_cache_hits"
+# Whether the index could not be read, so that what it said does not count: 1, or 0.
+INDEX_BROKEN = "_neve_index_broken"
 DISPOSITION = "_neve_disposition"
 # How many events of the batch a key has.
 EVENTS = "_neve_events"
@@ -40,7 +47,5 @@ FILE, POSITION = "_file", "_pos"
 
 # What an event is classified by.
 OF_EVENT = (OPERATION, REASON, OTHER)
-# What tells whether an event of a sequence that the mirror has says something new.
-OF_TIE = (CONTESTED, ROW_FILE, ROW_POSITION)
 # What is summed up for each disposition, as `report.Tally` has it.
-SUMMED = (EVENTS, OVERTAKEN, KNOWN_KEY, CACHE_HITS)
+SUMMED = (EVENTS, OVERTAKEN, KNOWN_KEY, CACHE_HITS, CONTESTED, INDEX_BROKEN)

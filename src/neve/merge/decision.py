@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 LATE = "late"
 # It has the sequence of the key's row: what the row came from decides which of them counts.
 TIE = "tie"
+# It has the sequence of the key's row, and changes nothing.
+REPEAT = "repeat"
 # The key gets the event's row.
 UPSERT = "upsert"
 # The key's row is deleted, and a tombstone is left.

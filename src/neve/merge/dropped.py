@@ -154,9 +154,9 @@ def require_no_loss(
     Raises:
         CatalogError: it names the column, and says why.
     """
-    for renamed in drift.unfit:
+    for renamed in drift.incompatible:
         if renamed.renamed_from is not None:
-            raise CatalogError(f"{spec.name}: {renamed.why}", hint=renamed.remedy)
+            raise CatalogError(f"{spec.name}: {renamed.reason}", hint=renamed.remedy)
     kept = {field.name for field in changelog.schema().fields} | {old for old, _ in drift.renamed}
     readable = {each.column.name: each.field.field_id for each in drift.dropped}
     for column in mirror.fields:

@@ -48,8 +48,6 @@ _SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(1 << 16),
 }
-# In place of a number of cache hits: the index could not be read, and nothing it says counts.
-BROKEN = -(1 << 40)
 
 
 @dataclass(frozen=True)
@@ -61,8 +59,6 @@ class IndexLocator:
     partitions: int
     # Of the mirror's key and sequence columns, as Arrow has them.
     types: pa.Schema
-
-    name = "index"
 
     @property
     def partition_by(self) -> tuple[str, ...]:
@@ -147,6 +143,7 @@ _ADDED = T.StructType(
         T.StructField(cols.OVERTAKEN, T.LongType()),
         T.StructField(cols.KNOWN_KEY, T.LongType()),
         T.StructField(cols.CACHE_HITS, T.LongType()),
+        T.StructField(cols.INDEX_BROKEN, T.LongType()),
     ]
 )
 
@@ -175,25 +172,28 @@ class _Decide:
 
     def _decided(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         hashes = self.hash_keys([batch.column(key) for key in self.keys])
-        before = process_cache.hits
+        before, is_broken = process_cache.hits, False
         try:
-            found = lookup(self.root_json, self.io_properties, hashes.first, hashes.second)
-            if found.several.any():
-                # Which rows these are the index does not know: decided as if it were damaged.
-                found, before = self._nothing(hashes), process_cache.hits - BROKEN
+            hits = lookup(self.root_json, self.io_properties, hashes.first, hashes.second)
         except (CorruptionError, StorageError):
-            # Told as a number, since what a task raises reaches the driver as text.
-            found, before = self._nothing(hashes), process_cache.hits - BROKEN
-        is_row = np.asarray(found.found & (found.file != TOMBSTONE))
+            # Counted, since what a task raises reaches the driver as text.
+            hits, is_broken = self._nothing(hashes), True
+        is_row = hits.found & (hits.file != TOMBSTONE)
         own = encode_sequences([batch.column(name) for name in self.sequence])
+        disposition = decided(batch.column(cols.RANK), own, hits.sequence, is_row, self.barrier)
+        if hits.several.any():
+            # Which rows these are the index does not know.
+            disposition = pc.if_else(pa.array(hits.several), tr.DUPLICATE, disposition)
+        count = len(batch)
         return _with(
             batch,
-            _where(is_row, pa.array(found.file).cast(pa.string())),
-            _where(is_row, pa.array(found.position)),
-            decided(batch.column(cols.RANK), own, found.sequence, is_row, self.barrier),
-            pa.array(np.zeros(len(batch), np.int64)),
-            pa.array(found.found.astype(np.int64)),
-            pa.array([process_cache.hits - before] + [0] * (len(batch) - 1), pa.int64()),
+            _where(is_row, pa.array(hits.file).cast(pa.string())),
+            _where(is_row, pa.array(hits.position)),
+            disposition,
+            pa.array(np.zeros(count, np.int64)),
+            pa.array(hits.found.astype(np.int64)),
+            _once(process_cache.hits - before, count),
+            _once(int(is_broken), count),
         )
 
 
@@ -237,7 +237,14 @@ def _with_key_and_without(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 def _counted_only(batch: pa.RecordBatch) -> pa.RecordBatch:
     zeros = pa.array(np.zeros(len(batch), np.int64))
     nowhere = pa.nulls(len(batch), pa.string()), pa.nulls(len(batch), pa.int64())
-    return _with(batch, *nowhere, batch.column(cols.OTHER), zeros, zeros, zeros)
+    return _with(batch, *nowhere, batch.column(cols.OTHER), zeros, zeros, zeros, zeros)
+
+
+def _once(number: int, count: int) -> pa.Array:
+    """Return a number for the first row, and zero for the others, to be summed up."""
+    values = np.zeros(count, np.int64)
+    values[:1] = number
+    return pa.array(values)
 
 
 def _with(batch: pa.RecordBatch, *columns: pa.Array) -> pa.RecordBatch:

@@ -43,6 +43,8 @@ _KEEPS = "_neve_keeps_"
 class MergeInto:
     """Applies a batch with one statement on a branch, and moves `main` there."""
 
+    compacted_index = False
+
     def __init__(self, lake: Lake, mirror: JavaTable, tombstones: SideTable) -> None:
         self.lake = lake
         self.mirror = mirror

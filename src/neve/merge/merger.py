@@ -30,13 +30,14 @@ from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_know
 from neve.lake.create import load_if_exists
 from neve.lake.java_tables import MAIN, JavaTable, isolated
 from neve.merge.batch import BatchWork
-from neve.merge.checkpoint import BATCH_ID, CHECKPOINT, Checkpoint, side_summary
+from neve.merge.carry_out import PlannedWrite, WrittenBatch
+from neve.merge.checkpoint import BATCH_ID, CHECKPOINT, side_summary
 from neve.merge.mirror_tables import MirrorTables, write_rejected
 from neve.merge.plan import Look, Observe, look, look_anew, look_rejected, next_batch
+from neve.merge.plan_batch import MirrorAccess, plan_batch, revise
 from neve.merge.report import Counts, Preview, TableReport
 from neve.merge.spec import merge_specs
-from neve.merge.strategy import Strategy
-from neve.merge.way import Way, choose_way, foreseen
+from neve.merge.strategy import Strategy, find_obstacle
 from neve.observe.traces import span
 
 if TYPE_CHECKING:
@@ -55,20 +56,11 @@ _PAUSES, _LEAST_PAUSE = 20, 600.0
 
 @dataclass(frozen=True)
 class Committed:
-    """One batch that is in the mirror."""
-
-    counts: Counts
-    seconds: float
-    reaches: Checkpoint
-
-
-@dataclass(frozen=True)
-class _SentBatch:
-    """The batch whose commit was sent last."""
+    """One batch that is in the mirror, or whose commit was sent."""
 
     batch_id: str
-    way: Way
-    committed: Committed
+    written: WrittenBatch
+    seconds: float
 
 
 @dataclass
@@ -82,7 +74,7 @@ class Merger:
     strategy: Strategy = Strategy.AUTO
     # After an index could not be built: whatever the reason, it is likely to last.
     _no_index_before: float = -math.inf
-    _sent: _SentBatch | None = None
+    _sent: Committed | None = None
 
     @property
     def name(self) -> str:
@@ -105,7 +97,7 @@ class Merger:
         with _timed(report):
             done = self._retry_until_committed(report, look_anew)
             if done is not None:
-                report.add(done.counts, done.seconds)
+                report.add(done.written.work.counts, done.seconds)
         return report
 
     def retry_rejected(self, report: TableReport | None = None) -> TableReport:
@@ -123,7 +115,7 @@ class Merger:
         with _timed(report):
             done = self._retry_until_committed(report, look_rejected)
             if done is not None:
-                report.add(done.counts, done.seconds)
+                report.add(done.written.work.counts, done.seconds)
         return report
 
     def preview(self, *, rebuild: bool = False, retry_rejected: bool = False) -> Preview:
@@ -140,22 +132,17 @@ class Merger:
             work = stack.enter_context(
                 BatchWork.reading(self.lake, session, self.spec, found, batch)
             )
-            buried, state = None, found.state
+            tombstones_id, state = None, found.state
             if state is not None and not found.rebuild:
-                buried = self.tables.tombstones(found).snapshot_to_restore(
-                    state, state.tombstones_id
-                )
-            work.look_up(work.scanning(buried, datetime.now(timezone.utc)))
-            notes = [*_notes(self.name, found), *_retry_notes(work)]
-        choice = foreseen(work, self.strategy)
-        return Preview(
-            self.name,
-            found.pending.lag_snapshots,
-            work.counts,
-            choice.strategy.value,
-            choice.why,
-            notes,
-        )
+                side = self.tables.tombstones(found)
+                tombstones_id = side.snapshot_to_restore(state, state.tombstones_id)
+            work.decide(work.scanning(tombstones_id, datetime.now(timezone.utc)))
+            mirror = MirrorAccess(work)
+            plan = plan_batch(mirror, self.strategy)
+            while obstacle := find_obstacle(plan, work.counts):
+                plan = revise(plan, obstacle, mirror)
+        lag, notes = found.pending.lag_snapshots, [*_notes(self.name, found), *_retry_notes(work)]
+        return Preview(self.name, lag, work.counts, plan, notes)
 
     def merge(
         self, stop: threading.Event | None = None, report: TableReport | None = None
@@ -175,8 +162,8 @@ class Merger:
                 done = self._retry_until_committed(report, stop=stop)
                 if done is None:
                     break
-                report.add(done.counts, done.seconds)
-                self.progress(_told(self.name, report))
+                report.add(done.written.work.counts, done.seconds)
+                self.progress(_progress_of(self.name, report))
                 if not _is_set(stop):
                     self._build_index(report)
                 if _is_set(stop):
@@ -210,9 +197,9 @@ class Merger:
         """Return the batch that was sent last, if the mirror has it."""
         if self._sent is None or not self._is_published(self._sent.batch_id):
             return None
-        self._sent.way.tidy()
+        self._sent.written.remove_old_index_files()
         failpoints.reach("merge.published")
-        return self._sent.committed
+        return self._sent
 
     def _merge_batch(self, report: TableReport, observe: Observe) -> Committed | None:
         started = time.monotonic()
@@ -246,13 +233,13 @@ class Merger:
                 report.note(note)
             if work.retried is not None and work.events.isEmpty():
                 return None
-            way, batch_id, summary = self._write(work, report)
-            committed = Committed(work.counts, time.monotonic() - started, batch.reaches)
-            self._sent = _SentBatch(batch_id, way, committed)
-            way.commit(summary)
-            way.tidy()
+            written, summary = self._write(work, report)
+            sent = Committed(summary[BATCH_ID], written, time.monotonic() - started)
+            self._sent = sent
+            written.commit(summary)
+            written.remove_old_index_files()
         failpoints.reach("merge.published")
-        return replace(committed, seconds=time.monotonic() - started)
+        return replace(sent, seconds=time.monotonic() - started)
 
     def _make_mirror_for(self, work: BatchWork, observe: Observe) -> None:
         """Read the first batch, then make its mirror: one that cannot be read leaves nothing.
@@ -260,7 +247,7 @@ class Merger:
         Raises:
             ConflictError: another worker was first.
         """
-        work.look_up(work.scanning(None, datetime.now(timezone.utc)))
+        work.decide(work.scanning(None, datetime.now(timezone.utc)))
         read_from, work.found = work.found, self.tables.prepare(work.found, observe)
         if work.found.pending.checkpoint != read_from.pending.checkpoint:
             raise ConflictError(
@@ -269,8 +256,10 @@ class Merger:
                 retryable=True,
             )
 
-    def _write(self, work: BatchWork, report: TableReport) -> tuple[Way, str, Mapping[str, str]]:
-        """Decide a batch and write all but the mirror's commit; return what commits it, and how."""
+    def _write(
+        self, work: BatchWork, report: TableReport
+    ) -> tuple[WrittenBatch, Mapping[str, str]]:
+        """Decide a batch and write all but the mirror's commit; also return its summary."""
         found, state = work.found, work.found.state
         if state is None:
             raise AssertionError("the mirror was prepared")
@@ -280,36 +269,33 @@ class Merger:
             tombstones.open()
             rejected.open()
         if found.rebuild:
-            buried = tombstones.empty()
+            tombstones_id = tombstones.empty()
         else:
-            buried = tombstones.restore(state, state.tombstones_id)
+            tombstones_id = tombstones.restore(state, state.tombstones_id)
         if found.pending.recreated:
             # Events of the changelog before it: taken back later, they would be rows of nothing.
-            refused = rejected.empty()
+            rejected_id = rejected.empty()
         else:
-            refused = rejected.restore(state, state.rejected_id)
-        way = choose_way(work, tombstones, buried, now, self.strategy, report, self.progress)
-        files = way.write(batch_id, now)
-        report.strategy, report.why = way.choice.strategy.value, way.choice.why
-        report.index_wanted |= way.leaves_index
-        if work.counts.doubled:
-            report.note(
-                f"{self.name}: {work.counts.doubled} rows had a key of another row; somebody else "
-                "must have written them"
-            )
-        if files:
+            rejected_id = rejected.restore(state, state.rejected_id)
+        written = PlannedWrite(
+            work, tombstones, tombstones_id, batch_id, now, self.strategy, report, self.progress
+        ).write()
+        report.take_plan(written.plan)
+        for note in _batch_notes(self.name, work.counts):
+            report.note(note)
+        if written.tombstone_files:
             with span("merge.bury", table=self.name):
-                buried = tombstones.append(files, {BATCH_ID: batch_id})
+                tombstones_id = tombstones.append(written.tombstone_files, {BATCH_ID: batch_id})
         failpoints.reach("merge.buried")
-        refused = write_rejected(work, rejected, refused, batch_id, now)
+        rejected_id = write_rejected(work, rejected, rejected_id, batch_id, now)
         failpoints.reach("merge.rejected")
         summary = {
             CHECKPOINT: work.batch.reaches.encode(),
             BATCH_ID: batch_id,
-            **side_summary(buried, refused),
+            **side_summary(tombstones_id, rejected_id),
             **work.barrier_summary(),
         }
-        return way, batch_id, summary
+        return written, summary
 
     def _build_index(self, report: TableReport) -> None:
         """Build the index that the next merge will use; a failure costs nothing but time."""
@@ -384,11 +370,22 @@ def _notes(name: str, found: Look) -> list[str]:
             notes.append(f"{name}: columns {what}: {', '.join(columns)}")
     notes += [f"{name}: column {old} renamed to {new}" for old, new in drift.renamed]
     return notes + [
-        f"{name}: {one.why}; such rows are set aside ({one.remedy})" for one in drift.unfit
+        f"{name}: {column.reason}; such rows are set aside ({column.remedy})"
+        for column in drift.incompatible
     ]
 
 
-def _told(name: str, report: TableReport) -> str:
+def _batch_notes(name: str, counts: Counts) -> Iterator[str]:
+    if counts.duplicate_keys:
+        yield (
+            f"{name}: {counts.duplicate_keys} rows had a key of another row; somebody else must "
+            "have written them"
+        )
+    if counts.ties:
+        yield f"{name}: {counts.ties} keys have different events of the same sequence"
+
+
+def _progress_of(name: str, report: TableReport) -> str:
     return (
         f"{name}: batch {report.batches}, {report.rows_scanned} events: "
         f"{report.rows_upserted} rows written, {report.rows_deleted} deleted"

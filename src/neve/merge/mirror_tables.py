@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from neve.errors import ConflictError
 from neve.lake.java_tables import JavaTable
 from neve.merge.checkpoint import BATCH_ID, CHECKPOINT, Checkpoint, side_summary
-from neve.merge.mirror import mirror_properties, partition_spec, source_properties, united_schema
+from neve.merge.mirror import changed_schema, mirror_properties, partition_spec, source_properties
 from neve.merge.plan import Look, Observe
 from neve.merge.side_tables import REJECTED_SCHEMA, SideTable, tombstones_schema
 
@@ -50,8 +50,8 @@ class MirrorTables:
         remembered = {} if found.rebuild else source_properties(self.spec, found)
         grown = found.drift.changes_mirror
         if grown or not remembered.items() <= found.mirror.properties.items():
-            united = united_schema(found.drift).model_dump_json()
-            mirror.union_schema(united, remembered, dict(found.drift.renamed))
+            changed = changed_schema(found.drift).model_dump_json()
+            mirror.union_schema(changed, remembered, dict(found.drift.renamed))
         return self.prepare(observe(self.lake, self.spec), observe) if grown else found
 
     def restore_side_tables(self, found: Look) -> None:

@@ -26,7 +26,7 @@ from neve.merge.mirror import (
     is_recreated,
     mirror_schema,
     origins_of,
-    require_our_side,
+    require_our_side_table,
     require_ours,
 )
 from neve.merge.pending import (
@@ -115,7 +115,7 @@ def require_side_tables(lake: Lake, spec: MergeSpec) -> None:
     """Refuse tables beside the mirror that somebody else made. Raises ConfigError."""
     catalog = lake.catalog()
     for identifier in (spec.tombstones, spec.rejected):
-        require_our_side(spec, identifier, load_if_exists(lake.profile, catalog, identifier))
+        require_our_side_table(spec, identifier, load_if_exists(lake.profile, catalog, identifier))
 
 
 def look_anew(lake: Lake, spec: MergeSpec) -> Look:
@@ -181,7 +181,7 @@ def _drift(spec: MergeSpec, changelog: TableMetadata, mirror: TableMetadata) -> 
     older = older_schemas(changelog)
     drift = find_drift(spec, changelog.schema(), mirror.schema(), origins, older)
     check_added(spec, mirror.schema(), drift)
-    _refuse_unfit_keys(spec, drift)
+    _refuse_incompatible(spec, drift)
     return drift
 
 
@@ -189,13 +189,15 @@ def _first(waiting: Pending) -> Pending:
     return Pending(waiting.checkpoint, waiting.snapshots, waiting.whole)
 
 
-def _refuse_unfit_keys(spec: MergeSpec, drift: Drift) -> None:
+def _refuse_incompatible(spec: MergeSpec, drift: Drift) -> None:
     needed = {*spec.keys, *spec.sequence}
-    for one in drift.unfit:
+    for column in drift.incompatible:
         if spec.strict:
-            raise CatalogError(f"{spec.name}: {one.why}", hint=one.remedy)
-        if one.column in needed:
-            raise ConfigError(f"{spec.name}: {one.why}, and merging needs it", hint=one.remedy)
+            raise CatalogError(f"{spec.name}: {column.reason}", hint=column.remedy)
+        if column.name in needed:
+            raise ConfigError(
+                f"{spec.name}: {column.reason}, and merging needs it", hint=column.remedy
+            )
 
 
 def next_batch(found: Look, spec: MergeSpec, changelog: JavaTable) -> Batch:

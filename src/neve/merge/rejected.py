@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from neve.merge import columns as cols
-from neve.merge.drift import Unfit
+from neve.merge.drift import IncompatibleColumn
 from neve.merge.shape import quoted
 from neve.merge.transforms import EVENT_JSON, classified, name_before
 
@@ -42,7 +42,10 @@ class RejectedEvents:
 
 
 def parse_rejected(
-    stored: DataFrame, changes: T.StructType, spec: MergeSpec, unfit: Sequence[Unfit]
+    stored: DataFrame,
+    changes: T.StructType,
+    spec: MergeSpec,
+    incompatible: Sequence[IncompatibleColumn],
 ) -> RejectedEvents:
     """Read events that were set aside as rows of the changelog as it is now.
 
@@ -81,7 +84,7 @@ def parse_rejected(
         F.coalesce(is_same, F.lit(False)).alias(_ROW),
         _STORED,
     )
-    known = classified(events, spec, unfit)
+    known = classified(events, spec, incompatible)
     is_accepted = F.col(_ROW) & F.col(cols.REASON).isNull()
     return RejectedEvents(
         known.where(is_accepted).drop(_ROW, _STORED),

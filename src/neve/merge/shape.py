@@ -13,7 +13,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from neve.merge.dropped import DroppedColumn
+from neve.merge.drift import Drift
 from neve.merge.spec import MergeSpec
 
 _TEXT = (T.StringType, T.BinaryType)
@@ -32,16 +32,26 @@ class Shape:
     marker: str | None = None
     # Of what was dropped in the changelog: its name while it is read, and the mirror's column.
     dropped: tuple[tuple[str, str], ...] = ()
+    # Columns of the mirror that the changelog lacks now. Of two events of one sequence, one that
+    # was written after the drop would say NULL there, which is no difference.
+    missing: frozenset[str] = frozenset()
+
+    @property
+    def compared(self) -> list[T.StructField]:
+        """The columns by which rows of one key and sequence are told apart."""
+        return [field for field in self.columns if field.name not in self.missing]
+
+    @property
+    def decisive(self) -> tuple[str, ...]:
+        """Key and sequence columns, each once: a column may be both."""
+        return tuple(dict.fromkeys((*self.keys, *self.sequence)))
 
     @property
     def others(self) -> list[str]:
-        decided = {*self.keys, *self.sequence}
-        return [name for name in self.columns.names if name not in decided]
+        return [name for name in self.columns.names if name not in self.decisive]
 
 
-def shape_of(
-    spec: MergeSpec, columns: T.StructType, dropped: Sequence[DroppedColumn] = ()
-) -> Shape:
+def shape_of(spec: MergeSpec, columns: T.StructType, drift: Drift) -> Shape:
     decided = {*spec.keys, *spec.sequence}
     marked: tuple[str, ...] = ()
     if spec.unchanged_marker is not None:
@@ -50,8 +60,15 @@ def shape_of(
             for field in columns
             if field.name not in decided and can_have_marker(field.dataType)
         )
-    names = tuple((each.read_as, each.column.name) for each in dropped)
-    return Shape(spec.keys, spec.sequence, columns, marked, spec.unchanged_marker, names)
+    return Shape(
+        spec.keys,
+        spec.sequence,
+        columns,
+        marked,
+        spec.unchanged_marker,
+        tuple((each.read_as, each.column.name) for each in drift.dropped),
+        frozenset(columns.names).difference(drift.mirrored),
+    )
 
 
 def can_have_marker(kind: T.DataType) -> bool:

@@ -24,7 +24,7 @@ from neve.lake.pyiceberg_private import schema_without_ids
 from neve.lake.staging import Change, StagingTable
 from neve.merge.checkpoint import BATCH_ID, snapshot_to_restore
 from neve.merge.drift import Fit, fit_of
-from neve.merge.mirror import SIDE_OF, require_our_side
+from neve.merge.mirror import SIDE_OF, require_our_side_table
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -92,7 +92,7 @@ class SideTable:
         spec = TableSpec(self.identifier, self.schema, properties=properties)
         profile, catalog = self.lake.profile, self.lake.catalog()
         present = load_if_exists(profile, catalog, self.identifier)
-        require_our_side(self.spec, self.identifier, present)
+        require_our_side_table(self.spec, self.identifier, present)
         self._widen(present)
         self._staging = StagingTable(profile, ensure_table(profile, catalog, spec))
 

@@ -17,8 +17,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from neve.merge import columns as cols
-from neve.merge.decision import ABSENT, LATE, REMOVE, UPSERT, dispositions
-from neve.merge.drift import Unfit
+from neve.merge.decision import ABSENT, LATE, REMOVE, REPEAT, TIE, UPSERT, dispositions
+from neve.merge.drift import IncompatibleColumn
 from neve.merge.shape import Shape, column_as, is_marker, orderable, quoted, sequence_of
 from neve.merge.spec import DELETE, SNAPSHOT, TRUNCATE, MergeSpec
 
@@ -36,11 +36,13 @@ DUPLICATE = "duplicate"
 REJECTED, TRUNCATES, TRUNCATED_AWAY = "rejected", "truncates", "truncated away"
 
 
-def classified(changes: DataFrame, spec: MergeSpec, unfit: Sequence[Unfit] = ()) -> DataFrame:
+def classified(
+    changes: DataFrame, spec: MergeSpec, incompatible: Sequence[IncompatibleColumn] = ()
+) -> DataFrame:
     """Add what each event does, and why it cannot be taken, if it cannot."""
     known = F.create_map(*(F.lit(word) for word in chain(*spec.operations.items())))
     operation = known[F.lower(F.trim(F.col(quoted(spec.operation_column)).cast("string")))]
-    reason = _reason(spec, unfit, operation)
+    reason = _reason(spec, incompatible, operation)
     other = F.when(reason.isNotNull(), REJECTED).when(operation == TRUNCATE, TRUNCATES)
     return changes.select(
         "*",
@@ -50,7 +52,9 @@ def classified(changes: DataFrame, spec: MergeSpec, unfit: Sequence[Unfit] = ())
     )
 
 
-def _reason(spec: MergeSpec, unfit: Sequence[Unfit], operation: Column) -> Column:
+def _reason(
+    spec: MergeSpec, incompatible: Sequence[IncompatibleColumn], operation: Column
+) -> Column:
     is_row = operation != TRUNCATE
     reasons = [
         F.when(operation.isNull(), F.lit("the operation is not known")),
@@ -59,10 +63,13 @@ def _reason(spec: MergeSpec, unfit: Sequence[Unfit], operation: Column) -> Colum
             for key in spec.keys
         ),
         *(
-            F.when(F.col(quoted(one)).isNull(), F.lit(f"the sequence column {one} is NULL"))
-            for one in spec.sequence
+            F.when(F.col(quoted(name)).isNull(), F.lit(f"the sequence column {name} is NULL"))
+            for name in spec.sequence
         ),
-        *(F.when(is_row & F.col(quoted(one.column)).isNotNull(), F.lit(one.why)) for one in unfit),
+        *(
+            F.when(is_row & F.col(quoted(column.name)).isNotNull(), F.lit(column.reason))
+            for column in incompatible
+        ),
     ]
     return F.coalesce(*reasons)
 
@@ -96,15 +103,17 @@ def name_before(column: str, columns: Sequence[str]) -> str:
     return column if name in columns else name
 
 
-def as_rows(events: DataFrame, shape: Shape, unfit: Sequence[Unfit] = ()) -> DataFrame:
+def as_rows(
+    events: DataFrame, shape: Shape, incompatible: Sequence[IncompatibleColumn] = ()
+) -> DataFrame:
     """Give events the mirror's columns and types, and their rank.
 
     Those that decide over no key have none, and so meet nothing; they are only counted.
     """
-    # A column that does not fit is NULL in them, and may have no cast at all.
-    left_out = {one.column for one in unfit}
+    # An incompatible column is NULL in them, and may have no cast at all.
+    left_out = {column.name for column in incompatible}
     present = T.StructType([field for field in events.schema if field.name not in left_out])
-    is_snapshot, is_delete = (F.col(cols.OPERATION) == one for one in (SNAPSHOT, DELETE))
+    is_snapshot, is_delete = (F.col(cols.OPERATION) == kind for kind in (SNAPSHOT, DELETE))
     rank = F.when(is_delete, DELETE_RANK).when(is_snapshot, SNAPSHOT_RANK).otherwise(UPSERT_RANK)
     has_key = F.col(cols.OTHER).isNull()
 
@@ -125,11 +134,17 @@ def as_rows(events: DataFrame, shape: Shape, unfit: Sequence[Unfit] = ()) -> Dat
     )
 
 
-def latest(rows: DataFrame, shape: Shape, partition_by: Sequence[str] = ()) -> DataFrame:
+def latest(
+    rows: DataFrame, shape: Shape, partition_by: Sequence[str] = (), *, anew: bool = False
+) -> DataFrame:
     """Keep each key's greatest event, and say whether another one has the same sequence.
+
+    Where events that are merged already are among the rows, also say which of the others replace a
+    row of the same sequence: those that are greater than a merged event, or than another one.
 
     Args:
         partition_by: what the rows are distributed by already, and a key has one value of.
+        anew: everything is merged again, so that the mirror's row may be of an event to come.
     """
     content = F.xxhash64(cols.RANK, *(orderable(field) for field in shape.columns))
     of_key = _of_key(shape, partition_by)
@@ -140,18 +155,30 @@ def latest(rows: DataFrame, shape: Shape, partition_by: Sequence[str] = ()) -> D
         return F.max(newest).over(of_key)["hashed"]
 
     least = F.bitwise_not(greatest(F.bitwise_not(content)))
+    order, events = _newest_first(shape, partition_by), F.count("*")
+    has_merged = cols.MERGED in rows.columns
+    if has_merged:
+        # Of two equal events the merged one wins: then nothing has to be done.
+        order, events = (
+            _newest_first(shape, partition_by, cols.MERGED),
+            F.sum(1 - F.col(cols.MERGED)),
+        )
     # The number comes first: its order serves the windows without one, so rows are sorted once.
-    return (
-        rows.withColumn("_neve_number", F.row_number().over(_newest_first(shape, partition_by)))
+    reduced = (
+        rows.withColumn("_neve_number", F.row_number().over(order))
         .withColumns(
             {
-                cols.CONTESTED: greatest(content) != least,
-                cols.EVENTS: F.count("*").over(of_key),
+                cols.CONTESTED: (greatest(content) != least).cast("long"),
+                cols.EVENTS: events.over(of_key),
             }
         )
         .where(F.col("_neve_number") == 1)
         .drop("_neve_number", *partition_by)
     )
+    if not has_merged:
+        return reduced
+    wins = (F.col(cols.MERGED) == 0) & (F.lit(anew) | (F.col(cols.CONTESTED) == 1))
+    return reduced.withColumn(cols.WINS_TIE, wins.cast("long")).drop(cols.MERGED)
 
 
 def folded(rows: DataFrame, shape: Shape) -> DataFrame:
@@ -198,12 +225,13 @@ def _of_key(shape: Shape, partition_by: Sequence[str] = ()) -> WindowSpec:
     return Window.partitionBy(*partition_by, *(quoted(key) for key in shape.keys), cols.OTHER)
 
 
-def _newest_first(shape: Shape, partition_by: Sequence[str] = ()) -> WindowSpec:
+def _newest_first(shape: Shape, partition_by: Sequence[str] = (), *then_by: str) -> WindowSpec:
     fields = {field.name: field for field in shape.columns}
     return _of_key(shape, partition_by).orderBy(
         *(F.col(quoted(name)).desc() for name in shape.sequence),
         F.col(cols.RANK).desc(),
         *(orderable(fields[name]).desc_nulls_last() for name in shape.others),
+        *(F.col(name).desc() for name in then_by),
     )
 
 
@@ -277,6 +305,7 @@ def disposed(events: DataFrame, shape: Shape, barrier: Column | None) -> DataFra
             cols.CURRENT: F.when(has_row & (F.col(cols.CURRENT) == known), known),
             cols.KNOWN_KEY: known.isNotNull().cast("long"),
             cols.CACHE_HITS: F.lit(0).cast("long"),
+            cols.INDEX_BROKEN: F.lit(0).cast("long"),
         }
     ).withColumn(cols.OVERTAKEN, _is_overtaken(shape).cast("long"))
     # Where the first row of a key goes, the others go with it.
@@ -288,53 +317,25 @@ def disposed(events: DataFrame, shape: Shape, barrier: Column | None) -> DataFra
     )
 
 
-def winning_ties(
-    ties: DataFrame, history: DataFrame, shape: Shape, *, anew: bool = False
-) -> DataFrame:
-    """Keep those events that are greater than all merged ones of the same key and sequence.
-
-    Args:
-        history: rows of the changelog that are merged already, with their rank.
-        anew: everything is merged again, so that the mirror's row may be of an event to come.
-    """
-    on = [*shape.keys, *shape.sequence]
-    theirs = history.join(ties.select(*map(quoted, on)), on=on, how="left_semi")
-    ours, number = "_neve_ours", "_neve_number"
-    both = ties.withColumn(ours, F.lit(1)).unionByName(
-        theirs.withColumn(ours, F.lit(0)), allowMissingColumns=True
-    )
-    # Of two equal events the merged one wins: then nothing has to be done.
-    fields = {field.name: field for field in shape.columns}
-    order = Window.partitionBy(*map(quoted, on)).orderBy(
-        F.col(cols.RANK).desc(),
-        *(orderable(fields[name]).desc_nulls_last() for name in shape.others),
-        F.col(ours).asc(),
-    )
-    rivals = F.count("*").over(Window.partitionBy(*map(quoted, on)))
-    return (
-        both.withColumn(number, F.row_number().over(order))
-        .withColumn("_neve_rivals", rivals)
-        .where(F.col(number) == 1)
-        .where(F.col(ours) == 1)
-        .where(F.lit(anew) | (F.col("_neve_rivals") > 1) | F.col(cols.CONTESTED))
-        .drop(ours, number, "_neve_rivals")
-    )
-
-
-def changing(rows: DataFrame, mirror: DataFrame, shape: Shape) -> DataFrame:
-    """Keep those rows that the mirror does not have just so."""
-    same = mirror.select(
+def with_settled_ties(decided: DataFrame, mirror: DataFrame, shape: Shape) -> DataFrame:
+    """Say which ties change something: those that win, and differ from the row in their place."""
+    rows = mirror.select(
         *(
             column_as(field.name, field.dataType, mirror.schema).alias(field.name)
             for field in shape.columns
-        )
+        ),
+        F.col(cols.FILE).alias(cols.ROW_FILE),
+        F.col(cols.POSITION).alias(cols.ROW_POSITION),
     )
-    content = F.xxhash64(*(orderable(field) for field in shape.columns))
-    hashed, keys = "_neve_content", [quoted(key) for key in shape.keys]
+    content, place = "_neve_content", [cols.ROW_FILE, cols.ROW_POSITION]
+    hashed = F.xxhash64(*(orderable(field) for field in shape.compared))
+    is_new = (F.col(cols.WINS_TIE) == 1) & (hashed != F.col(content))
+    is_tie = F.col(cols.DISPOSITION) == TIE
+    settled = F.when(is_tie, F.when(is_new, UPSERT).otherwise(REPEAT))
     return (
-        rows.withColumn(hashed, content)
-        .join(same.select(*keys, content.alias(hashed)), on=[*shape.keys, hashed], how="left_anti")
-        .drop(hashed)
+        decided.join(rows.select(*place, hashed.alias(content)), on=place, how="left")
+        .withColumn(cols.DISPOSITION, F.coalesce(settled, F.col(cols.DISPOSITION)))
+        .drop(content)
     )
 
 
@@ -383,4 +384,4 @@ def sent_value(name: str, shape: Shape) -> Column:
 def tombstones_of(events: DataFrame, shape: Shape) -> DataFrame:
     """Return the keys that a batch deletes, with the deletes' sequences."""
     is_deleted = F.col(cols.DISPOSITION).isin(REMOVE, ABSENT)
-    return events.where(is_deleted).select(*map(quoted, (*shape.keys, *shape.sequence)))
+    return events.where(is_deleted).select(*map(quoted, shape.decisive))

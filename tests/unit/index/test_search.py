@@ -9,13 +9,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pydantic import ValidationError
+from pyiceberg.table.statistics import BlobMetadata
 
 from neve.errors import CorruptionError, UsageError
 from neve.index.cache import BucketCache
 from neve.index.compaction import add_delta, write_run
 from neve.index.entries import GONE, TOMBSTONE
 from neve.index.hash_bucket import BLOCK_ROWS
-from neve.index.root import Root, index_location, new_path, read_root, write_root
+from neve.index.root import ROOT_BLOB, Root, index_location, new_path, read_root, write_root
 from neve.index.search import lookup
 from neve.index.shard import BUCKET_BLOB, bits_for, bucket_of, split_buckets
 from neve.lake.puffin import read_blob, read_footer
@@ -235,6 +237,13 @@ def test_a_root_of_another_version_is_not_used(workshop, keys, monkeypatch):
         write_root(workshop.io, path, based(workshop, keys))
     with pytest.raises(CorruptionError, match="another version"):
         read_root(workshop.io, path)
+
+
+def test_pyiceberg_refuses_tables_that_name_other_blobs():
+    """When this fails, the statistics entry can name the root's blobs: see decision 7."""
+    blob = {"type": ROOT_BLOB, "snapshot-id": 1, "sequence-number": 1, "fields": [1]}
+    with pytest.raises(ValidationError, match="deletion-vector-v1"):
+        BlobMetadata.model_validate(blob)
 
 
 @pytest.mark.parametrize("location", ["s3://bucket/wh/ns/t", "file:///wh/ns/t/", "/wh/ns/t"])
