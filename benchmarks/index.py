@@ -28,7 +28,7 @@ from neve.index.compaction import (
     compact_buckets,
     plan_compaction,
     with_compacted,
-    write_run,
+    write_entries,
 )
 from neve.index.entries import Entries, SequenceType, make_entries
 from neve.index.root import KeyColumn, Root
@@ -111,7 +111,7 @@ def build(directory: str, rows: int) -> Root:
     io = load_file_io({}, directory)
     entries = entries_of(np.arange(rows))
     shards: list[Any] = []
-    taken = seconds(lambda: shards.append(write_run(io, directory, entries, 1)), 1)
+    taken = seconds(lambda: shards.append(write_entries(io, directory, entries, 1)), 1)
     tell("index_build_bigint", rows / taken, "rows/s", "")
     tell("index_bytes_bigint", shards[0].size / rows, "bytes/row", "<= 24")
 
@@ -121,7 +121,7 @@ def build(directory: str, rows: int) -> Root:
     textual = make_entries(
         *compute_pk_hash([strings(count)]), keys % FILES, keys // FILES, pa.array(positions)
     )
-    shard = write_run(io, directory, textual, 1)
+    shard = write_entries(io, directory, textual, 1)
     tell("index_bytes_string", shard.size / count, "bytes/row", "<= 40")
     Path(shard.path).unlink()
     return root_of(shards[0], SequenceType.INTEGER, checked=False)

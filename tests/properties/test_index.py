@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from pyiceberg.io import load_file_io
 
 from neve.index.cache import BucketCache
-from neve.index.compaction import add_delta, plan_compaction, write_run
-from neve.index.entries import GONE, SEVERAL, TOMBSTONE, SequenceType, make_entries
+from neve.index.compaction import add_delta, plan_compaction, write_entries
+from neve.index.entries import ABSENT, SEVERAL, TOMBSTONE, SequenceType, make_entries
 from neve.index.root import KeyColumn, Root, new_path, read_root, write_root
 from neve.index.search import IndexReader
 from tests.support.indexed import compact
@@ -19,7 +19,7 @@ FILES = [0, 1, 2, 3]
 
 keys = st.tuples(st.sampled_from(FIRST), st.integers(0, 4))
 changes = st.lists(
-    st.tuples(keys, st.sampled_from([*FILES, TOMBSTONE, GONE, SEVERAL]), st.integers(0, 2**40)),
+    st.tuples(keys, st.sampled_from([*FILES, TOMBSTONE, ABSENT, SEVERAL]), st.integers(0, 2**40)),
     max_size=30,
 )
 steps = st.lists(
@@ -103,10 +103,10 @@ class Machine:
         found = IndexReader(self.root, self.io, BucketCache()).search_values(first, second)
         for number, (one, two) in enumerate(asked):
             expected = self.truth.get((one, two if self.checked else 0))
-            if expected is None or expected[0] == GONE:
-                assert not found.found[number]
+            if expected is None or expected[0] == ABSENT:
+                assert not found.has_entry[number]
                 continue
-            assert found.found[number]
+            assert found.has_entry[number]
             ordinal = int(found.file[number])
             name = self.root.files[ordinal] if ordinal >= 0 else ordinal
             assert name == (f"f{expected[0]}" if expected[0] >= 0 else expected[0])
@@ -135,7 +135,7 @@ def test_many_keys_of_a_narrow_hash(tmp_path_factory, seed, bits, narrow):
     location = str(tmp_path_factory.mktemp("index"))
     io = load_file_io({}, location)
     entries = make_entries(first, second, 0, np.arange(count), np.arange(count))
-    shard = write_run(io, location, entries, 1, bits)
+    shard = write_entries(io, location, entries, 1, bits)
     root = new_root(SequenceType.INTEGER, True, bits, shards=(shard,))
     found = IndexReader(root, io, BucketCache()).search_values(first, second)
     assert found.position.tolist() == list(range(count))

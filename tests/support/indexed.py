@@ -23,8 +23,8 @@ from neve.index.entries import SEVERAL, TOMBSTONE
 from neve.index.hashing import compute_pk_hash
 from neve.index.refresh import refresh_root
 from neve.index.root import Root
-from neve.index.runs import Source
 from neve.index.search import IndexReader
+from neve.index.shuffle import Source
 from neve.lake.live_files import FileChanges, LiveFile
 from neve.lake.puffin import PuffinWriter
 from neve.lake.spark_tasks import LocalTasks
@@ -210,7 +210,12 @@ class Workbench:
         return compute_pk_hash([pa.array(keys, self.columns.keys[0].type)]).first
 
 
+def as_lists(result):
+    """Return a search's result in a form that can be compared."""
+    return [column.tolist() for column in (result.file, result.position, result.sequence)]
+
+
 def compact(io, root, plan, location):
-    """Merge runs as a task does, all buckets in one."""
+    """Merge generations as a task does, all buckets in one."""
     task = (root.to_json(), io.properties, plan, location, plan.buckets)
     return with_compacted(root, plan, [compact_buckets(*task)])

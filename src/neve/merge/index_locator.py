@@ -20,7 +20,7 @@ from neve.index.cache import process_cache
 from neve.index.entries import TOMBSTONE
 from neve.index.hashing import KeyHasher, PkHash
 from neve.index.root import Root
-from neve.index.search import Found, in_order, lookup
+from neve.index.search import SearchResult, in_order, lookup
 from neve.index.sequences import encode_sequences
 from neve.index.shard import bucket_of
 from neve.lake.frames import map_batches
@@ -165,7 +165,7 @@ class _Decide:
                 has_key = part.column(cols.OTHER).null_count
                 yield self._decided(part) if has_key else _counted_only(part)
 
-    def _nothing(self, hashes: PkHash) -> Found:
+    def _nothing(self, hashes: PkHash) -> SearchResult:
         kind = Root.from_json(self.root_json).sequence_type
         return in_order(len(hashes.first), [], [], frozenset(), kind)
 
@@ -181,8 +181,8 @@ class _Decide:
             # Told as a number, since what a task raises reaches the driver as text.
             found, before = self._nothing(hashes), process_cache.hits - BROKEN
         own = encode_sequences([batch.column(name) for name in self.sequence])
-        is_row = pa.array(found.found & (found.file != TOMBSTONE))
-        is_buried = pa.array(found.found & (found.file == TOMBSTONE))
+        is_row = pa.array(found.has_entry & (found.file != TOMBSTONE))
+        is_buried = pa.array(found.has_entry & (found.file == TOMBSTONE))
         sequence = found.sequence.cast(own.type)
         current, buried = _where(is_row, sequence), _where(is_buried, sequence)
         if self.barrier is not None:

@@ -10,13 +10,13 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, LongType, NestedField, UUIDType
 
 from neve.errors import StorageError, UnsupportedError
-from neve.index import runs
+from neve.index import shuffle
 from neve.index.cache import BucketCache
 from neve.index.columns import IndexedColumns
 from neve.index.files import list_files
 from neve.index.read_keys import Kind, Part
-from neve.index.runs import packed
 from neve.index.search import IndexReader
+from neve.index.shuffle import packed
 from neve.lake.spark_tasks import LocalTasks
 from tests.support.indexed import Workbench
 
@@ -53,8 +53,8 @@ def test_live_rows_and_the_greatest_of_their_tombstones(bench):
 
 
 def test_many_tasks_and_small_runs_make_the_same(bench, monkeypatch):
-    monkeypatch.setattr(runs, "RUN_ROWS", 4)
-    monkeypatch.setattr(runs, "bits_for", lambda rows: 4)
+    monkeypatch.setattr(shuffle, "SHUFFLE_FILE_ROWS", 4)
+    monkeypatch.setattr(shuffle, "bits_for", lambda rows: 4)
     built = filled(bench).build(Tasks())
     assert len(built.root.shards) == 3
     assert bench.contents(built.root) == bench.wanted()
@@ -93,7 +93,7 @@ def test_two_rows_of_a_key_are_marked(bench):
     assert bench.contents(root) == bench.wanted()
     search = IndexReader(root, bench.io, BucketCache()).search_values(bench.hashes([1, 2, 3]))
     assert search.several.tolist() == [False, True, False]
-    assert search.found.tolist() == [True, True, False]
+    assert search.has_entry.tolist() == [True, True, False]
     assert search.sequence.to_pylist() == [1, 9, None]
 
 
