@@ -129,6 +129,7 @@ class OpenLake(Lake):
         self,
         *tables: str,
         rebuild: bool = False,
+        retry_rejected: bool = False,
         strategy: Literal["auto", "index", "scan", "merge"] = "auto",
     ) -> list[MergeReport]:
         """Merge the waiting changes into the named mirrors, or into all configured ones.
@@ -137,6 +138,7 @@ class OpenLake(Lake):
 
         Args:
             rebuild: replace each mirror's rows by its whole changelog, in one commit.
+            retry_rejected: instead, merge the events that were set aside and can be taken now.
             strategy: how rows are found and replaced; `auto` takes the cheapest.
 
         Raises:
@@ -144,13 +146,17 @@ class OpenLake(Lake):
         """
         from neve.merge.once import merge_once
 
-        reports = merge_once(self, tables, rebuild=rebuild, strategy=strategy)
+        reports = merge_once(
+            self, tables, rebuild=rebuild, retry_rejected=retry_rejected, strategy=strategy
+        )
         for report in reports:
             if report.error:
                 raise report.error
         return reports
 
-    def preview_merge(self, *tables: str, rebuild: bool = False) -> list[MergePreview]:
+    def preview_merge(
+        self, *tables: str, rebuild: bool = False, retry_rejected: bool = False
+    ) -> list[MergePreview]:
         """Say what the next commit to each mirror would change. Writes nothing.
 
         The same as `neve merge --dry-run`.
@@ -160,7 +166,7 @@ class OpenLake(Lake):
         """
         from neve.merge.once import preview_once
 
-        previews = preview_once(self, tables, rebuild=rebuild)
+        previews = preview_once(self, tables, rebuild=rebuild, retry_rejected=retry_rejected)
         for preview in previews:
             if preview.error:
                 raise preview.error

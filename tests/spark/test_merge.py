@@ -9,10 +9,10 @@ import pytest
 from neve import failpoints
 from neve.errors import CatalogError, ConfigError, ConflictError
 from neve.lake.identifier import quote_identifier
+from neve.merge.carry_out import WrittenBatch
 from neve.merge.report import TableReport
 from neve.merge.strategy import Strategy
-from neve.merge.way import Way
-from tests.support.merging import Mirrored, event
+from tests.support.merging import SCHEMA, Mirrored, event
 from tests.support.power_cut import power_cut
 
 POINTS = [name for name in failpoints.POINTS if name.startswith("merge.")]
@@ -132,14 +132,14 @@ def test_a_merge_that_fails_has_said_what_it_did_before(embedded_lake, monkeypat
     mirrored = Mirrored(embedded_lake, batch_size=2, strategy=Strategy.SCAN)
     mirrored.append(*(event("I", n, n, "a") for n in range(2)))
     mirrored.append(*(event("I", n, n, "b") for n in range(2, 4)))
-    original = Way.commit
+    original = WrittenBatch.commit
 
     def refused(self, summary):
         if self.work.found.mirror_rows:
             raise ConflictError("main has moved", retryable=True)
         original(self, summary)
 
-    monkeypatch.setattr(Way, "commit", refused)
+    monkeypatch.setattr(WrittenBatch, "commit", refused)
     report = TableReport(mirrored.mirror)
     with pytest.raises(ConflictError):
         mirrored.merger(attempts=3).merge(report=report)
@@ -272,6 +272,67 @@ def test_partial_events_are_folded_over_the_row_before_them(embedded_lake):
     report = mirrored.merge()
     assert (report.late_dropped, report.late_full) == (1, 1)
     assert mirrored.found()[(3,)]["name"] is None
+
+
+def test_the_marker_in_arrays_and_maps_as_debezium_sends_it(embedded_lake):
+    import uuid
+
+    import pyarrow as pa
+
+    marker = "__debezium_unavailable_value"
+    # Java's UUID.nameUUIDFromBytes of the marker.
+    of_marker = "b68a35a7-17ad-35b3-af2a-ae46edb4545a"
+    schema = pa.schema(
+        [
+            *SCHEMA,
+            ("texts", pa.list_(pa.string())),
+            ("blobs", pa.list_(pa.binary())),
+            ("ints", pa.list_(pa.int32())),
+            ("longs", pa.list_(pa.int64())),
+            ("uuids", pa.list_(pa.string())),
+            ("hstore", pa.map_(pa.string(), pa.string())),
+        ]
+    )
+    values = {
+        "name": "a",
+        "texts": ["a", None],
+        "blobs": [b"a"],
+        "ints": [1],
+        "longs": [2],
+        "uuids": [str(uuid.UUID(int=1))],
+        "hstore": [("a", "b")],
+    }
+    unchanged = {
+        "name": marker,
+        "texts": [marker],
+        "blobs": [marker.encode()],
+        "ints": list(marker.encode()),
+        "longs": list(marker.encode()),
+        "uuids": [of_marker],
+        "hstore": [(marker, marker)],
+    }
+    # These only hold the text, among others.
+    alike = {
+        **values,
+        "texts": [marker, "b"],
+        "ints": [95],
+        "uuids": [],
+        "hstore": [(marker, marker), ("a", "b")],
+    }
+    mirrored = Mirrored(embedded_lake, schema, unchanged_marker=marker)
+    mirrored.append(*({**event("I", 1, key), **values} for key in (1, 2, 3)))
+    mirrored.merge()
+    for lsn in (2, 3):
+        mirrored.append(
+            {**event("U", lsn, 1, amount=lsn), **unchanged},
+            {**event("U", lsn, 2), **alike},
+            {**event("U", lsn, 3), **dict.fromkeys(values)},
+        )
+        mirrored.merge()
+        rows = mirrored.found()
+        assert rows[(1,)] == {"id": 1, "amount": lsn, "lsn": lsn, **values}
+        assert rows[(2,)] == {"id": 2, "amount": 0, "lsn": lsn, **alike}
+        assert rows[(3,)] == {"id": 3, "amount": 0, "lsn": lsn, **dict.fromkeys(values)}
 
 
 def test_composite_keys_and_several_sequences_of_many_types(embedded_lake):

@@ -96,7 +96,7 @@ def test_a_rebuild_that_is_killed_forgets_no_delete(embedded_lake, monkeypatch):
     def cut(*_):
         raise failpoints.PowerCut
 
-    monkeypatch.setattr("neve.merge.merger.choose_way", cut)
+    monkeypatch.setattr("neve.merge.carry_out.plan_batch", cut)
     with pytest.raises(failpoints.PowerCut):
         mirrored.merger().rebuild()
     monkeypatch.undo()
@@ -171,6 +171,44 @@ def test_uuids_as_values_and_as_keys(embedded_lake, key):
     wanted = UUID(int=70)
     found = mirrored.lake.query(f"SELECT token FROM {mirrored.mirror} WHERE token = '{wanted}'")
     assert found["token"].to_pylist() == [str(wanted)]
+
+
+@pytest.mark.soak
+def test_wide_rows_that_pass_two_gigabytes_in_a_task(embedded_lake):
+    mirrored = Mirrored(embedded_lake, strategy=Strategy.INDEX)
+    mirrored.append(event("I", 1, -1, "a"))
+    mirrored.merge()
+    # Two tasks, as the session has two cores.
+    rows = embedded_lake.spark.range(470_000).selectExpr(
+        "id", "repeat('x', 10000) AS name", "0L AS amount", "'I' AS op", "1L AS lsn"
+    )
+    rows.writeTo(f"lake.{mirrored.changelog}").append()
+    report = mirrored.merge()
+    assert (report.strategy, report.rows_upserted) == ("index", 470_000)
+    found = embedded_lake.query(
+        f"SELECT count(DISTINCT id) AS keys, sum(length(name)) AS size FROM {mirrored.mirror}"
+    )
+    assert found.to_pylist() == [{"keys": 470_001, "size": 4_700_000_001}]
+
+
+def test_a_key_column_that_is_the_sequence_too(embedded_lake):
+    """As of a table of measurements: device and time are the key, and the time orders events."""
+    schema = pa.schema(
+        [("dev", pa.string()), ("ts", pa.int64()), ("value", pa.int64()), ("op", pa.string())]
+    )
+    mirrored = Mirrored(embedded_lake, schema, primary_keys=("dev", "ts"), sequence_column="ts")
+
+    def row(op, dev, ts, value=0):
+        return {"dev": dev, "ts": ts, "value": value, "op": op}
+
+    mirrored.append(*(row("I", "a", ts, ts) for ts in range(4)), row("D", "b", 1))
+    mirrored.merge()
+    for number in range(3):
+        # New, again, else, deleted, late behind its delete.
+        mirrored.append(row("I", "c", number), row("I", "a", 0), row("U", "a", 1, number))
+        mirrored.append(row("D", "a", 2 + number % 2), row("I", "b", 1))
+        mirrored.merge()
+        mirrored.check()
 
 
 @pytest.mark.parametrize(
@@ -293,16 +331,20 @@ def test_events_sent_again_cost_no_second_look(embedded_lake, strategy, monkeypa
     mirrored.merge()
     mirrored.append(*(update(key, 2) for key in range(4)))
     mirrored.merge()
-    looked = []
-    look_up = BatchWork.look_up
+    read = []
+    include_merged = BatchWork.include_merged
     monkeypatch.setattr(
-        BatchWork, "look_up", lambda work, locator: (looked.append(1), look_up(work, locator))
+        BatchWork,
+        "include_merged",
+        lambda work, *ends: (read.append(ends), include_merged(work, *ends)),
     )
     mirrored.append(update(1, 2), update(6, 1), update(2, 1), update(3, 3))
     report = mirrored.merge()
-    assert (report.rows_upserted, looked) == (1, [])
+    assert (report.rows_upserted, report.ties, read) == (1, 0, [])
     mirrored.check()
-    mirrored.append(update(1, 2, "7.50"), update(6, 1, "0.50"))
-    assert mirrored.merge().rows_upserted == 1
-    assert looked
+    mirrored.append(update(1, 2, "7.50"), update(6, 1, "0.50"), update(3, 3))
+    mirrored.append(update(9, 5), update(9, 5, "2.50"))
+    report = mirrored.merge()
+    assert (report.rows_upserted, report.ties, read) == (2, 3, [(1, 2)])
+    assert "3 keys have different events of the same sequence" in report.notes[0]
     mirrored.check()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import contextmanager
+from datetime import time
 from decimal import Decimal
 
 import pyarrow as pa
 import pytest
 from pyiceberg.types import (
+    BinaryType,
     DateType,
     DecimalType,
     DoubleType,
@@ -17,9 +20,11 @@ from pyiceberg.types import (
 
 from neve.errors import CatalogError, ConfigError
 from neve.merge import merger as merger_module
-from tests.support.merging import Mirrored, event
+from neve.merge.strategy import Strategy
+from tests.support.merging import SCHEMA, Mirrored, event
 
 FAR = 2**40
+NOTHING = {"id": None, "name": None, "amount": None, "lsn": None}
 
 
 @contextmanager
@@ -80,6 +85,7 @@ def test_columns_come_widen_and_go_also_of_keys_and_sequence(embedded_lake):
     assert report.notes == [
         f"{mirrored.mirror}: columns added: city",
         f"{mirrored.mirror}: columns widened: id, part, ratio, place, lsn",
+        f"{mirrored.mirror}: 1 keys have different events of the same sequence",
     ]
     rows = {key: {**row, "lsn": row["lsn"]} for key, row in mirrored.found().items()}
     nothing = {"name": None, "ratio": None, "place": None, "city": None}
@@ -195,6 +201,182 @@ def test_a_column_of_another_type_sets_its_rows_aside_until_the_mirror_s_is_out_
     }
 
 
+@pytest.mark.parametrize("strategy", [Strategy.SCAN, Strategy.MERGE])
+def test_an_unchanged_marker_in_a_column_that_the_mirror_gets_with_this_batch(
+    embedded_lake, strategy
+):
+    """The mirror is read at a snapshot from before the column."""
+    mirrored = Mirrored(embedded_lake, strategy=strategy, unchanged_marker="?")
+    mirrored.append(event("I", 1, 1, "a"), event("I", 1, 2, "b"))
+    mirrored.merge()
+    with evolving(mirrored) as update:
+        update.add_column("notes", StringType())
+        update.add_column("raw", BinaryType())
+    mirrored.append(
+        {**event("U", 2, 1, "?"), "notes": "new", "raw": b"new"},
+        {**event("U", 2, 2, "c"), "notes": "?", "raw": b"?"},
+    )
+    mirrored.merge()
+    mirrored.append({**event("U", 3, 1, "d"), "notes": "?", "raw": b"?"})
+    mirrored.merge()
+    assert mirrored.found() == {
+        (1,): {"id": 1, "name": "d", "amount": 0, "lsn": 3, "notes": "new", "raw": b"new"},
+        (2,): {"id": 2, "name": "c", "amount": 0, "lsn": 2, "notes": None, "raw": None},
+    }
+
+
+@pytest.mark.parametrize("by_field", [True, False], ids=["renamed", "dropped-and-added"])
+def test_the_mirror_follows_a_rename_that_the_configuration_tells(embedded_lake, by_field):
+    mirrored = Mirrored(embedded_lake, strategy=Strategy.SCAN, unchanged_marker="?")
+    mirrored.append(event("I", 1, 1, "a"), event("I", 1, 2, "b"))
+    mirrored.merge()
+    mirrored.append(event("U", 2, 2, "before"))
+    with evolving(mirrored) as update:
+        if by_field:
+            update.rename_column("name", "title")
+        else:
+            update.delete_column("name")
+            update.add_column("title", StringType())
+        update.add_column("city", StringType())
+    mirrored.settings = mirrored.settings.model_copy(update={"rename": {"name": "title"}})
+    mirrored.append({"op": "U", "lsn": 3, "id": 1, "title": "?", "amount": 3, "city": "Rome"})
+    assert f"{mirrored.mirror}: column name renamed to title" in mirrored.merger().preview().notes
+    report = mirrored.merge()
+    assert report.set_aside == 0
+    # Once more, with the snapshot's and the table's names the same again.
+    mirrored.append({"op": "U", "lsn": 4, "id": 2, "title": "?", "amount": 4, "city": "?"})
+    assert mirrored.merge().notes == []
+    rows = {
+        (1,): {"id": 1, "title": "a", "amount": 3, "lsn": 3, "city": "Rome"},
+        (2,): {"id": 2, "title": "before", "amount": 4, "lsn": 4, "city": None},
+    }
+    assert mirrored.found() == rows
+    mirrored.merger().rebuild()
+    assert mirrored.found() == rows
+
+
+def test_events_from_before_a_column_was_dropped_keep_its_values(embedded_lake):
+    schema = pa.schema([*SCHEMA, ("place", pa.struct([("x", pa.int64()), ("y", pa.string())]))])
+    mirrored = Mirrored(embedded_lake, schema)
+    mirrored.append(
+        {**event("I", 1, 1, "a", 1), "place": {"x": 1, "y": "one"}}, event("I", 1, 2, "b", 2)
+    )
+    mirrored.merge()
+    # Not merged before the drop: they have their values still.
+    mirrored.append(
+        {**event("U", 2, 1, "aa", 11), "place": {"x": 2, "y": "two"}}, event("I", 2, 3, "c", 3)
+    )
+    mirrored.append({**event("?", 2, 9, "aside"), "place": {"x": 9, "y": "nine"}})
+    with evolving(mirrored) as update:
+        update.delete_column("name")
+        update.delete_column("amount")
+        update.delete_column(("place", "y"))
+    with evolving(mirrored) as update:
+        # Another field under the old name.
+        update.add_column("amount", LongType())
+    mirrored.append(
+        {"op": "U", "lsn": 3, "id": 2, "amount": 22, "place": {"x": 3}},
+        {"op": "I", "lsn": 3, "id": 4, "amount": 4},
+    )
+    mirrored.merge()
+    rows = {
+        (1,): {"id": 1, "name": "aa", "amount": 11, "lsn": 2, "place": {"x": 2, "y": "two"}},
+        (2,): {"id": 2, "name": None, "amount": 22, "lsn": 3, "place": {"x": 3, "y": None}},
+        (3,): {"id": 3, "name": "c", "amount": 3, "lsn": 2, "place": None},
+        (4,): {"id": 4, "name": None, "amount": 4, "lsn": 3, "place": None},
+    }
+    assert mirrored.found() == rows
+    (aside,) = mirrored.table("rows_rejected").scan().to_arrow()["event"].to_pylist()
+    assert json.loads(aside)["name"] == "aside"
+    # Also of the whole changelog, also in small batches.
+    mirrored.merger().rebuild()
+    assert mirrored.found() == rows
+    # After that the changelog is read as any other.
+    mirrored.append({"op": "U", "lsn": 4, "id": 1, "amount": 5})
+    mirrored.merge()
+    assert mirrored.found()[(1,)] == {**NOTHING, "id": 1, "amount": 5, "lsn": 4, "place": None}
+
+
+def test_a_column_that_spark_cannot_read_is_left_out(embedded_lake):
+    schema = pa.schema([*SCHEMA, ("clock", pa.time64("us")), ("NAME", pa.string())])
+    mirrored = Mirrored(embedded_lake, schema, exclude_columns=("clock", "NAME"))
+    # A snapshot without files, too.
+    mirrored.append()
+    mirrored.merge()
+    for lsn in (1, 2):
+        mirrored.append(
+            {**event("I", lsn, lsn, "a"), "clock": time(12, 30), "NAME": "other"},
+            event("?", lsn, 3),
+            # Not what was merged at this sequence, so that what was merged is read.
+            event("I", 1, 1, "b"),
+        )
+        assert mirrored.merge().set_aside == 1
+    rows = {(key,): {"id": key, "name": "ab"[key == 1], "amount": 0, "lsn": key} for key in (1, 2)}
+    assert mirrored.found() == rows
+    assert mirrored.merger().preview(rebuild=True).counts.upserted == 2
+    mirrored.merger().rebuild()
+    assert mirrored.found() == rows
+
+
+def test_a_new_column_that_is_the_same_to_spark_is_refused_before_anything_is_written(
+    embedded_lake,
+):
+    mirrored = Mirrored(embedded_lake)
+    mirrored.append(event("I", 1, 1, "a"))
+    mirrored.merge()
+    with evolving(mirrored) as update:
+        update.delete_column("name")
+    with evolving(mirrored) as update:
+        update.add_column("NAME", StringType())
+    mirrored.append({"op": "U", "lsn": 2, "id": 1, "amount": 0, "NAME": "b"})
+    before = mirrored.table().metadata
+    with pytest.raises(ConfigError, match=r"has a column name, and .* has NAME") as caught:
+        mirrored.merge()
+    assert mirrored.table().metadata == before
+    assert "rename: {name: NAME}" in caught.value.hint
+    mirrored.settings = mirrored.settings.model_copy(update={"rename": {"name": "NAME"}})
+    mirrored.append({"op": "I", "lsn": 2, "id": 2, "amount": 0, "NAME": "c"})
+    mirrored.merge()
+    assert {key: row["NAME"] for (key,), row in mirrored.found().items()} == {1: "b", 2: "c"}
+
+
+def test_a_rebuild_that_would_lose_a_column_is_refused_by_name(embedded_lake):
+    mirrored = Mirrored(embedded_lake)
+    mirrored.append(event("I", 1, 1, "a"))
+    mirrored.append(event("I", 1, 2, "b"))
+    mirrored.merge()
+    with evolving(mirrored) as update:
+        update.delete_column("name")
+    mirrored.compact(mirrored.changelog)
+    before = mirrored.found()
+    with pytest.raises(CatalogError, match=r"no column name any more.*compacted") as caught:
+        mirrored.merger().rebuild()
+    assert f"ALTER TABLE {mirrored.mirror} DROP COLUMN name" in caught.value.hint
+    assert mirrored.found() == before
+    mirrored.lake.sql(f"ALTER TABLE {mirrored.mirror} DROP COLUMN name")
+    mirrored.merger().rebuild()
+    assert mirrored.found() == {(key,): {"id": key, "amount": 0, "lsn": 1} for key in (1, 2)}
+
+
+@pytest.mark.parametrize("strategy", [Strategy.INDEX, Strategy.SCAN, Strategy.MERGE])
+def test_merging_all_again_erases_nothing_of_a_dropped_column(embedded_lake, strategy):
+    """The changelog was compacted without the column, and the checkpoint's snapshot is expired."""
+    mirrored = Mirrored(embedded_lake, strategy=strategy)
+    mirrored.append(event("I", 1, 1, "a"), event("I", 1, 2, "b"))
+    mirrored.merge()
+    with evolving(mirrored) as update:
+        update.delete_column("name")
+    mirrored.append({"op": "U", "lsn": 2, "id": 2, "amount": 2})
+    mirrored.compact(mirrored.changelog)
+    mirrored.expire(mirrored.changelog)
+    report = mirrored.merge()
+    assert "is expired" in report.notes[0]
+    assert mirrored.found() == {
+        (1,): {"id": 1, "name": "a", "amount": 0, "lsn": 1},
+        (2,): {"id": 2, "name": None, "amount": 2, "lsn": 2},
+    }
+
+
 def test_strict_stops_before_anything_is_written_and_says_what_to_do(embedded_lake):
     mirrored = Mirrored(embedded_lake, schema_policy="strict")
     mirrored.append(event("I", 1, 1, "a"), event("D", 1, 2), event("?", 1, 3))
@@ -265,3 +447,20 @@ def test_columns_that_change_between_the_look_and_the_read(embedded_lake, monkey
     # The second look has seen it: such rows are set aside, as of any renamed column.
     assert len(rejected(mirrored)) == 2
     assert {row["name"] for row in mirrored.found().values()} == {"a"}
+
+
+def test_a_tie_is_decided_by_the_value_of_a_column_that_was_renamed_since(embedded_lake):
+    mirrored = Mirrored(embedded_lake, strategy=Strategy.SCAN)
+    mirrored.append(event("I", 1, 1, "z"), event("I", 1, 2, "a"))
+    mirrored.merge()
+    with evolving(mirrored) as update:
+        update.rename_column("name", "title")
+    mirrored.settings = mirrored.settings.model_copy(update={"rename": {"name": "title"}})
+
+    def titled(lsn, key, title):
+        return {"op": "U", "lsn": lsn, "id": key, "title": title, "amount": 0}
+
+    mirrored.append(titled(1, 1, "b"), titled(1, 2, "b"))
+    report = mirrored.merge()
+    assert (report.rows_upserted, report.ties) == (1, 2)
+    assert {key[0]: row["title"] for key, row in mirrored.found().items()} == {1: "z", 2: "b"}

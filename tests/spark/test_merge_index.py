@@ -17,7 +17,6 @@ from neve.lake.identifier import parse_identifier
 from neve.lake.live_files import live_files
 from neve.merge import strategy
 from neve.merge.batch import BatchWork
-from neve.merge.index_locator import BROKEN
 from neve.merge.strategy import INDEXED_ROWS, Strategy
 from tests.support.merging import Mirrored, event
 from tests.support.readers import read_with_all
@@ -133,18 +132,18 @@ def test_a_damaged_index_is_noticed_and_changes_nothing(mirrored):
 
 
 def test_an_index_that_breaks_between_two_looks_is_noticed_too(mirrored, monkeypatch):
-    """Two events of one sequence have the batch decided step by step, with another look."""
-    count = BatchWork._count
+    """Two different events of one sequence have the batch decided twice, with another look."""
+    count, looks = BatchWork.count, []
 
-    def broken(self, decided, *, indexed):
-        count(self, decided, indexed=indexed)
-        if indexed:
-            self.counts.index_cache_hits = BROKEN
+    def broken(self, tally, *, indexed):
+        count(self, tally, indexed=indexed)
+        looks.append(indexed)
+        self.counts.index_is_broken = looks == [True, True]
 
-    monkeypatch.setattr(BatchWork, "_count", broken)
+    monkeypatch.setattr(BatchWork, "count", broken)
     mirrored.append(event("U", 2, 1, "else"), event("U", 9, 3, "new"), event("D", 9, 4))
     report = mirrored.merge()
-    assert (report.strategy, report.index_rebuilds) == ("scan", 1)
+    assert (report.strategy, report.index_rebuilds, looks) == ("scan", 1, [True, True, False])
     mirrored.check()
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from neve.errors import ConflictError
 from neve.lake.commit_loop import RetryPolicy
+from neve.merge.carry_out import WrittenBatch
 from neve.merge.report import TableReport
 from neve.merge.strategy import Strategy
-from neve.merge.way import Way
 from tests.support.merging import Mirrored, event
 
 
@@ -42,7 +42,7 @@ def test_a_stop_ends_the_wait_for_another_attempt(mirrored, monkeypatch):
         threading.Timer(0.2, stop.set).start()
         raise ConflictError("main has moved", retryable=True)
 
-    monkeypatch.setattr(Way, "commit", refused)
+    monkeypatch.setattr(WrittenBatch, "commit", refused)
     merger = mirrored.merger()
     merger.retry = RetryPolicy(first_seconds=60, most_seconds=60)
     began = time.monotonic()

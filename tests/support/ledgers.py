@@ -10,8 +10,8 @@ from pyiceberg.manifest import clear_manifest_cache, write_manifest_list
 from neve.publish.ledger import LedgerEntry
 
 # Data files in a manifest that merges have filled, and its length.
-FILES_IN_MANIFEST = 140
-MANIFEST_BYTES = 32_000
+FILES_IN_MANIFEST = 270
+MANIFEST_BYTES = 60_000
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 

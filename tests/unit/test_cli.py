@@ -53,6 +53,8 @@ def test_global_options_may_stand_anywhere(given, hoisted):
         (["sql", ""], "no statement"),
         (["sql", "SELECT 1", "--format", "xml"], "--format xml is unknown"),
         (["describe", "a..b"], "is not a table name"),
+        (["merge", "--retry-rejected"], "--retry-rejected needs the mirrors' names"),
+        (["merge", "a.b", "--retry-rejected", "--rebuild"], "exclude each other"),
     ],
 )
 def test_usage_errors_are_one_line_and_exit_2(capsys, arguments, said):

@@ -40,6 +40,7 @@ _PREVIEW_COLUMNS = (
     "truncates",
     "strategy",
     "why",
+    "otherwise",
     "error",
 )
 # As neve.merge.strategy.Strategy has them; that module loads Spark.
@@ -59,6 +60,12 @@ def merge(
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="Make the mirrors anew of their whole changelogs.")
     ] = False,
+    retry_rejected: Annotated[
+        bool,
+        typer.Option(
+            "--retry-rejected", help="Merge what was set aside, as far as it can be taken now."
+        ),
+    ] = False,
     strategy: Annotated[
         str,
         typer.Option(
@@ -71,10 +78,19 @@ def merge(
     """Keep mirrors of changelogs: the newest event of each key, exactly once."""
     if rebuild and not tables:
         raise UsageError("--rebuild needs the mirrors' names", hint="neve merge TABLE --rebuild")
+    if retry_rejected and not tables:
+        raise UsageError(
+            "--retry-rejected needs the mirrors' names", hint="neve merge TABLE --retry-rejected"
+        )
+    if rebuild and retry_rejected:
+        raise UsageError(
+            "--rebuild and --retry-rejected exclude each other",
+            hint="a rebuild reads everything again",
+        )
     if strategy not in STRATEGIES:
         raise UsageError(f"--strategy {strategy} is not known", hint=", ".join(STRATEGIES))
     call: Call = context.obj
-    if not (once or dry_run or rebuild):
+    if not (once or dry_run or rebuild or retry_rejected):
         _keep_merging(call, tuple(tables or ()), strategy)
         return
     from neve.merge.once import merge_once, preview_once
@@ -82,13 +98,18 @@ def merge(
     with call.open() as lake, call.output.working("merging"):
         names = tables or ()
         if dry_run:
-            previews = preview_once(lake, names, rebuild=rebuild, strategy=strategy)
+            previews = preview_once(
+                lake, names, rebuild=rebuild, retry_rejected=retry_rejected, strategy=strategy
+            )
         else:
-            reports = merge_once(lake, names, rebuild=rebuild, strategy=strategy)
+            reports = merge_once(
+                lake, names, rebuild=rebuild, retry_rejected=retry_rejected, strategy=strategy
+            )
     if dry_run:
-        _print(call.output, previews, _PREVIEW_COLUMNS, [_preview_row(one) for one in previews])
+        rows = [_preview_row(preview) for preview in previews]
+        _print(call.output, previews, _PREVIEW_COLUMNS, rows)
     else:
-        _print(call.output, reports, _COLUMNS, [_report_row(one) for one in reports])
+        _print(call.output, reports, _COLUMNS, [_report_row(report) for report in reports])
 
 
 def _print(
@@ -139,6 +160,7 @@ def _preview_row(preview: Preview) -> dict[str, Any]:
         "truncates": counts.truncated,
         "strategy": preview.strategy,
         "why": preview.why,
+        "otherwise": preview.otherwise,
         "error": None,
     }
 

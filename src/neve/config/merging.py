@@ -41,6 +41,13 @@ class MergeTableSettings(Section):
         "permissive",
         description="When a column is renamed or changes its type: set rows aside, or stop.",
     )
+    on_recreated: Literal["stop", "truncate"] = Field(
+        "stop",
+        description=(
+            "When the changelog was dropped and created again: stop, or replace the mirror's rows "
+            "by the new changelog's, as after a TRUNCATE."
+        ),
+    )
     batch_size: int | None = Field(
         None, gt=0, description="Most events of one commit; unset means merge.batch_size."
     )
@@ -51,6 +58,13 @@ class MergeTableSettings(Section):
         (), description="Only these columns, with keys and sequence; none means all."
     )
     exclude_columns: tuple[str, ...] = Field((), description="All columns but these.")
+    rename: dict[str, str] = Field(
+        default_factory=dict,
+        description=(
+            "Columns that were renamed in the changelog, such as {name: full_name}: the mirror's "
+            "column is renamed, too, and keeps its values. Not for keys and sequence."
+        ),
+    )
     unchanged_marker: str | None = Field(
         None,
         description=(
@@ -69,7 +83,7 @@ class MergeTableSettings(Section):
 
     @field_validator("sequence_column", "primary_keys", "partition_by", mode="before")
     @classmethod
-    def _one_is_a_list_of_one(cls, value: object) -> object:
+    def _text_is_a_list_of_one(cls, value: object) -> object:
         return (value,) if isinstance(value, str) else value
 
     @model_validator(mode="after")
@@ -81,6 +95,12 @@ class MergeTableSettings(Section):
         needed = {*self.primary_keys, *self.sequence_column, self.operation_column}
         if hidden := needed & set(self.exclude_columns):
             raise ValueError(f"exclude_columns names {sorted(hidden)[0]}, which merging needs")
+        if fixed := {*self.primary_keys, *self.sequence_column} & {*self.rename.values()}:
+            raise ValueError(
+                f"rename names {sorted(fixed)[0]}, and keys and sequence cannot be renamed"
+            )
+        if len({*self.rename.values()}) < len(self.rename):
+            raise ValueError("rename gives two columns the same name")
         for name in ("primary_keys", "sequence_column"):
             if len(set(getattr(self, name))) < len(getattr(self, name)):
                 raise ValueError(f"{name} names a column twice")
@@ -97,28 +117,29 @@ class MergeSettings(Section):
     tables: tuple[MergeTableSettings, ...] = Field((), description="The mirrors to keep.")
 
     @model_validator(mode="after")
-    def _mirrors_are_told_apart(self) -> MergeSettings:
-        seen = set()
-        for one in self.tables:
-            mirror = f"{one.namespace}.{one.mirror_table}"
-            if mirror in seen:
+    def _mirrors_have_different_names(self) -> MergeSettings:
+        mirrors = set()
+        for table in self.tables:
+            mirror = f"{table.namespace}.{table.mirror_table}"
+            if mirror in mirrors:
                 raise ValueError(f"two tables have the mirror {mirror}")
-            seen.add(mirror)
+            mirrors.add(mirror)
         return self
 
     @model_validator(mode="after")
-    def _tables_beside_mirrors_are_their_own(self) -> MergeSettings:
-        beside = {
-            f"{one.namespace}.{one.mirror_table}{suffix}": f"{one.namespace}.{one.mirror_table}"
-            for one in self.tables
+    def _side_tables_have_names_of_their_own(self) -> MergeSettings:
+        mirrors = [f"{table.namespace}.{table.mirror_table}" for table in self.tables]
+        side_tables = {
+            mirror + suffix: mirror
+            for mirror in mirrors
             for suffix in (TOMBSTONES_SUFFIX, REJECTED_SUFFIX)
         }
-        for one in self.tables:
+        for table in self.tables:
             for setting in ("changelog_table", "mirror_table"):
-                name = f"{one.namespace}.{getattr(one, setting)}"
-                if name in beside:
+                name = f"{table.namespace}.{getattr(table, setting)}"
+                if name in side_tables:
                     raise ValueError(
-                        f"{setting} {name} is a table that the mirror {beside[name]} keeps beside "
-                        "it; choose another name"
+                        f"{setting} {name} is a table that the mirror {side_tables[name]} keeps "
+                        "beside it; choose another name"
                     )
         return self

@@ -42,6 +42,7 @@ from neve.publish.ranges import (
     Marks,
     Ranges,
     decode_ranges,
+    encode_other_marks,
     read_marks,
 )
 from neve.signals import Signal
@@ -227,9 +228,16 @@ class SignalWorker:
             target.table: {
                 **encode_read_from(first_read, target.ranges),
                 **encode_duplicates(target.duplicates if is_retaining else ()),
+                **self._marks_for_copies(target),
             }
             for target in job.targets
         }
+
+    def _marks_for_copies(self, target: Target) -> dict[str, str]:
+        """Return the summary entry with the marks that the search for copies relied on."""
+        if self.spec.buffer.dedup_seconds <= 0:
+            return {}
+        return encode_other_marks(self.marks[target.table], target.ranges)
 
     def _identities(self) -> list[Identity]:
         if self.spec.buffer.dedup_seconds <= 0:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 KEYS = "neve.merge.keys"
 SEQUENCE = "neve.merge.sequence"
 TOMBSTONES = "neve.merge.tombstones-snapshot-id"
+# Its value while the table of tombstones has no snapshot.
+NO_SNAPSHOT = "none"
 
 
 @dataclass(frozen=True)
@@ -159,6 +161,8 @@ def _tombstones_id(table: Table, main: Snapshot, tombstones: Table | None) -> in
         return None
     for snapshot in ancestors_of(main, table.metadata):
         named = snapshot.summary.get(TOMBSTONES) if snapshot.summary else None
+        if named == NO_SNAPSHOT:
+            return None
         if named and tombstones.metadata.snapshot_by_id(int(named)):
             return int(named)
         if named:

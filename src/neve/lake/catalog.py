@@ -8,11 +8,12 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+import pydantic
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, ValidationError
 from sqlalchemy.exc import DBAPIError
 
-from neve.errors import NotFoundError
+from neve.errors import NotFoundError, UnsupportedError
 from neve.lake.faults import explained
 from neve.lake.identifier import Identifier
 from neve.lake.postgres_timeout import Timeouts
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 _LOADS_AT_ONCE = 8
 # The second is PostgreSQL's, from its own table of types.
 _EXISTS_ALREADY = re.compile(r"already exists|pg_type_typname_nsp_index")
+_UNSUPPORTED_TYPE = re.compile(r"Unsupported field type: '([^']+)'")
 
 
 def open_catalog(profile: CatalogProfile) -> Catalog:
@@ -76,12 +78,14 @@ def list_tables(
 
 def load_tables(
     profile: CatalogProfile, catalog: Catalog, identifiers: Iterable[Identifier]
-) -> dict[Identifier, Table | None]:
+) -> dict[Identifier, Table | UnsupportedError | None]:
     """Load many tables side by side; one that vanished meanwhile, or is unreadable, is None."""
 
-    def load(identifier: Identifier) -> Table | None:
+    def load(identifier: Identifier) -> Table | UnsupportedError | None:
         try:
-            return catalog.load_table(identifier)
+            return read_table(catalog, identifier)
+        except UnsupportedError as error:
+            return error
         except (NoSuchTableError, OSError):
             return None
 
@@ -91,14 +95,35 @@ def load_tables(
 
 
 def load_table(profile: CatalogProfile, catalog: Catalog, identifier: Identifier) -> Table:
-    """Load one table, or name the ones that are spelled almost like it."""
+    """Load one table.
+
+    Raises:
+        NotFoundError: it names the tables that are spelled almost like it.
+        UnsupportedError: PyIceberg cannot read it.
+    """
     if len(identifier) < 2:
         raise missing_table(profile, catalog, identifier)
     with explained(profile):
         try:
-            return catalog.load_table(identifier)
+            return read_table(catalog, identifier)
         except (NoSuchTableError, NoSuchNamespaceError) as error:
             raise missing_table(profile, catalog, identifier) from error
+
+
+def read_table(catalog: Catalog, identifier: Identifier) -> Table:
+    """Load one table; errors are PyIceberg's, but for UnsupportedError."""
+    try:
+        return catalog.load_table(identifier)
+    except (ValidationError, pydantic.ValidationError) as error:
+        # From a REST server, other invalid answers mean that it is no catalog at all.
+        unsupported = _UNSUPPORTED_TYPE.search(str(error))
+        if unsupported is None and isinstance(error, pydantic.ValidationError):
+            raise
+        reason = f"a column has the type {unsupported[1]}" if unsupported else "invalid metadata"
+        raise UnsupportedError(
+            f"table {'.'.join(identifier)} cannot be read by PyIceberg, which Neve uses: {reason}",
+            hint="Spark reads it still: neve sql",
+        ) from error
 
 
 def missing_table(
@@ -131,11 +156,11 @@ def _namespaces_below(
     # S3 Tables has one level of namespaces and refuses to be asked for another.
     if parent and profile.settings.type == "s3tables":
         return []
-    found: list[Identifier] = []
+    namespaces: list[Identifier] = []
     for child in catalog.list_namespaces(parent):
         name = tuple(child)
         if name == parent:
             continue
-        found.append(name)
-        found += _namespaces_below(profile, catalog, name)
-    return found
+        namespaces.append(name)
+        namespaces += _namespaces_below(profile, catalog, name)
+    return namespaces

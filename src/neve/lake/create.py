@@ -29,7 +29,7 @@ from pyiceberg.types import (
 from sqlalchemy.exc import IntegrityError
 
 from neve.errors import CatalogError, NeveError
-from neve.lake.catalog import load_table
+from neve.lake.catalog import load_table, read_table
 from neve.lake.commit_errors import committing
 from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_known
 from neve.lake.faults import explained
@@ -70,7 +70,7 @@ def load_if_exists(
 ) -> Table | None:
     with explained(profile):
         try:
-            return catalog.load_table(identifier)
+            return read_table(catalog, identifier)
         except (NoSuchTableError, NoSuchNamespaceError):
             return None
 

@@ -24,15 +24,15 @@ from pyiceberg.io.pyarrow import (
     schema_to_pyarrow,
 )
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
-from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.partitioning import PartitionField, PartitionSpec, partition_record_value
+from pyiceberg.schema import Schema
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import DayTransform
 from pyiceberg.typedef import Record
 
 from neve.errors import UnsupportedError
-from neve.lake.pyiceberg_private import partition_rows
-from neve.lake.row_order import RowOrder, row_order
+from neve.lake.row_order import RowOrder, row_order, transformed
 from neve.lake.uuids import has_uuids, with_uuids
 
 ROW_GROUP_ROWS = 256 * 1024
@@ -40,6 +40,12 @@ ROW_GROUP_ROWS = 256 * 1024
 # their order a row group at a time, so this bounds the memory for it.
 ROW_GROUP_BYTES = 256 * 1024 * 1024
 BLOOM_PREFIX = "write.parquet.bloom-filter-enabled.column."
+# Iceberg's names of codecs, and Arrow's. What Arrow calls LZ4 is Parquet's LZ4_RAW.
+_CODECS = {
+    **{codec: codec for codec in ("zstd", "snappy", "gzip", "brotli", "lz4")},
+    "lz4_raw": "lz4",
+    "uncompressed": "none",
+}
 _DAY_MICROS = 86_400_000_000
 
 
@@ -134,16 +140,56 @@ def _split_by_partition(metadata: TableMetadata, rows: pa.Table) -> Iterator[Par
 
 
 def _split_by_spec(
-    spec: PartitionSpec, schema: Any, rows: pa.Table
+    spec: PartitionSpec, schema: Schema, rows: pa.Table
 ) -> Iterator[tuple[Record, pa.Table]]:
+    """Split rows by any partition spec.
+
+    PyIceberg's own way asks for each partition which values are equal to it, and so loses NaN.
+    """
+    shaped = with_table_columns(rows, schema_to_pyarrow(schema, include_field_ids=True))
+    numbers = np.zeros(len(rows), np.int64)
+    values: list[pa.Array] = []
     try:
-        shaped = with_table_columns(rows, schema_to_pyarrow(schema, include_field_ids=True))
-        yield from partition_rows(spec, schema, shaped)
-    except (ValueError, NotImplementedError) as error:
+        for field in spec.fields:
+            kind = schema.find_field(field.source_id).field_type
+            column = transformed(field.transform, kind, _source(field, schema, shaped))
+            if isinstance(column.type, pa.BaseExtensionType):
+                column = column.cast(column.type.storage_type)
+            encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
+            values.append(encoded)
+            numbers = numbers * len(encoded.dictionary) + np.asarray(encoded.indices)
+            # Numbered anew, so that the product of all sizes passes no bound.
+            numbers = np.unique(numbers, return_inverse=True)[1]
+    except (KeyError, ValueError, NotImplementedError) as error:
         raise UnsupportedError(
             f"files cannot be written for the partition spec {spec}: {error}",
             hint="let Spark write to this table, or partition it otherwise",
         ) from error
+    order = np.argsort(numbers, kind="stable")
+    starts = np.flatnonzero(np.diff(numbers[order], prepend=-1)).tolist()
+    for start, end in pairwise([*starts, len(order)]):
+        record = Record(
+            *(
+                _partition_value(field, schema, encoded[int(order[start])].as_py())
+                for field, encoded in zip(spec.fields, values, strict=True)
+            )
+        )
+        yield record, shaped.take(pa.array(order[start:end]))
+
+
+def _source(field: PartitionField, schema: Schema, rows: pa.Table) -> pa.ChunkedArray:
+    """Return the column that a partition is of; it may be inside structs."""
+    name = str(schema.find_column_name(field.source_id))
+    if name in rows.column_names:
+        return rows.column(name)
+    column, *path = name.split(".")
+    return pc.struct_field(rows.column(column), path)
+
+
+def _partition_value(field: PartitionField, schema: Schema, value: Any) -> Any:
+    """Return a value as manifests have it: a date as days, a time as microseconds."""
+    is_plain = value is None or isinstance(value, (bytes, float))
+    return value if is_plain else partition_record_value(field, value, schema)
 
 
 def _split_by_day(
@@ -158,7 +204,7 @@ def _split_by_day(
         yield PartitionRows(Record(int(values[start])), rows, of_day)
 
 
-def _day_column(spec: PartitionSpec, schema: Any, rows: pa.Table) -> str | None:
+def _day_column(spec: PartitionSpec, schema: Schema, rows: pa.Table) -> str | None:
     """Return the time whose day is the partition, as in all tables of telemetry: one sort does."""
     fields: tuple[PartitionField, ...] = spec.fields
     if len(fields) != 1 or not isinstance(fields[0].transform, DayTransform):
@@ -183,7 +229,7 @@ def _write_file(
         writer = pq.ParquetWriter(
             stream,
             columns,
-            compression=properties.get("write.parquet.compression-codec", "zstd"),
+            compression=_compression(properties),
             bloom_filter_options=_bloom_filters(properties, len(rows.indices)),
             store_decimal_as_integer=True,
         )
@@ -209,6 +255,17 @@ def _write_file(
     )
     file.spec_id = metadata.default_spec_id
     return file
+
+
+def _compression(properties: dict[str, str]) -> str:
+    """Return Arrow's name of the codec that a table asks for by Iceberg's."""
+    codec = properties.get("write.parquet.compression-codec", "zstd").lower()
+    if codec not in _CODECS:
+        raise UnsupportedError(
+            f"write.parquet.compression-codec is {codec}, which files cannot be written with here",
+            hint=f"set it to one of {', '.join(_CODECS)}",
+        )
+    return _CODECS[codec]
 
 
 def _take(rows: pa.Table, indices: pa.Array) -> pa.Table:

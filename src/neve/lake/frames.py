@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from neve.lake.table_ref import TableRef
+
+# Arrow bytes of rows that a task works on at once, about.
+PORTION_BYTES = 128 * 1024 * 1024
 
 _FILES = T.StructType([T.StructField("data_file", T.BinaryType())])
 
@@ -65,19 +68,40 @@ def map_batches(
     return numbered.mapInArrow(work, T.StructType(fields)).toDF(*results)
 
 
+def in_portions(
+    batches: Iterable[pa.RecordBatch], most_bytes: int = PORTION_BYTES
+) -> Iterator[pa.Table]:
+    """Put batches together until a portion is full; it is larger than that by one batch at most.
+
+    What works on a whole partition at once needs its memory several times over, and fails where a
+    column of texts passes 2 GiB.
+    """
+    portion: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if not len(batch):
+            continue
+        portion.append(batch)
+        # Not `nbytes`: where Java made arrays, some have no offsets, and it ends the process.
+        size += batch.get_total_buffer_size()
+        if size >= most_bytes:
+            yield pa.Table.from_batches(portion)
+            portion, size = [], 0
+    if portion:
+        yield pa.Table.from_batches(portion)
+
+
 def write_frame(frame: DataFrame, table: Table) -> list[DataFile]:
     """Write a DataFrame as data files of a table, in its tasks; nothing is committed."""
     metadata_json = table.metadata.model_dump_json()
     io_properties = dict(table.io.properties)
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-        found = [batch for batch in batches if len(batch)]
-        if not found:
-            return
-        metadata = TableMetadataUtil.parse_raw(metadata_json)
-        io = load_file_io(io_properties, metadata.location)
-        files = write_data_files(metadata, io, pa.Table.from_batches(found))
-        yield pa.RecordBatch.from_pydict({"data_file": [pickle.dumps(file) for file in files]})
+        for rows in in_portions(batches):
+            metadata = TableMetadataUtil.parse_raw(metadata_json)
+            io = load_file_io(io_properties, metadata.location)
+            files = write_data_files(metadata, io, rows)
+            yield pa.RecordBatch.from_pydict({"data_file": [pickle.dumps(file) for file in files]})
 
     written = map_batches(frame, work, _FILES).toArrow()
     # Pickled by our own tasks a moment ago.

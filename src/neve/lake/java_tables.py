@@ -62,9 +62,12 @@ class JavaTable:
         with self._committing("creating it"):
             tables.create_table(self.session, self.ref, schema_json, spec_json, properties, summary)
 
-    def union_schema(self, schema_json: str, properties: Mapping[str, str]) -> None:
+    def union_schema(
+        self, schema_json: str, properties: Mapping[str, str], renamed: Mapping[str, str]
+    ) -> None:
+        """Rename columns, then add and widen them as in a schema, in one commit."""
         with self._committing("changing its schema"):
-            tables.union_schema(self.session, self.ref, schema_json, properties)
+            tables.union_schema(self.session, self.ref, schema_json, properties, renamed)
 
     def create_branch(self, branch: str, snapshot_id: int) -> None:
         with self._committing(f"creating branch {branch}"):
@@ -100,9 +103,16 @@ class JavaTable:
         with self.lake.explaining():
             return tables.plan_files(self.session, self.ref, snapshot_id, after_id)
 
-    def scan(self, tasks: Sequence[Task]) -> AbstractContextManager[DataFrame]:
-        """Yield the rows of exactly these files, deletes applied, with `_file` and `_pos`."""
-        return tables.staged_scan(self.session, self.ref, tasks)
+    def scan(
+        self, tasks: Sequence[Task], schema_json: str | None = None
+    ) -> AbstractContextManager[DataFrame]:
+        """Yield the rows of exactly these files, deletes applied, with `_file` and `_pos`.
+
+        Args:
+            schema_json: read with this schema instead of the table's own; its fields are found in
+                the files by their ids, also those that the table has dropped.
+        """
+        return tables.staged_scan(self.session, self.ref, tasks, schema_json)
 
     def _committing(self, what: str) -> AbstractContextManager[None]:
         return committing_in_java(self.name, what)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from neve.config import Settings
+from neve.errors import NeveError
 from neve.lake.identifier import Identifier, parse_identifier
 from neve.lake.profile import DEFAULT_CATALOG, CatalogProfile, profile_named, profiles
 from neve.lake.table_ref import TableRef
@@ -109,8 +110,12 @@ class Lake:
         catalog = self.catalog()
         below = parse_identifier(namespace) if namespace else None
         names = list_tables(self.profile, catalog, below)
-        loaded = load_tables(self.profile, catalog, names)
-        return [summarize(name, table) for name, table in loaded.items()]
+        summaries = []
+        for name, table in load_tables(self.profile, catalog, names).items():
+            if isinstance(table, NeveError):
+                self.progress(table.message)
+            summaries.append(summarize(name, None if isinstance(table, NeveError) else table))
+        return summaries
 
     def table(self, name: str) -> TableDescription:
         """Describe one table: columns, partitions, sort order, refs, properties.

@@ -7,15 +7,17 @@ first after an upgrade.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.io import FileIO
-from pyiceberg.io.pyarrow import _determine_partitions, _pyarrow_to_schema_without_ids
+from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
 from pyiceberg.manifest import DataFile, ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.schema import Schema
+from pyiceberg.table import Transaction
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import (
     Operation,
     SnapshotSummaryCollector,
@@ -23,19 +25,17 @@ from pyiceberg.table.snapshots import (
     update_snapshot_summaries,
 )
 from pyiceberg.table.update import AddSnapshotUpdate, UpdatesAndRequirements
-from pyiceberg.table.update.snapshot import _MergeAppendFiles
+from pyiceberg.table.update.snapshot import _MergeAppendFiles, _OverwriteFiles
 from pyiceberg.typedef import EMPTY_DICT
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.table import Table
-    from pyiceberg.typedef import Record
 
 __all__ = [
     "append_update",
     "delete_old_metadata",
-    "partition_rows",
+    "overwrite_update",
     "schema_without_ids",
 ]
 
@@ -49,7 +49,7 @@ def append_update(
     """
     producer = _AppendByPartitionSpec(
         Operation.APPEND,
-        table.transaction(),
+        _TransactionWithoutCopies(table),
         table.io,
         snapshot_properties=dict(summary),
         branch=None,
@@ -57,6 +57,43 @@ def append_update(
     for file in files:
         producer.append_data_file(file)
     (added,), _ = producer._commit()  # noqa: SLF001 - the only way to build without sending
+    if not isinstance(added, AddSnapshotUpdate):
+        raise TypeError(added)
+    return added
+
+
+class _TransactionWithoutCopies(Transaction):
+    """A transaction that holds no update, so that its metadata is the table's own.
+
+    PyIceberg's makes a deep copy each time it is asked for metadata, and an append asks ten times:
+    half of the time of a commit to a table with a hundred snapshots. An append only reads them.
+    """
+
+    @property
+    def table_metadata(self) -> TableMetadata:
+        return self._table.metadata
+
+
+def overwrite_update(
+    table: Table, files: Iterable[DataFile], summary: Mapping[str, str]
+) -> AddSnapshotUpdate:
+    """Write the manifests of a snapshot that has these data files instead of all present ones.
+
+    Nothing is sent. The public `delete` and `overwrite` send by themselves, and again on a base
+    nobody looked at.
+    """
+    producer = _OverwriteFiles(
+        Operation.OVERWRITE,
+        table.transaction(),
+        table.io,
+        snapshot_properties=dict(summary),
+        branch=MAIN_BRANCH,
+    )
+    for task in table.scan().plan_files():
+        producer.delete_data_file(task.file)
+    for file in files:
+        producer.append_data_file(file)
+    (added, *_), _ = producer._commit()  # noqa: SLF001 - the only way to build without sending
     if not isinstance(added, AddSnapshotUpdate):
         raise TypeError(added)
     return added
@@ -127,14 +164,3 @@ def delete_old_metadata(io: FileIO, before: TableMetadata, after: TableMetadata)
 def schema_without_ids(schema: pa.Schema) -> Schema:
     """Convert an Arrow schema whose fields have no ids; the public function asks for ids."""
     return _pyarrow_to_schema_without_ids(schema)
-
-
-def partition_rows(
-    spec: PartitionSpec, schema: Schema, rows: pa.Table
-) -> Iterator[tuple[Record, pa.Table]]:
-    """Split rows by any partition spec; yield each partition and its rows.
-
-    The public way writes the files as well, and not in the order that the table wants.
-    """
-    for part in _determine_partitions(spec, schema, rows):
-        yield part.partition_key.partition, part.arrow_table_partition

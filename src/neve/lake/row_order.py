@@ -18,6 +18,8 @@ from pyiceberg.table.sorting import (
     SortField,
     SortOrder,
 )
+from pyiceberg.transforms import Transform, TruncateTransform
+from pyiceberg.types import BinaryType, IcebergType
 
 _MAX_INT64 = np.int64(2**63 - 1)
 
@@ -91,13 +93,25 @@ def _sort_keys(
 
 
 def _values(field: SortField, schema: Schema, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    transform: Callable[[Any], Any] = field.transform.pyarrow_transform(
-        schema.find_field(field.source_id).field_type
-    )
-    key: pa.ChunkedArray = transform(column)
+    key = transformed(field.transform, schema.find_field(field.source_id).field_type, column)
     if isinstance(key.type, pa.BaseExtensionType):
         return key.cast(key.type.storage_type)
     return _total_order(key) if pa.types.is_floating(key.type) else key
+
+
+def transformed(
+    transform: Transform[Any, Any], kind: IcebergType, column: pa.ChunkedArray
+) -> pa.ChunkedArray:
+    """Apply a transform to a column.
+
+    Raises:
+        NotImplementedError: it is not known here; ValueError also.
+    """
+    if isinstance(transform, TruncateTransform) and isinstance(kind, BinaryType):
+        # PyIceberg takes no large binary, and its schemas have no other.
+        return pc.binary_slice(column, 0, transform.width)
+    apply: Callable[[Any], pa.ChunkedArray] = transform.pyarrow_transform(kind)
+    return apply(column)
 
 
 def _total_order(numbers: pa.ChunkedArray) -> pa.ChunkedArray:

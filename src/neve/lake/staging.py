@@ -35,7 +35,7 @@ from neve.errors import NotFoundError, UnknownOutcomeError
 from neve.lake.commit_errors import committing
 from neve.lake.faults import explained
 from neve.lake.profile import CatalogProfile
-from neve.lake.pyiceberg_private import append_update, delete_old_metadata
+from neve.lake.pyiceberg_private import append_update, delete_old_metadata, overwrite_update
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -205,6 +205,18 @@ class StagingTable:
         snapshot_id = added.snapshot.snapshot_id
         updates = (added, _set_ref(MAIN_BRANCH, snapshot_id))
         self._commit(updates, self.main_id, f"appending snapshot {snapshot_id}")
+        return snapshot_id
+
+    def replace(self, files: Sequence[DataFile], summary: Mapping[str, str]) -> int:
+        """Have `main` hold these files instead of all others; return its snapshot.
+
+        Atomic, one attempt; raises as `apply` does.
+        """
+        with explained(self.profile):
+            added = overwrite_update(self.table, files, summary)
+        snapshot_id = added.snapshot.snapshot_id
+        updates = (added, _set_ref(MAIN_BRANCH, snapshot_id))
+        self._commit(updates, self.main_id, f"replacing all files, snapshot {snapshot_id}")
         return snapshot_id
 
     def apply(self, change: Change) -> int:

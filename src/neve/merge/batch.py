@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -20,21 +20,28 @@ from neve.lake.identifier import Identifier
 from neve.lake.java_tables import JavaTable
 from neve.merge import columns as cols
 from neve.merge import transforms as tr
-from neve.merge.checkpoint import BARRIER, Checkpoint
+from neve.merge.checkpoint import BARRIER
+from neve.merge.decision import ABSENT, LATE, REMOVE, REPEAT, TIE, UPSERT
+from neve.merge.dropped import needs_schema
 from neve.merge.locators import Decided, Locator, ScanLocator
+from neve.merge.mirror import names_at
 from neve.merge.pending import Batch, Slice, consumed_slices
+from neve.merge.rejected import parse_rejected
 from neve.merge.report import Counts, Tally
 from neve.merge.shape import Shape, as_text, barrier_column, quoted, sequence_of, shape_of
 from neve.merge.side_tables import AT, BATCH, DELETED, KIND, TRUNCATED
 from neve.merge.spec import TRUNCATE
+from neve.merge.unreadable import fields_to_read
 
 if TYPE_CHECKING:
+    from pyiceberg.schema import Schema
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from neve.lake import Lake
     from neve.lake.table_ref import TableRef
-    from neve.merge.drift import Unfit
+    from neve.merge.drift import IncompatibleColumn
     from neve.merge.plan import Look
+    from neve.merge.rejected import RejectedEvents
     from neve.merge.spec import MergeSpec
 
 
@@ -49,12 +56,18 @@ class BatchWork:
     batch: Batch
     events: DataFrame
     shape: Shape
+    # Where the events were set aside before, and are tried again.
+    retried: RejectedEvents | None = None
     counts: Counts = field(default_factory=Counts)
     # The newest TRUNCATE, of this batch or an earlier one, as text.
     barrier: tuple[str, ...] | None = None
-    _won: DataFrame | None = None
-    _buries: bool = False
-    _located: DataFrame | None = None
+    # What is open as long as the batch is worked on.
+    _stack: ExitStack = field(default_factory=ExitStack)
+    _deletes_keys: bool = False
+    _decided: DataFrame | None = None
+    # The least and the greatest of the first sequence column of unresolved ties, once there are.
+    _tied_between: tuple[Any, Any] | None = None
+    _ties: int = 0
 
     @classmethod
     @contextmanager
@@ -64,13 +77,19 @@ class BatchWork:
         """Read a batch's events and look at what they are."""
         with ExitStack() as stack, lake.explaining():
             changelog = JavaTable(lake, session, lake.ref(spec.changelog))
-            changes = _changes(stack, changelog, batch)
+            changes = _changes(stack, changelog, found, batch)
             _require_same_columns(spec, found, changes)
-            events = tr.classified(changes, spec, found.drift.unfit)
-            shape = shape_of(
-                spec, _columns(changelog, lake.ref(spec.mirror), found, changes.schema)
-            )
-            work = cls(lake, session, spec, found, batch, events, shape)
+            columns = _columns(changelog, lake.ref(spec.mirror), found, changes.schema)
+            shape = shape_of(spec, columns, found.drift)
+            retried = None
+            if batch.rejected_id is None:
+                events = tr.classified(changes, spec, found.drift.incompatible)
+            else:
+                rejected = lake.ref(spec.rejected)
+                stored = added_rows(session, rejected, batch.rejected_id, None)
+                retried = parse_rejected(stored, changes.schema, spec, found.drift.incompatible)
+                events = retried.accepted
+            work = cls(lake, session, spec, found, batch, events, shape, retried, _stack=stack)
             try:
                 yield work
             finally:
@@ -83,48 +102,63 @@ class BatchWork:
             raise AssertionError("the mirror was prepared")
         return self.found.state.main_id
 
-    def look_up(self, locator: Locator) -> None:
-        """Find what the events meet, and decide what becomes of each."""
+    def decide(self, locator: Locator) -> None:
+        """Decide what becomes of each event, and keep it for a writer that reads it repeatedly."""
         self.barrier = self._known_barrier()
-        self._decide(locator)
+        self._keep_decided(locator)
         if self.counts.truncated:
             # Rare, and known only now: the barrier decides over all other events.
             self.barrier = self._newest_barrier()
-            self._decide(locator)
-        self._won = self._winning_ties()
+            self._keep_decided(locator)
+        if self.counts.unresolved_ties:
+            first = F.col(quoted(self.shape.sequence[0]))
+            ties = self._kept().where(F.col(cols.DISPOSITION) == TIE)
+            least, most = ties.agg(F.min(first), F.max(first)).collect()[0]
+            self._tied_between = (least, most)
+            self._keep_decided(locator)
 
-    def _decide(self, locator: Locator) -> None:
-        """Reduce, locate and dispose in one job that also counts, and keep what came of it."""
+    def _keep_decided(self, locator: Locator) -> None:
+        """Decide in one job that also counts, and keep what came of it."""
         self._forget()
-        self._located = self._decided(locator).as_frame().persist()
-        self._count(self._located, indexed=locator.name == "index")
+        decided, mirror = self._decided_by(locator).as_frame(), self._mirror_rows()
+        if self._tied_between is not None and mirror is not None:
+            decided = tr.with_settled_ties(decided, mirror, self.shape)
+        decided = decided.persist()
+        counted = decided.groupBy(cols.DISPOSITION).agg(
+            F.count("*"), *(F.sum(name) for name in cols.SUMMED)
+        )
+        self._decided = decided
+        self.count({what: Tally(*numbers) for what, *numbers in counted.collect()})
 
-    def _decided(self, locator: Locator) -> Decided:
+    def decided(self, locator: Locator) -> Decided:
+        """Return what becomes of each event, not computed yet.
+
+        For a writer that counts what it sees, for `count`, so that one job does it all.
+        """
+        self.barrier = self._known_barrier()
+        return self._decided_by(locator)
+
+    def _decided_by(self, locator: Locator) -> Decided:
         shape, events = self.shape, self.events
         since = self.barrier_column
         if shape.marked and since is not None:
             # Values from before the barrier must not be folded into events after it.
-            is_gone = F.when(sequence_of(shape) < since, tr.TRUNCATED_AWAY)
-            events = events.withColumn(cols.OTHER, F.coalesce(F.col(cols.OTHER), is_gone))
-        rows = locator.distributed(tr.as_rows(events, shape, self._unfit), shape)
+            is_truncated = F.when(sequence_of(shape) < since, tr.TRUNCATED_AWAY)
+            events = events.withColumn(cols.OTHER, F.coalesce(F.col(cols.OTHER), is_truncated))
+        rows = tr.as_rows(events, shape, self._incompatible)
+        if self._tied_between is not None:
+            rows = self._with_merged(rows, *self._tied_between)
+        rows = locator.distributed(rows, shape)
         if shape.marked:
-            reduced = tr.folded(rows, shape)
+            # A row is made of several events, so that no one of them can be compared with it.
+            nothing = F.lit(0).cast("long")
+            reduced = tr.folded(rows, shape).withColumns(
+                {cols.CONTESTED: nothing, cols.WINS_TIE: nothing}
+            )
         else:
-            reduced = tr.latest(rows, shape, locator.partition_by)
+            anew = self.found.pending.whole is not None
+            reduced = tr.latest(rows, shape, locator.partition_by, anew=anew)
         return locator.decided(reduced, shape, self.barrier)
-
-    def in_one_go(self, locator: Locator) -> Decided:
-        """Return what `look_up` would find, not computed yet.
-
-        For a writer that counts what it sees, for `take`, so that one job does it all.
-        """
-        self.barrier = self._known_barrier()
-        return self._decided(locator)
-
-    @property
-    def has_ties(self) -> bool:
-        """Whether events have a sequence that the mirror has, and may say something else."""
-        return bool(self.counts.repeated) and not self.shape.marked
 
     def _newest_barrier(self) -> tuple[str, ...] | None:
         known = self.barrier_column
@@ -136,9 +170,9 @@ class BatchWork:
         return tuple(row[0])
 
     def _forget(self) -> None:
-        if self._located is not None:
-            self._located.unpersist()
-            self._located = None
+        if self._decided is not None:
+            self._decided.unpersist()
+            self._decided = None
 
     def _known_barrier(self) -> tuple[str, ...] | None:
         state = self.found.state
@@ -158,152 +192,145 @@ class BatchWork:
     def barrier_summary(self) -> dict[str, str]:
         return {BARRIER: json.dumps(self.barrier)} if self.barrier else {}
 
-    def scanning(self, buried_id: int | None, now: datetime) -> Locator:
+    def scanning(self, tombstones_id: int | None, now: datetime) -> Locator:
         """Return the locator that reads the whole mirror."""
-        return ScanLocator(self._mirror_rows(), self._buried(buried_id, now))
+        return ScanLocator(self._mirror_rows(), self._known_deletes(tombstones_id, now))
 
     def _mirror_rows(self) -> DataFrame | None:
         state = self.found.state
-        if state is None or self.found.mirror_is_empty:
+        if state is None or self.found.mirror is None or self.found.mirror_is_empty:
             return None
-        return self._at(self.spec.mirror, state.main_id)
+        names = names_at(self.found.mirror, state.main_id)
+        return self._at(self.spec.mirror, state.main_id).select(
+            *(F.col(quoted(before)).alias(name) for before, name in names.items()),
+            cols.FILE,
+            cols.POSITION,
+        )
 
-    def _buried(self, snapshot_id: int | None, now: datetime) -> DataFrame | None:
+    def _known_deletes(self, snapshot_id: int | None, now: datetime) -> DataFrame | None:
         if snapshot_id is None:
             return None
-        found = self._at(self.spec.tombstones, snapshot_id).where(F.col(KIND) == DELETED)
+        deletes = self._at(self.spec.tombstones, snapshot_id).where(F.col(KIND) == DELETED)
         retention = self.spec.tombstone_retention_seconds
         if retention is not None:
-            found = found.where(F.col(AT) >= F.lit(now - timedelta(seconds=retention)))
-        return found
+            deletes = deletes.where(F.col(AT) >= F.lit(now - timedelta(seconds=retention)))
+        return deletes
 
-    def _count(self, decided: DataFrame, *, indexed: bool) -> None:
-        counted = decided.groupBy(cols.DISPOSITION).agg(
-            F.count("*"), *(F.sum(name) for name in cols.SUMMED)
-        )
-        tally = {what: Tally(*numbers) for what, *numbers in counted.collect()}
-        self.take(tally, indexed=indexed)
-
-    def take(self, tally: Mapping[str, Tally], *, indexed: bool) -> None:
+    def count(self, tally: Mapping[str, Tally], *, indexed: bool = False) -> None:
         """Take over what was counted."""
         nothing = Tally()
 
         def of(what: str) -> Tally:
             return tally.get(what, nothing)
 
-        of_keys = [of(what) for what in (tr.LATE, tr.TIE, tr.UPSERT, tr.REMOVE, tr.ABSENT)]
-        self._buries = bool(of(tr.REMOVE).keys + of(tr.ABSENT).keys)
+        newest = [of(what) for what in (UPSERT, REMOVE, ABSENT, REPEAT)]
+        of_keys = [of(LATE), of(TIE), *newest]
+        self._deletes_keys = bool(of(REMOVE).keys + of(ABSENT).keys)
         self.counts = Counts(
-            scanned=sum(one.events for one in tally.values()),
+            scanned=sum(kind.events for kind in tally.values()),
             set_aside=of(tr.REJECTED).events,
-            reduced=sum(one.keys for one in of_keys),
-            deduplicated=sum(one.events - one.keys for one in of_keys),
-            upserted=of(tr.UPSERT).keys,
-            deleted=of(tr.REMOVE).keys,
-            late=of(tr.LATE).keys + of(tr.TRUNCATED_AWAY).events,
-            late_full=sum(one.full for one in of_keys),
-            repeated=of(tr.TIE).keys,
-            doubled=of(tr.DOUBLED).keys,
+            reduced=sum(kind.keys for kind in of_keys),
+            deduplicated=sum(kind.events - kind.keys for kind in of_keys),
+            upserted=of(UPSERT).keys,
+            deleted=of(REMOVE).keys,
+            late=of(LATE).keys + of(tr.TRUNCATED_AWAY).events,
+            late_full=sum(kind.full for kind in of_keys),
+            repeated=of(REPEAT).keys + of(TIE).keys,
+            ties=max(self._ties, sum(kind.contested for kind in newest)),
+            unresolved_ties=0 if self.shape.marked else of(TIE).keys,
+            duplicate_keys=of(tr.DUPLICATE).keys,
             truncated=bool(of(tr.TRUNCATES).events),
+            index_is_broken=any(kind.broken for kind in of_keys),
         )
         if indexed:
-            self.counts.index_hits = sum(one.known for one in of_keys)
+            self.counts.index_hits = sum(kind.known for kind in of_keys)
             self.counts.index_misses = self.counts.reduced - self.counts.index_hits
-            self.counts.index_cache_hits = sum(one.cached for one in of_keys)
+            self.counts.index_cache_hits = sum(kind.cached for kind in of_keys)
+
+    def changes(self) -> DataFrame:
+        """Return each key once that changes, of what `decide` has kept."""
+        return self._kept().where(F.col(cols.DISPOSITION).isin(UPSERT, REMOVE))
 
     @property
-    def has_changes(self) -> bool:
-        return bool(self.counts.upserted or self._buries)
+    def is_decided(self) -> bool:
+        return self._decided is not None
 
-    def changes(self, *, with_absent: bool = False) -> DataFrame:
-        """Return each key once that changes, with where its row is.
+    def _kept(self) -> DataFrame:
+        if self._decided is None:
+            raise AssertionError("decide comes first")
+        return self._decided
 
-        Args:
-            with_absent: deletes of keys without a row, too, which leave a tombstone; and further
-                rows of a key, which go.
-        """
-        if self._located is None:
-            raise AssertionError("look_up comes first")
-        kinds = [tr.UPSERT, tr.REMOVE, *([tr.ABSENT, tr.DOUBLED] if with_absent else [])]
-        kept = self._located.where(F.col(cols.DISPOSITION).isin(kinds))
-        return kept if self._won is None else kept.unionByName(self._won)
-
-    def _winning_ties(self) -> DataFrame | None:
-        """Return events of a sequence the mirror has already, where they are the greater ones.
+    def include_merged(self, least: Any, most: Any) -> None:
+        """Have events decided again, together with merged ones of the same key and sequence.
 
         What the mirror's row came from is in the changelog alone: its operation is not in the
-        mirror. With an unchanged marker a row is made of several events, and the first stays.
+        mirror.
+
+        Args:
+            least: of the first sequence column of unresolved ties, as `most`.
         """
-        if not self.counts.repeated or self.shape.marked or self._located is None:
-            return None
-        ties = self._located.where(F.col(cols.DISPOSITION) == tr.TIE)
-        first = F.col(quoted(self.shape.sequence[0]))
-        bounds = ties.agg(F.min(first).alias("least"), F.max(first).alias("most")).collect()[0]
-        with ExitStack() as stack:
-            is_near = first.between(bounds["least"], bounds["most"])
-            known = [self._as_merged(part.where(is_near)) for part in self._history(stack)]
-            if not known:
-                known = [self._as_merged(self.events.where(F.lit(False)).drop(*cols.OF_EVENT))]
-            known_rows = reduce(lambda one, other: one.unionByName(other), known)
-            anew = self.found.pending.whole is not None
-            won_ties = tr.winning_ties(ties, known_rows, self.shape, anew=anew)
-            mirror = self._mirror_rows()
-            if anew and mirror is not None:
-                won_ties = tr.changing(won_ties, mirror, self.shape)
-            winners = won_ties.localCheckpoint()
-        won = winners.count()
-        self.counts.repeated -= won
-        self.counts.upserted += won
-        return winners if won else None
+        self._ties = self.counts.unresolved_ties
+        self._tied_between = (least, most)
 
     @property
-    def _unfit(self) -> tuple[Unfit, ...]:
-        return self.found.drift.unfit
+    def reads_merged(self) -> bool:
+        return self._tied_between is not None
+
+    def _with_merged(self, rows: DataFrame, least: Any, most: Any) -> DataFrame:
+        """Add the events that are merged already and have a key and sequence of these rows."""
+        is_near = F.col(quoted(self.shape.sequence[0])).between(F.lit(least), F.lit(most))
+        on = list(self.shape.decisive)
+        both = rows.withColumn(cols.MERGED, F.lit(0))
+        events = self._merged_events()
+        if events is None:
+            return both
+        merged = self._as_merged(events.where(is_near))
+        merged = merged.join(rows.select(*map(quoted, on)), on=on, how="left_semi")
+        return both.unionByName(merged.withColumn(cols.MERGED, F.lit(1)))
+
+    @property
+    def _incompatible(self) -> tuple[IncompatibleColumn, ...]:
+        return self.found.drift.incompatible
 
     def _as_merged(self, part: DataFrame) -> DataFrame:
         """Return events of the past as the rows they were: their columns may have fitted then."""
         had = {field.name: field.dataType for field in part.schema}
         has = {field.name: field.dataType for field in self.shape.columns}
-        unfit = [
-            one
-            for one in self._unfit
-            if one.column in had and had[one.column] != has.get(one.column)
+        incompatible = [
+            column
+            for column in self._incompatible
+            if column.name in had and had[column.name] != has.get(column.name)
         ]
-        rows = tr.as_rows(tr.classified(part, self.spec, unfit), self.shape, unfit)
+        events = tr.classified(part, self.spec, incompatible)
+        rows = tr.as_rows(events, self.shape, incompatible)
         return rows.where(F.col(cols.OTHER).isNull())
 
-    def _history(self, stack: ExitStack) -> list[DataFrame]:
+    def _merged_events(self) -> DataFrame | None:
         """Return the events that are merged already, as far as the changelog still has them."""
         checkpoint = self.found.state.checkpoint if self.found.state else None
+        if checkpoint is None:
+            return None
         changelog = JavaTable(self.lake, self.session, self.lake.ref(self.spec.changelog))
-        parts = []
-        merged = checkpoint.snapshot_id if checkpoint else None
-        if merged is not None and self.found.changelog.snapshot_by_id(merged) is not None:
-            parts.append(self._at(self.spec.changelog, merged))
-        begun = self._begun_slices(checkpoint, changelog)
-        if begun:
-            parts.append(_slices(stack, changelog, begun))
-        return parts
-
-    def _begun_slices(
-        self, checkpoint: Checkpoint | None, changelog: JavaTable
-    ) -> tuple[Slice, ...]:
-        if checkpoint is None or checkpoint.scanning is None:
-            return ()
-        if self.found.changelog.snapshot_by_id(checkpoint.scanning) is None:
-            return ()
-        after = None if checkpoint.whole else checkpoint.snapshot_id
-        return consumed_slices(checkpoint, changelog.plan_files(checkpoint.scanning, after))
+        is_kept = self.found.changelog.snapshot_by_id
+        slices: list[Slice] = []
+        if checkpoint.snapshot_id is not None and is_kept(checkpoint.snapshot_id):
+            tasks = changelog.plan_files(checkpoint.snapshot_id)
+            slices += [Slice(task, 0, task.records) for task in tasks]
+        if checkpoint.scanning is not None and is_kept(checkpoint.scanning):
+            after = None if checkpoint.whole else checkpoint.snapshot_id
+            tasks = changelog.plan_files(checkpoint.scanning, after)
+            slices += consumed_slices(checkpoint, tasks)
+        if not slices:
+            return None
+        return _slices(self._stack, changelog, slices, self.found.drift.read_schema)
 
     @property
     def has_tombstones(self) -> bool:
-        return self._buries or self.counts.truncated
+        return self._deletes_keys or self.counts.truncated
 
     def tombstones(self, batch_id: str, now: datetime) -> DataFrame:
         """Return the keys this batch deletes, and its TRUNCATE."""
-        if self._located is None:
-            raise AssertionError("look_up comes first")
-        buried = tr.tombstones_of(self._located, self.shape).withColumn(KIND, F.lit(DELETED))
+        tombstones = tr.tombstones_of(self._kept(), self.shape).withColumn(KIND, F.lit(DELETED))
         barrier = self.barrier_column
         if self.counts.truncated and barrier is not None:
             fields = {field.name: field.dataType for field in self.shape.columns}
@@ -312,21 +339,21 @@ class BatchWork:
                     barrier[name].alias(name)
                     if name in self.shape.sequence
                     else F.lit(None).cast(fields[name]).alias(name)
-                    for name in dict.fromkeys((*self.shape.keys, *self.shape.sequence))
+                    for name in self.shape.decisive
                 ),
                 F.lit(TRUNCATED).alias(KIND),
             )
-            buried = buried.unionByName(row)
-        return _stamped(buried, batch_id, now)
+            tombstones = tombstones.unionByName(row)
+        return _stamped(tombstones, batch_id, now)
 
-    def rejected(self, batch_id: str, now: datetime, known_id: int) -> DataFrame:
+    def rejected(self, batch_id: str, now: datetime, known_id: int | None) -> DataFrame:
         """Return the events that could not be taken.
 
         Args:
-            known_id: the snapshot with those that were set aside before.
+            known_id: the snapshot with those that were set aside before, if there are any.
         """
         rows = tr.rejected(self.events)
-        if self.found.pending.whole is not None:
+        if self.found.pending.whole is not None and known_id is not None:
             # Everything is merged, perhaps again: what was set aside before need not be twice.
             known = self._at(self.spec.rejected, known_id)
             # Not by their place: the changelog may have been compacted since.
@@ -340,8 +367,9 @@ class BatchWork:
 
 def _require_same_columns(spec: MergeSpec, found: Look, changes: DataFrame) -> None:
     """Refuse columns that nobody has compared with the mirror's: they changed a moment ago."""
-    looked_at = {field.name for field in found.changelog.schema().fields}
-    read = set(changes.columns) - {cols.FILE, cols.POSITION}
+    looked_at = {field.name for field in fields_to_read(spec, found.changelog.schema())}
+    read = {name for name in changes.columns if not name.startswith(cols.DROPPED)}
+    read -= {cols.FILE, cols.POSITION}
     if read != looked_at:
         changed = ", ".join(sorted(read ^ looked_at))
         raise ConflictError(
@@ -356,25 +384,39 @@ def _columns(
 ) -> T.StructType:
     """Return the mirror's columns as they are once it has followed the changelog."""
     if found.mirror is None:
-        return T.StructType([field for field in changes if field.name in found.drift.taken])
-    present = changelog.session.table(mirror.quoted).schema
-    wider = {*found.drift.widened}
-    fields = [changes[field.name] if field.name in wider else field for field in present]
+        return T.StructType([field for field in changes if field.name in found.drift.mirrored])
+    renamed = dict(found.drift.renamed)
+    present = [
+        T.StructField(renamed.get(field.name, field.name), field.dataType)
+        for field in changelog.session.table(mirror.quoted).schema
+    ]
+    sources = {each.column.name: each.read_as for each in found.drift.dropped}
+    wider = {
+        name: changes[source].dataType
+        for name in found.drift.widened
+        if (source := name if name in changes.names else sources[name]) in changes.names
+    }
+    fields = [T.StructField(field.name, wider.get(field.name, field.dataType)) for field in present]
     return T.StructType([*fields, *(changes[name] for name in found.drift.added)])
 
 
-def _changes(stack: ExitStack, changelog: JavaTable, batch: Batch) -> DataFrame:
+def _changes(stack: ExitStack, changelog: JavaTable, found: Look, batch: Batch) -> DataFrame:
+    schema = found.drift.read_schema
     if batch.until_id is not None:
+        after_id, until_id = batch.after_id, batch.until_id
+        if schema and needs_schema(found.changelog, schema, after_id, until_id):
+            tasks = changelog.plan_files(until_id, after_id)
+            return stack.enter_context(changelog.scan(tasks, schema.model_dump_json()))
         rows = added_rows(changelog.session, changelog.ref, batch.until_id, batch.after_id)
         return rows.select("*", cols.FILE, cols.POSITION)
-    if not batch.slices:
-        nothing = changelog.session.table(changelog.ref.quoted).where(F.lit(False))
-        return nothing.select("*", cols.FILE, cols.POSITION)
-    return _slices(stack, changelog, batch.slices)
+    return _slices(stack, changelog, batch.slices, schema)
 
 
-def _slices(stack: ExitStack, changelog: JavaTable, slices: Sequence[Slice]) -> DataFrame:
-    rows = stack.enter_context(changelog.scan([one.task for one in slices]))
+def _slices(
+    stack: ExitStack, changelog: JavaTable, slices: Sequence[Slice], schema: Schema | None
+) -> DataFrame:
+    schema_json = schema.model_dump_json() if schema else None
+    rows = stack.enter_context(changelog.scan([one.task for one in slices], schema_json))
     # At most two files are cut: the first and the last.
     cut = [one for one in slices if not one.is_whole]
     if not cut:

@@ -14,6 +14,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import ancestors_of
 
 from neve.errors import CatalogError
+from neve.index.indexed_table import NO_SNAPSHOT
 from neve.index.indexed_table import TOMBSTONES as TOMBSTONES
 
 if TYPE_CHECKING:
@@ -51,10 +52,13 @@ class MirrorState:
     main_id: int
     # None: the commits that would say so are expired, so that nothing can be proven.
     checkpoint: Checkpoint | None
-    tombstones_id: int | None
-    rejected_id: int | None
+    # The snapshots of the tables beside the mirror; None: they had none yet.
+    tombstones_id: int | None = None
+    rejected_id: int | None = None
     # The sequence of the newest TRUNCATE, each part as text.
-    barrier: tuple[str, ...] | None
+    barrier: tuple[str, ...] | None = None
+    # Whether a commit says all this; otherwise it is expired.
+    is_proven: bool = True
 
 
 def mirror_state(metadata: TableMetadata) -> MirrorState:
@@ -73,12 +77,38 @@ def mirror_state(metadata: TableMetadata) -> MirrorState:
             return MirrorState(
                 main.snapshot_id,
                 Checkpoint(**json.loads(summary[CHECKPOINT])),
-                _number(summary.get(TOMBSTONES)),
-                _number(summary.get(REJECTED)),
+                _snapshot_id(summary.get(TOMBSTONES)),
+                _snapshot_id(summary.get(REJECTED)),
                 tuple(json.loads(barrier)) if barrier else None,
             )
-    return MirrorState(main.snapshot_id, None, None, None, None)
+    return MirrorState(main.snapshot_id, None, is_proven=False)
 
 
-def _number(text: str | None) -> int | None:
-    return int(text) if text else None
+def snapshot_to_restore(side: TableMetadata, state: MirrorState, named: int | None) -> int | None:
+    """Return the snapshot of a table beside the mirror that counts; None: none of its rows do.
+
+    What merges wrote there after the snapshot that the mirror names is of merges that died. What
+    others did since stays: a compaction, rows that somebody deleted. A snapshot that is expired
+    cannot be restored: then all rows count, which can only be more than the mirror has seen.
+    """
+    main = side.snapshot_by_name(MAIN_BRANCH)
+    if main is None or (named is None and state.is_proven):
+        return None
+    if named is None or side.snapshot_by_id(named) is None:
+        return main.snapshot_id
+    for snapshot in ancestors_of(main, side):
+        if snapshot.snapshot_id == named:
+            return main.snapshot_id
+        if snapshot.summary is not None and snapshot.summary.get(BATCH_ID) is not None:
+            break
+    return named
+
+
+def side_summary(tombstones_id: int | None, rejected_id: int | None) -> dict[str, str]:
+    """Return what of a mirror's summary names the snapshots of the tables beside it."""
+    ids = {TOMBSTONES: tombstones_id, REJECTED: rejected_id}
+    return {key: NO_SNAPSHOT if named is None else str(named) for key, named in ids.items()}
+
+
+def _snapshot_id(text: str | None) -> int | None:
+    return None if text is None or text == NO_SNAPSHOT else int(text)

@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io.pyarrow import schema_to_pyarrow
@@ -27,6 +28,7 @@ from neve.lake.frames import map_batches
 from neve.lake.paths import local_path
 from neve.merge import columns as cols
 from neve.merge import transforms as tr
+from neve.merge.decision import UPSERT, dispositions
 from neve.merge.locators import Decided
 from neve.merge.shape import Shape, quoted
 
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from neve.index.maintain import Refreshed
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
 
 BUCKET = "_neve_bucket"
 # A task takes so many; more make more tasks, so that its memory stays bounded.
@@ -44,8 +48,6 @@ _SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(1 << 16),
 }
-# In place of a number of cache hits: the index could not be read, and nothing it says counts.
-BROKEN = -(1 << 40)
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,6 @@ class IndexLocator:
     partitions: int
     # Of the mirror's key and sequence columns, as Arrow has them.
     types: pa.Schema
-
-    name = "index"
 
     @property
     def partition_by(self) -> tuple[str, ...]:
@@ -143,6 +143,7 @@ _ADDED = T.StructType(
         T.StructField(cols.OVERTAKEN, T.LongType()),
         T.StructField(cols.KNOWN_KEY, T.LongType()),
         T.StructField(cols.CACHE_HITS, T.LongType()),
+        T.StructField(cols.INDEX_BROKEN, T.LongType()),
     ]
 )
 
@@ -171,55 +172,56 @@ class _Decide:
 
     def _decided(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         hashes = self.hash_keys([batch.column(key) for key in self.keys])
-        before = process_cache.hits
+        before, is_broken = process_cache.hits, False
         try:
-            found = lookup(self.root_json, self.io_properties, hashes.first, hashes.second)
-            if found.several.any():
-                # Which rows these are the index does not know: decided as if it were damaged.
-                found, before = self._nothing(hashes), process_cache.hits - BROKEN
+            hits = lookup(self.root_json, self.io_properties, hashes.first, hashes.second)
         except (CorruptionError, StorageError):
-            # Told as a number, since what a task raises reaches the driver as text.
-            found, before = self._nothing(hashes), process_cache.hits - BROKEN
+            # Counted, since what a task raises reaches the driver as text.
+            hits, is_broken = self._nothing(hashes), True
+        is_row = hits.has_entry & (hits.file != TOMBSTONE)
         own = encode_sequences([batch.column(name) for name in self.sequence])
-        is_row = pa.array(found.has_entry & (found.file != TOMBSTONE))
-        is_buried = pa.array(found.has_entry & (found.file == TOMBSTONE))
-        sequence = found.sequence.cast(own.type)
-        current, buried = _where(is_row, sequence), _where(is_buried, sequence)
-        if self.barrier is not None:
-            # A row from before the barrier goes with it, and says nothing any more.
-            barrier = pa.scalar(self.barrier, own.type)
-            current = _where(_holds(pc.greater_equal(current, barrier)), current)
-        is_known = pc.or_(current.is_valid(), is_buried)
+        disposition = decided(batch.column(cols.RANK), own, hits.sequence, is_row, self.barrier)
+        if hits.several.any():
+            # Which rows these are the index does not know.
+            disposition = pc.if_else(pa.array(hits.several), tr.DUPLICATE, disposition)
+        count = len(batch)
         return _with(
             batch,
-            _where(is_row, pa.array(found.file).cast(pa.string())),
-            _where(is_row, pa.array(found.position)),
-            self._disposition(batch.column(cols.RANK), own, current, buried),
-            pa.array(np.zeros(len(batch), np.int64)),
-            is_known.cast(pa.int64()),
-            pa.array([process_cache.hits - before] + [0] * (len(batch) - 1), pa.int64()),
+            _where(is_row, pa.array(hits.file).cast(pa.string())),
+            _where(is_row, pa.array(hits.position)),
+            disposition,
+            pa.array(np.zeros(count, np.int64)),
+            pa.array(hits.has_entry.astype(np.int64)),
+            _once(process_cache.hits - before, count),
+            _once(int(is_broken), count),
         )
 
-    def _disposition(
-        self, rank: pa.Array, own: pa.Array, current: pa.Array, buried: pa.Array
-    ) -> pa.Array:
-        """Decide as `transforms.disposed` does, where all of it is said."""
-        is_delete = pc.equal(rank, tr.DELETE_RANK)
-        removes = pc.and_(is_delete, current.is_valid())
-        is_late = pc.or_(
-            _holds(pc.less(own, current)),
-            pc.and_not(_holds(pc.less_equal(own, buried)), removes),
+
+def decided(rank: pa.Array, own: pa.Array, known: pa.Array, is_row: Mask, barrier: Any) -> pa.Array:
+    """Say what becomes of events, as `transforms.disposed` does.
+
+    Args:
+        own: the sequences of the events.
+        known: the sequences that the index has for their keys, NULL where it has none.
+        barrier: the sequence of the newest TRUNCATE, or None.
+    """
+    known = known.cast(own.type)
+    has_row, is_truncated = is_row, np.zeros(len(own), np.bool_)
+    if barrier is not None:
+        since = pa.scalar(barrier, own.type)
+        has_row, is_truncated = (
+            is_row & _mask(pc.greater_equal(known, since)),
+            _mask(pc.less(own, since)),
         )
-        if self.barrier is not None:
-            is_late = pc.or_(is_late, pc.less(own, pa.scalar(self.barrier, own.type)))
-        cases = {
-            tr.LATE: is_late,
-            tr.REMOVE: removes,
-            tr.ABSENT: is_delete,
-            tr.TIE: _holds(pc.equal(own, current)),
-        }
-        conditions = pc.make_struct(*cases.values(), field_names=list(cases))
-        return pc.case_when(conditions, *cases, tr.UPSERT)
+    cases = dispositions(
+        is_delete=_mask(pc.equal(rank, tr.DELETE_RANK)),
+        has_row=has_row,
+        is_older=_mask(pc.less(own, known)),
+        is_equal=_mask(pc.equal(own, known)),
+        is_truncated=is_truncated,
+    )
+    numbers = np.select([condition for _, condition in cases], range(len(cases)), len(cases))
+    return pa.array([*(name for name, _ in cases), UPSERT]).take(pa.array(numbers))
 
 
 def _with_key_and_without(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -235,7 +237,14 @@ def _with_key_and_without(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 def _counted_only(batch: pa.RecordBatch) -> pa.RecordBatch:
     zeros = pa.array(np.zeros(len(batch), np.int64))
     nowhere = pa.nulls(len(batch), pa.string()), pa.nulls(len(batch), pa.int64())
-    return _with(batch, *nowhere, batch.column(cols.OTHER), zeros, zeros, zeros)
+    return _with(batch, *nowhere, batch.column(cols.OTHER), zeros, zeros, zeros, zeros)
+
+
+def _once(number: int, count: int) -> pa.Array:
+    """Return a number for the first row, and zero for the others, to be summed up."""
+    values = np.zeros(count, np.int64)
+    values[:1] = number
+    return pa.array(values)
 
 
 def _with(batch: pa.RecordBatch, *columns: pa.Array) -> pa.RecordBatch:
@@ -244,9 +253,9 @@ def _with(batch: pa.RecordBatch, *columns: pa.Array) -> pa.RecordBatch:
     return batch
 
 
-def _holds(condition: pa.Array) -> pa.Array:
-    """Take what is not known for false."""
-    return pc.fill_null(condition, False)
+def _mask(condition: pa.Array) -> Mask:
+    """Return a condition for NumPy; NULL counts as false."""
+    return np.asarray(pc.fill_null(condition, False), np.bool_)
 
 
 def read_part(text: str, kind: pa.DataType) -> object:
@@ -264,5 +273,5 @@ def read_part(text: str, kind: pa.DataType) -> object:
     return text if is_text else bytes.fromhex(text)
 
 
-def _where(mask: pa.Array, values: pa.Array) -> pa.Array:
-    return pc.if_else(mask, values, pa.scalar(None, values.type))
+def _where(mask: Mask, values: pa.Array) -> pa.Array:
+    return pc.if_else(pa.array(mask), values, pa.scalar(None, values.type))

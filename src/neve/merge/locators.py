@@ -29,7 +29,7 @@ class Decided:
     """Each key's newest event, what it meets and what becomes of it: nothing is computed yet.
 
     Whatever decided, there are DISPOSITION, ROW_FILE and ROW_POSITION, and what is counted: EVENTS,
-    OVERTAKEN, KNOWN_KEY and CACHE_HITS.
+    OVERTAKEN, KNOWN_KEY and others of `columns.SUMMED`.
     """
 
     frame: DataFrame
@@ -48,9 +48,6 @@ class Locator(Protocol):
     """Finds rows."""
 
     @property
-    def name(self) -> str: ...
-
-    @property
     def partition_by(self) -> tuple[str, ...]:
         """Columns by which events are distributed, beside the keys."""
 
@@ -67,7 +64,6 @@ class Locator(Protocol):
 class ScanLocator:
     """Joins the batch with the keys of the whole mirror and of all tombstones."""
 
-    name = "scan"
     partition_by = ()
 
     def __init__(self, mirror: DataFrame | None, tombstones: DataFrame | None) -> None:

@@ -20,6 +20,7 @@ from neve.lake.java_tables import JavaTable
 from neve.merge import columns as cols
 from neve.merge import transforms as tr
 from neve.merge.checkpoint import BATCH_ID
+from neve.merge.mirror import source_properties
 from neve.merge.shape import Shape, is_binary, quoted
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ _KEEPS = "_neve_keeps_"
 class MergeInto:
     """Applies a batch with one statement on a branch, and moves `main` there."""
 
+    compacted_index = False
+
     def __init__(self, lake: Lake, mirror: JavaTable, tombstones: SideTable) -> None:
         self.lake = lake
         self.mirror = mirror
@@ -59,7 +62,8 @@ class MergeInto:
         try:
             self._apply(work, summary, branch)
             failpoints.reach("merge.applied")
-            self.mirror.publish_branch(branch, work.main_id, {})
+            replaced = source_properties(work.spec, work.found) if work.found.rebuild else {}
+            self.mirror.publish_branch(branch, work.main_id, replaced)
         except UnknownOutcomeError:
             raise
         except NeveError:

@@ -30,26 +30,14 @@ from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_know
 from neve.lake.create import load_if_exists
 from neve.lake.java_tables import MAIN, JavaTable, isolated
 from neve.merge.batch import BatchWork
-from neve.merge.checkpoint import (
-    BATCH_ID,
-    CHECKPOINT,
-    REJECTED,
-    TOMBSTONES,
-    Checkpoint,
-)
-from neve.merge.mirror import (
-    mirror_properties,
-    origins_property,
-    partition_spec,
-    source_property,
-    united_schema,
-)
-from neve.merge.plan import Look, look, look_anew, next_batch
+from neve.merge.carry_out import PlannedWrite, WrittenBatch
+from neve.merge.checkpoint import BATCH_ID, CHECKPOINT, side_summary
+from neve.merge.mirror_tables import MirrorTables, write_rejected
+from neve.merge.plan import Look, Observe, look, look_anew, look_rejected, next_batch
+from neve.merge.plan_batch import MirrorAccess, plan_batch, revise
 from neve.merge.report import Counts, Preview, TableReport
-from neve.merge.side_tables import REJECTED_SCHEMA, SideTable, tombstones_schema
 from neve.merge.spec import merge_specs
-from neve.merge.strategy import Strategy
-from neve.merge.way import Way, choose_way, foreseen
+from neve.merge.strategy import Strategy, find_obstacle
 from neve.observe.traces import span
 
 if TYPE_CHECKING:
@@ -60,8 +48,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Observe = Callable[["Lake", "MergeSpec"], Look]
-
 # Times are written as text for the next merge, and read by Python, too.
 _SETTINGS = {"spark.sql.session.timeZone": "UTC"}
 # How long nothing is tried again: of the time that it took, and at least so many seconds.
@@ -70,20 +56,11 @@ _PAUSES, _LEAST_PAUSE = 20, 600.0
 
 @dataclass(frozen=True)
 class Committed:
-    """One batch that is in the mirror."""
-
-    counts: Counts
-    seconds: float
-    reaches: Checkpoint
-
-
-@dataclass(frozen=True)
-class _SentBatch:
-    """The batch whose commit was sent last."""
+    """One batch that is in the mirror, or whose commit was sent."""
 
     batch_id: str
-    way: Way
-    committed: Committed
+    written: WrittenBatch
+    seconds: float
 
 
 @dataclass
@@ -97,11 +74,15 @@ class Merger:
     strategy: Strategy = Strategy.AUTO
     # After an index could not be built: whatever the reason, it is likely to last.
     _no_index_before: float = -math.inf
-    _sent: _SentBatch | None = None
+    _sent: Committed | None = None
 
     @property
     def name(self) -> str:
         return self.spec.name
+
+    @property
+    def tables(self) -> MirrorTables:
+        return MirrorTables(self.lake, self.spec)
 
     def rebuild(self, report: TableReport | None = None) -> TableReport:
         """Make the mirror anew of the whole changelog, in one commit that replaces all its rows.
@@ -116,12 +97,31 @@ class Merger:
         with _timed(report):
             done = self._retry_until_committed(report, look_anew)
             if done is not None:
-                report.add(done.counts, done.seconds)
+                report.add(done.written.work.counts, done.seconds)
         return report
 
-    def preview(self, *, rebuild: bool = False) -> Preview:
-        """Say what the next commit would change, or a rebuild. Writes nothing."""
-        found = (look_anew if rebuild else look)(self.lake, self.spec)
+    def retry_rejected(self, report: TableReport | None = None) -> TableReport:
+        """Merge the events of `<mirror>_rejected` that can be taken now, in one commit.
+
+        Exactly once: the same commit names the snapshot of that table without them.
+
+        Args:
+            report: is filled in and returned; whoever gives one has it also after an error.
+
+        Raises:
+            CatalogError: they are events of a changelog that does not exist any more.
+        """
+        report = report or TableReport(self.name)
+        with _timed(report):
+            done = self._retry_until_committed(report, look_rejected)
+            if done is not None:
+                report.add(done.written.work.counts, done.seconds)
+        return report
+
+    def preview(self, *, rebuild: bool = False, retry_rejected: bool = False) -> Preview:
+        """Say what the next commit would change, or a rebuild, or a retry. Writes nothing."""
+        observe = look_rejected if retry_rejected else look_anew if rebuild else look
+        found = observe(self.lake, self.spec)
         if found.pending.is_empty:
             return Preview(self.name, notes=_notes(self.name, found))
         with ExitStack() as stack:
@@ -132,19 +132,17 @@ class Merger:
             work = stack.enter_context(
                 BatchWork.reading(self.lake, session, self.spec, found, batch)
             )
-            buried = None
-            if found.state is not None and not found.rebuild:
-                buried = self._tombstones(found).foreseen(found.state.tombstones_id)
-            work.look_up(work.scanning(buried, datetime.now(timezone.utc)))
-        choice = foreseen(work, self.strategy)
-        return Preview(
-            self.name,
-            found.pending.lag_snapshots,
-            work.counts,
-            choice.strategy.value,
-            choice.why,
-            _notes(self.name, found),
-        )
+            tombstones_id, state = None, found.state
+            if state is not None and not found.rebuild:
+                side = self.tables.tombstones(found)
+                tombstones_id = side.snapshot_to_restore(state, state.tombstones_id)
+            work.decide(work.scanning(tombstones_id, datetime.now(timezone.utc)))
+            mirror = MirrorAccess(work)
+            plan = plan_batch(mirror, self.strategy)
+            while obstacle := find_obstacle(plan, work.counts):
+                plan = revise(plan, obstacle, mirror)
+        lag, notes = found.pending.lag_snapshots, [*_notes(self.name, found), *_retry_notes(work)]
+        return Preview(self.name, lag, work.counts, plan, notes)
 
     def merge(
         self, stop: threading.Event | None = None, report: TableReport | None = None
@@ -164,8 +162,8 @@ class Merger:
                 done = self._retry_until_committed(report, stop=stop)
                 if done is None:
                     break
-                report.add(done.counts, done.seconds)
-                self.progress(_told(self.name, report))
+                report.add(done.written.work.counts, done.seconds)
+                self.progress(_progress_of(self.name, report))
                 if not _is_set(stop):
                     self._build_index(report)
                 if _is_set(stop):
@@ -199,9 +197,9 @@ class Merger:
         """Return the batch that was sent last, if the mirror has it."""
         if self._sent is None or not self._is_published(self._sent.batch_id):
             return None
-        self._sent.way.tidy()
+        self._sent.written.remove_old_index_files()
         failpoints.reach("merge.published")
-        return self._sent.committed
+        return self._sent
 
     def _merge_batch(self, report: TableReport, observe: Observe) -> Committed | None:
         started = time.monotonic()
@@ -212,107 +210,92 @@ class Merger:
         for note in _notes(self.name, found):
             report.note(note)
         if found.pending.is_empty:
-            if report.conflicts:
-                self._settle(found)
+            if found.mirror is None:
+                self.tables.prepare(found, observe)
+            elif report.conflicts:
+                self.tables.restore_side_tables(found)
             return None
         with ExitStack() as stack:
             with span("merge.prepare", table=self.name):
-                found = self._prepare(found)
-                failpoints.reach("merge.prepared")
                 session = stack.enter_context(isolated(self.lake, _SETTINGS))
+                if found.mirror is not None:
+                    found = self.tables.prepare(found, observe)
+                    failpoints.reach("merge.prepared")
                 changelog = JavaTable(self.lake, session, self.lake.ref(self.spec.changelog))
                 batch = next_batch(found, self.spec, changelog)
             work = stack.enter_context(
                 BatchWork.reading(self.lake, session, self.spec, found, batch)
             )
-            way, batch_id, summary = self._write(work, report)
-            committed = Committed(work.counts, time.monotonic() - started, batch.reaches)
-            self._sent = _SentBatch(batch_id, way, committed)
-            way.commit(summary)
-            way.tidy()
+            if found.mirror is None:
+                self._make_mirror_for(work, observe)
+                failpoints.reach("merge.prepared")
+            for note in _retry_notes(work):
+                report.note(note)
+            if work.retried is not None and work.events.isEmpty():
+                return None
+            written, summary = self._write(work, report)
+            sent = Committed(summary[BATCH_ID], written, time.monotonic() - started)
+            self._sent = sent
+            written.commit(summary)
+            written.remove_old_index_files()
         failpoints.reach("merge.published")
-        return replace(committed, seconds=time.monotonic() - started)
+        return replace(sent, seconds=time.monotonic() - started)
 
-    def _settle(self, found: Look) -> None:
-        """Put the tables beside the mirror where it says, after another worker was first.
+    def _make_mirror_for(self, work: BatchWork, observe: Observe) -> None:
+        """Read the first batch, then make its mirror: one that cannot be read leaves nothing.
 
-        What that worker had written there looked like something left behind, until its commit.
+        Raises:
+            ConflictError: another worker was first.
         """
-        if found.state is None:
-            return
-        tombstones, rejected = self._tombstones(found), self._rejected()
-        for table, named in (
-            (tombstones, found.state.tombstones_id),
-            (rejected, found.state.rejected_id),
-        ):
-            table.open()
-            table.go_to(named)
-
-    def _prepare(self, found: Look) -> Look:
-        """Make the mirror, or give it the columns it lacks. Idempotent."""
-        anew = look_anew if found.rebuild else look
-        mirror = JavaTable(self.lake, self.lake.spark, self.lake.ref(self.spec.mirror))
-        if found.mirror is None or found.state is None:
-            partitions = partition_spec(self.spec, found.schema)
-            tombstones = self._tombstones(found).empty()
-            rejected = self._rejected().empty()
-            mirror.create(
-                found.schema.model_dump_json(),
-                partitions.model_dump_json(),
-                mirror_properties(self.spec, str(found.changelog.table_uuid)),
-                {
-                    CHECKPOINT: Checkpoint(str(found.changelog.table_uuid)).encode(),
-                    TOMBSTONES: str(tombstones),
-                    REJECTED: str(rejected),
-                },
+        work.decide(work.scanning(None, datetime.now(timezone.utc)))
+        read_from, work.found = work.found, self.tables.prepare(work.found, observe)
+        if work.found.pending.checkpoint != read_from.pending.checkpoint:
+            raise ConflictError(
+                f"{self.name}: another worker has made it",
+                hint="it is tried again",
+                retryable=True,
             )
-            return self._prepare(anew(self.lake, self.spec))
-        remembered = {
-            **origins_property(found.drift, found.changelog, found.mirror),
-            **source_property(self.spec, str(found.changelog.table_uuid)),
-        }
-        grown = found.drift.changes_mirror
-        if grown or not remembered.items() <= found.mirror.properties.items():
-            mirror.union_schema(united_schema(found.drift).model_dump_json(), remembered)
-        return self._prepare(anew(self.lake, self.spec)) if grown else found
 
-    def _write(self, work: BatchWork, report: TableReport) -> tuple[Way, str, Mapping[str, str]]:
-        """Decide a batch and write all but the mirror's commit; return what commits it, and how."""
+    def _write(
+        self, work: BatchWork, report: TableReport
+    ) -> tuple[WrittenBatch, Mapping[str, str]]:
+        """Decide a batch and write all but the mirror's commit; also return its summary."""
         found, state = work.found, work.found.state
         if state is None:
             raise AssertionError("the mirror was prepared")
         batch_id, now = uuid.uuid4().hex, datetime.now(timezone.utc)
-        tombstones, rejected = self._tombstones(found), self._rejected()
+        tombstones, rejected = self.tables.tombstones(found), self.tables.rejected()
         with span("merge.beside", table=self.name):
             tombstones.open()
             rejected.open()
-        buried = tombstones.empty() if found.rebuild else tombstones.go_to(state.tombstones_id)
-        refused = rejected.go_to(state.rejected_id)
-        way = choose_way(work, tombstones, buried, now, self.strategy, report, self.progress)
-        files = way.write(batch_id, now)
-        report.strategy, report.why = way.choice.strategy.value, way.choice.why
-        report.index_wanted |= way.leaves_index
-        if work.counts.doubled:
-            report.note(
-                f"{self.name}: {work.counts.doubled} rows had a key of another row; somebody else "
-                "must have written them"
-            )
-        if files:
+        if found.rebuild:
+            tombstones_id = tombstones.empty()
+        else:
+            tombstones_id = tombstones.restore(state, state.tombstones_id)
+        if found.pending.recreated:
+            # Events of the changelog before it: taken back later, they would be rows of nothing.
+            rejected_id = rejected.empty()
+        else:
+            rejected_id = rejected.restore(state, state.rejected_id)
+        written = PlannedWrite(
+            work, tombstones, tombstones_id, batch_id, now, self.strategy, report, self.progress
+        ).write()
+        report.take_plan(written.plan)
+        for note in _batch_notes(self.name, work.counts):
+            report.note(note)
+        if written.tombstone_files:
             with span("merge.bury", table=self.name):
-                buried = tombstones.append(files, {BATCH_ID: batch_id})
+                tombstones_id = tombstones.append(written.tombstone_files, {BATCH_ID: batch_id})
         failpoints.reach("merge.buried")
-        if work.counts.set_aside:
-            files = rejected.write(work.rejected(batch_id, now, refused))
-            refused = rejected.append(files, {BATCH_ID: batch_id})
+        rejected_id = write_rejected(work, rejected, rejected_id, batch_id, now)
         failpoints.reach("merge.rejected")
         summary = {
             CHECKPOINT: work.batch.reaches.encode(),
             BATCH_ID: batch_id,
-            TOMBSTONES: str(buried),
-            REJECTED: str(refused),
+            **side_summary(tombstones_id, rejected_id),
             **work.barrier_summary(),
         }
-        return way, batch_id, summary
+        return written, summary
 
     def _build_index(self, report: TableReport) -> None:
         """Build the index that the next merge will use; a failure costs nothing but time."""
@@ -339,13 +322,6 @@ class Merger:
             for snapshot in ancestors_of(main, metadata)
         )
 
-    def _tombstones(self, found: Look) -> SideTable:
-        schema = tombstones_schema(self.spec, found.schema)
-        return SideTable(self.lake, self.spec, self.spec.tombstones, schema)
-
-    def _rejected(self) -> SideTable:
-        return SideTable(self.lake, self.spec, self.spec.rejected, REJECTED_SCHEMA)
-
 
 def configured_mergers(
     lake: Lake, names: tuple[str, ...], progress: Callable[[str], None], strategy: str = "auto"
@@ -363,6 +339,14 @@ def configured_mergers(
         )
     chosen = Strategy(strategy)
     return [Merger(lake, spec, progress=progress, strategy=chosen) for spec in specs]
+
+
+def _retry_notes(work: BatchWork) -> list[str]:
+    if work.retried is None:
+        return []
+    accepted, remaining = work.retried.count()
+    name = ".".join(work.spec.rejected)
+    return [f"{name}: {accepted} events can be taken now, {remaining} cannot and stay"]
 
 
 def _is_set(stop: threading.Event | None) -> bool:
@@ -384,12 +368,24 @@ def _notes(name: str, found: Look) -> list[str]:
     for what, columns in (("added", drift.added), ("widened", drift.widened)):
         if columns and found.mirror is not None:
             notes.append(f"{name}: columns {what}: {', '.join(columns)}")
+    notes += [f"{name}: column {old} renamed to {new}" for old, new in drift.renamed]
     return notes + [
-        f"{name}: {one.why}; such rows are set aside ({one.remedy})" for one in drift.unfit
+        f"{name}: {column.reason}; such rows are set aside ({column.remedy})"
+        for column in drift.incompatible
     ]
 
 
-def _told(name: str, report: TableReport) -> str:
+def _batch_notes(name: str, counts: Counts) -> Iterator[str]:
+    if counts.duplicate_keys:
+        yield (
+            f"{name}: {counts.duplicate_keys} rows had a key of another row; somebody else must "
+            "have written them"
+        )
+    if counts.ties:
+        yield f"{name}: {counts.ties} keys have different events of the same sequence"
+
+
+def _progress_of(name: str, report: TableReport) -> str:
     return (
         f"{name}: batch {report.batches}, {report.rows_scanned} events: "
         f"{report.rows_upserted} rows written, {report.rows_deleted} deleted"

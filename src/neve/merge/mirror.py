@@ -13,7 +13,7 @@ from pyiceberg.types import NestedField
 
 from neve.errors import ConfigError
 from neve.index.indexed_table import KEYS, SEQUENCE
-from neve.merge.drift import COLUMNS, Drift, origin_ids, taken_fields
+from neve.merge.drift import COLUMNS, Drift, mirrored_fields, origin_ids
 from neve.merge.spec import MergeSpec
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
     from neve.lake.identifier import Identifier
+    from neve.merge.checkpoint import MirrorState
+    from neve.merge.plan import Look
 
 SOURCE = "neve.merge.changelog"
 # Of a table beside a mirror: whose it is. A table without it is not Neve's to change.
@@ -38,7 +40,7 @@ def mirror_schema(spec: MergeSpec, changelog: Schema) -> Schema:
     """Return a new mirror's columns: the changelog's that belong there, all of them nullable."""
     fields = [
         NestedField(field.field_id, field.name, field.field_type, required=False, doc=field.doc)
-        for field in taken_fields(spec, changelog)
+        for field in mirrored_fields(spec, changelog)
     ]
     return Schema(*fields)
 
@@ -73,7 +75,7 @@ def partition_spec(spec: MergeSpec, schema: Schema) -> PartitionSpec:
         ConfigError: a transform or column that does not exist.
     """
     fields: list[PartitionField] = []
-    taken = set(schema.column_names)
+    columns = set(schema.column_names)
     for text in spec.partition_by:
         kind, column, transform = _partition(spec, text)
         source = next((field for field in schema.fields if field.name == column), None)
@@ -86,7 +88,7 @@ def partition_spec(spec: MergeSpec, schema: Schema) -> PartitionSpec:
                 hint="choose another column or transform",
             )
         name = column if kind == "identity" else f"{column}_{kind}"
-        if name in {field.name for field in fields} or (kind != "identity" and name in taken):
+        if name in {field.name for field in fields} or (kind != "identity" and name in columns):
             raise ConfigError(
                 f"merge.tables: {spec.name}: partition_by {text}: {name} is there already",
                 hint="leave it out; a partition needs a name that no other one and no column has",
@@ -97,15 +99,15 @@ def partition_spec(spec: MergeSpec, schema: Schema) -> PartitionSpec:
 
 
 def _partition(spec: MergeSpec, text: str) -> tuple[str, str, Transform[Any, Any]]:
-    found = _PARTITION.fullmatch(text.strip())
-    if found is None:
+    match = _PARTITION.fullmatch(text.strip())
+    if match is None:
         raise _unusable(spec, text)
-    kind = found["transform"] or "identity"
-    number = int(found["number"]) if found["number"] else None
+    kind = match["transform"] or "identity"
+    number = int(match["number"]) if match["number"] else None
     if (kind in _NUMBERED) != bool(number):
         raise _unusable(spec, text)
     transform = parse_transform(f"{kind}[{number}]" if number else kind)
-    return kind, found["identity"] or found["column"], transform
+    return kind, match["identity"] or match["column"], transform
 
 
 def _unusable(spec: MergeSpec, text: str) -> ConfigError:
@@ -141,7 +143,7 @@ def require_ours(spec: MergeSpec, metadata: TableMetadata) -> None:
             )
 
 
-def require_our_side(spec: MergeSpec, identifier: Identifier, table: Table | None) -> None:
+def require_our_side_table(spec: MergeSpec, identifier: Identifier, table: Table | None) -> None:
     """Refuse a table that has the name of one beside the mirror and was made by somebody else.
 
     Raises:
@@ -155,6 +157,18 @@ def require_our_side(spec: MergeSpec, identifier: Identifier, table: Table | Non
         )
 
 
+def is_recreated(
+    spec: MergeSpec, changelog: TableMetadata, mirror: TableMetadata, state: MirrorState
+) -> bool:
+    """Tell whether the changelog's name is now that of another table than the mirror was made of.
+
+    A mirror for which another name was configured is not meant: that may be a mistake.
+    """
+    source = json.loads(mirror.properties[SOURCE])
+    merged = state.checkpoint.table_uuid if state.checkpoint else source["uuid"]
+    return bool(source["table"] == spec.changelog_name and merged != str(changelog.table_uuid))
+
+
 def origins_of(metadata: TableMetadata, uuid: str) -> dict[int, int]:
     """Return which column of a changelog each column of the mirror came from, by field ids.
 
@@ -163,24 +177,42 @@ def origins_of(metadata: TableMetadata, uuid: str) -> dict[int, int]:
     source = json.loads(metadata.properties.get(SOURCE, "{}"))
     if source.get("uuid") != uuid:
         return {}
-    found = json.loads(metadata.properties.get(COLUMNS, "{}"))
-    return {int(theirs): ours for theirs, ours in found.items()}
+    origins = json.loads(metadata.properties.get(COLUMNS, "{}"))
+    return {int(theirs): ours for theirs, ours in origins.items()}
 
 
-def origins_property(
-    drift: Drift, changelog: TableMetadata, mirror: TableMetadata
-) -> dict[str, str]:
-    """Return the property that remembers `origins_of`, as it is to be now."""
-    before = origins_of(mirror, str(changelog.table_uuid))
-    ids = origin_ids(drift, changelog.schema(), mirror.schema(), before)
-    return {COLUMNS: json.dumps(ids)}
+def source_properties(spec: MergeSpec, found: Look) -> dict[str, str]:
+    """Return the properties that remember the changelog, and `origins_of`, as they are to be now.
+
+    The mirror must exist.
+    """
+    changelog, mirror = found.changelog, found.mirror
+    if mirror is None:
+        raise AssertionError("the mirror was prepared")
+    uuid = str(changelog.table_uuid)
+    before = origins_of(mirror, uuid)
+    ids = origin_ids(found.drift, changelog.schema(), mirror.schema(), before)
+    return {COLUMNS: json.dumps(ids), **source_property(spec, uuid)}
 
 
-def united_schema(drift: Drift) -> Schema:
-    """Return the columns to be united with the mirror's, nullable."""
+def names_at(metadata: TableMetadata, snapshot_id: int) -> dict[str, str]:
+    """Return the columns that a snapshot has, with their present names.
+
+    A snapshot is read with the schema it was written with; columns may have been renamed since.
+    """
+    snapshot = metadata.snapshot_by_id(snapshot_id)
+    schema = snapshot.schema_id if snapshot else None
+    written = next((each for each in metadata.schemas if each.schema_id == schema), None)
+    present = {field.field_id: field.name for field in metadata.schema().fields}
+    fields = (written or metadata.schema()).fields
+    return {field.name: present[field.field_id] for field in fields if field.field_id in present}
+
+
+def changed_schema(drift: Drift) -> Schema:
+    """Return the columns that the mirror gets or widens, nullable."""
     return Schema(
         *(
             NestedField(field.field_id, field.name, field.field_type, required=False)
-            for field in drift.united
+            for field in drift.changed_fields
         )
     )

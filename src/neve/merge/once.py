@@ -14,7 +14,12 @@ if TYPE_CHECKING:
 
 
 def merge_once(
-    lake: Lake, tables: Sequence[str], *, rebuild: bool = False, strategy: str = "auto"
+    lake: Lake,
+    tables: Sequence[str],
+    *,
+    rebuild: bool = False,
+    retry_rejected: bool = False,
+    strategy: str = "auto",
 ) -> list[TableReport]:
     """Merge what waits into each mirror. Exactly once, and safe to run again.
 
@@ -23,6 +28,7 @@ def merge_once(
     Args:
         tables: the mirrors' names; none of them means all that are configured.
         rebuild: replace each mirror's rows by its whole changelog, in one commit.
+        retry_rejected: instead, merge the events that were set aside and can be taken now.
 
     Raises:
         ConfigError: no mirror is configured.
@@ -33,6 +39,8 @@ def merge_once(
         try:
             if rebuild:
                 merger.rebuild(report)
+            elif retry_rejected:
+                merger.retry_rejected(report)
             else:
                 merger.merge(report=report)
         except NeveError as error:
@@ -42,7 +50,12 @@ def merge_once(
 
 
 def preview_once(
-    lake: Lake, tables: Sequence[str], *, rebuild: bool = False, strategy: str = "auto"
+    lake: Lake,
+    tables: Sequence[str],
+    *,
+    rebuild: bool = False,
+    retry_rejected: bool = False,
+    strategy: str = "auto",
 ) -> list[Preview]:
     """Say what the next commit to each mirror would change. Writes nothing.
 
@@ -51,7 +64,7 @@ def preview_once(
     previews = []
     for merger in configured_mergers(lake, tuple(tables), lake.progress, strategy):
         try:
-            preview = merger.preview(rebuild=rebuild)
+            preview = merger.preview(rebuild=rebuild, retry_rejected=retry_rejected)
         except NeveError as error:
             preview = Preview(merger.name, error=error)
         previews.append(preview)

@@ -31,13 +31,17 @@ class Pending:
 
     checkpoint: Checkpoint
     snapshots: tuple[Snapshot, ...] = ()
-    # Read every file of this snapshot: a first load, or the checkpoint's snapshot is gone.
+    # Read every file of this snapshot: a first load, or the checkpoint's snapshot is expired.
     whole: Snapshot | None = None
     note: str | None = None
+    # The changelog was created again, so that the next commit replaces all rows of the mirror.
+    recreated: bool = False
+    # Instead, events that were set aside are merged: those of this snapshot of their table.
+    rejected_id: int | None = None
 
     @property
     def is_empty(self) -> bool:
-        return not self.snapshots and self.whole is None
+        return not (self.snapshots or self.whole or self.recreated or self.rejected_id)
 
     @property
     def lag_snapshots(self) -> int:
@@ -63,7 +67,7 @@ def pending(
     if checkpoint is not None and checkpoint.table_uuid != uuid:
         raise CatalogError(
             f"{name} is another table than the one {mirror} was made of",
-            hint=REBUILD.format(table=mirror),
+            hint=f"set on_recreated: truncate, or {REBUILD.format(table=mirror)}",
         )
     if main is None:
         return Pending(checkpoint or Checkpoint(uuid))
@@ -77,11 +81,11 @@ def pending(
         return Pending(checkpoint, whole=scanned)
     if checkpoint.snapshot_id is None:
         return Pending(checkpoint, whole=main)
-    newer, _ = _after(metadata, checkpoint.snapshot_id)
+    newer, _ = _snapshots_after(metadata, checkpoint.snapshot_id)
     if _was_rolled_back(metadata, newer, checkpoint):
-        gone = checkpoint.scanning or checkpoint.snapshot_id
+        merged = checkpoint.scanning or checkpoint.snapshot_id
         raise CatalogError(
-            f"{name} was rolled back behind snapshot {gone}, which {mirror} has merged already",
+            f"{name} was rolled back behind snapshot {merged}, which {mirror} has merged already",
             hint=REBUILD.format(table=mirror),
         )
     if newer is None:
@@ -90,17 +94,28 @@ def pending(
     return Pending(checkpoint, tuple(newer))
 
 
+def recreated(name: str, mirror: str, metadata: TableMetadata) -> Pending:
+    """Return all of a changelog that was created again, for a mirror of the one before it.
+
+    Its sequences may begin anew, lower than those of the rows that the mirror has. So this is no
+    TRUNCATE at some sequence: the next commit replaces the rows, whatever their sequence.
+    """
+    note = f"{mirror}: {name} was dropped and created again; its rows replace all rows"
+    main = metadata.snapshot_by_name(MAIN_BRANCH)
+    return Pending(Checkpoint(str(metadata.table_uuid)), whole=main, note=note, recreated=True)
+
+
 def require_complete(name: str, metadata: TableMetadata) -> None:
     """Refuse a changelog that does not hold every event since its beginning.
 
     Raises:
         CatalogError: snapshots are expired, or one was no append.
     """
-    _, complete = _after(metadata, None)
+    _, complete = _snapshots_after(metadata, None)
     changed = [
-        one
-        for one in ancestors_of(metadata.snapshot_by_name(MAIN_BRANCH), metadata)
-        if _operation(one) not in (Operation.APPEND, Operation.REPLACE)
+        snapshot
+        for snapshot in ancestors_of(metadata.snapshot_by_name(MAIN_BRANCH), metadata)
+        if _operation(snapshot) not in (Operation.APPEND, Operation.REPLACE)
     ]
     if metadata.snapshot_by_name(MAIN_BRANCH) is not None and (not complete or changed):
         what = f"snapshot {changed[0].snapshot_id} is no append" if changed else "some are expired"
@@ -110,14 +125,16 @@ def require_complete(name: str, metadata: TableMetadata) -> None:
         )
 
 
-def _after(metadata: TableMetadata, start: int | None) -> tuple[list[Snapshot] | None, bool]:
+def _snapshots_after(
+    metadata: TableMetadata, start: int | None
+) -> tuple[list[Snapshot] | None, bool]:
     """Return the ancestors of `main` after `start`, the oldest first, and whether all are there."""
-    found: list[Snapshot] = []
+    newer: list[Snapshot] = []
     for snapshot in ancestors_of(metadata.snapshot_by_name(MAIN_BRANCH), metadata):
         if snapshot.snapshot_id == start:
-            return found[::-1], True
-        found.append(snapshot)
-    return None, bool(found) and found[-1].parent_snapshot_id is None
+            return newer[::-1], True
+        newer.append(snapshot)
+    return None, bool(newer) and newer[-1].parent_snapshot_id is None
 
 
 def _was_rolled_back(
@@ -125,23 +142,23 @@ def _was_rolled_back(
 ) -> bool:
     """Tell whether `main` has left what was merged, rather than its past being expired."""
     if newer is not None:
-        ids = {one.snapshot_id for one in newer}
+        ids = {snapshot.snapshot_id for snapshot in newer}
         return checkpoint.scanning is not None and checkpoint.scanning not in ids
-    line = list(ancestors_of(metadata.snapshot_by_name(MAIN_BRANCH), metadata))
-    if line[-1].parent_snapshot_id is None:
+    oldest = list(ancestors_of(metadata.snapshot_by_name(MAIN_BRANCH), metadata))[-1]
+    if oldest.parent_snapshot_id is None:
         return True
     merged = metadata.snapshot_by_id(checkpoint.snapshot_id or 0)
     if merged is None:
         return False
     # Expiry keeps what a ref names and takes what lies between it and `main`.
     is_kept = any(ref.snapshot_id == merged.snapshot_id for ref in metadata.refs.values())
-    return not is_kept or (merged.sequence_number or 0) > (line[-1].sequence_number or 0)
+    return not is_kept or (merged.sequence_number or 0) > (oldest.sequence_number or 0)
 
 
 def _without_start(name: str, mirror: str, main: Snapshot, checkpoint: Checkpoint) -> Pending:
-    gone = checkpoint.scanning or checkpoint.snapshot_id
+    expired = checkpoint.scanning or checkpoint.snapshot_id
     note = (
-        f"{mirror}: snapshot {gone} of {name} is expired; what remains of it is "
+        f"{mirror}: snapshot {expired} of {name} is expired; what remains of it is "
         "merged over the mirror, which changes nothing that was merged before"
     )
     return Pending(Checkpoint(checkpoint.table_uuid), whole=main, note=note)
@@ -185,20 +202,22 @@ class Batch:
     slices: tuple[Slice, ...] = ()
     # How many it has, as far as metadata tells.
     events: int | None = None
+    # Or what can be taken of the events in this snapshot of `<mirror>_rejected`.
+    rejected_id: int | None = None
 
 
-def whole_snapshots(found: Pending, batch_size: int) -> Batch | None:
+def whole_snapshots(waiting: Pending, batch_size: int) -> Batch | None:
     """Take as many snapshots as fit; None when not even the first does, or its size is unknown."""
     total, taken, last = 0, 0, None
-    for snapshot in found.snapshots:
+    for snapshot in waiting.snapshots:
         total += _added_records(snapshot, batch_size + 1)
         if total > batch_size:
             break
         last, taken = snapshot, total
-    if last is None or found.checkpoint.scanning is not None:
+    if last is None or waiting.checkpoint.scanning is not None:
         return None
-    reaches = Checkpoint(found.checkpoint.table_uuid, last.snapshot_id)
-    return Batch(reaches, found.checkpoint.snapshot_id, last.snapshot_id, events=taken)
+    reaches = Checkpoint(waiting.checkpoint.table_uuid, last.snapshot_id)
+    return Batch(reaches, waiting.checkpoint.snapshot_id, last.snapshot_id, events=taken)
 
 
 def _added_records(snapshot: Snapshot, unknown: int) -> int:

@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyiceberg.schema import Schema
 from pyiceberg.table.refs import MAIN_BRANCH
 
-from neve.errors import CatalogError, ConfigError
+from neve.errors import CatalogError, ConfigError, NotFoundError
 from neve.lake.catalog import load_table
 from neve.lake.create import load_if_exists
 from neve.lake.java_tables import JavaTable
 from neve.merge.check import check_columns
-from neve.merge.checkpoint import Checkpoint, MirrorState, mirror_state
+from neve.merge.checkpoint import (
+    Checkpoint,
+    MirrorState,
+    mirror_state,
+    snapshot_to_restore,
+)
 from neve.merge.drift import Drift, find_drift
-from neve.merge.mirror import mirror_schema, origins_of, require_our_side, require_ours
+from neve.merge.dropped import older_schemas, require_no_loss
+from neve.merge.mirror import (
+    is_recreated,
+    mirror_schema,
+    origins_of,
+    require_our_side_table,
+    require_ours,
+)
 from neve.merge.pending import (
     Batch,
     Pending,
     file_slices,
     pending,
+    recreated,
     require_complete,
     whole_snapshots,
 )
+from neve.merge.unreadable import check_added
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
@@ -65,6 +80,9 @@ class Look:
         return int(total) if total is not None else 1 << 62
 
 
+Observe = Callable[["Lake", "MergeSpec"], Look]
+
+
 def look(lake: Lake, spec: MergeSpec) -> Look:
     """Read both tables' metadata and compare them.
 
@@ -77,7 +95,7 @@ def look(lake: Lake, spec: MergeSpec) -> Look:
     changelog = load_table(lake.profile, catalog, spec.changelog).metadata
     found = load_if_exists(lake.profile, catalog, spec.mirror)
     mirror = found.metadata if found else None
-    check_columns(spec, changelog.schema())
+    check_columns(spec, changelog.schema(), older_schemas(changelog))
     if mirror is None:
         require_side_tables(lake, spec)
         schema = mirror_schema(spec, changelog.schema())
@@ -86,6 +104,9 @@ def look(lake: Lake, spec: MergeSpec) -> Look:
         return Look(changelog, None, None, _first(waiting), drift, schema)
     require_ours(spec, mirror)
     state = mirror_state(mirror)
+    if spec.truncates_if_recreated and is_recreated(spec, changelog, mirror, state):
+        waiting = recreated(spec.changelog_name, spec.name, changelog)
+        return _replacing(spec, changelog, mirror, waiting)
     waiting = pending(spec.changelog_name, spec.name, changelog, state.checkpoint)
     return Look(changelog, mirror, state, waiting, _drift(spec, changelog, mirror), mirror.schema())
 
@@ -94,7 +115,7 @@ def require_side_tables(lake: Lake, spec: MergeSpec) -> None:
     """Refuse tables beside the mirror that somebody else made. Raises ConfigError."""
     catalog = lake.catalog()
     for identifier in (spec.tombstones, spec.rejected):
-        require_our_side(spec, identifier, load_if_exists(lake.profile, catalog, identifier))
+        require_our_side_table(spec, identifier, load_if_exists(lake.profile, catalog, identifier))
 
 
 def look_anew(lake: Lake, spec: MergeSpec) -> Look:
@@ -109,21 +130,58 @@ def look_anew(lake: Lake, spec: MergeSpec) -> Look:
     if found is None:
         return look(lake, spec)
     mirror = found.metadata
-    check_columns(spec, changelog.schema())
+    check_columns(spec, changelog.schema(), older_schemas(changelog))
     require_ours(spec, mirror)
     require_complete(spec.changelog_name, changelog)
     main = changelog.snapshot_by_name(MAIN_BRANCH)
-    start = Checkpoint(str(changelog.table_uuid))
-    state = replace(mirror_state(mirror), checkpoint=start, barrier=None)
+    waiting = Pending(Checkpoint(str(changelog.table_uuid)), whole=main)
+    look_at_all = _replacing(spec, changelog, mirror, waiting)
+    require_no_loss(spec, changelog, mirror.schema(), look_at_all.drift)
+    return look_at_all
+
+
+def look_rejected(lake: Lake, spec: MergeSpec) -> Look:
+    """Read the tables' metadata as for merging the events that were set aside.
+
+    Raises:
+        CatalogError: they are events of a changelog that does not exist any more.
+        NotFoundError: there is no mirror yet.
+    """
+    found = look(lake, spec)
+    if found.pending.recreated:
+        raise CatalogError(
+            f"{spec.changelog_name} was created again, and what {spec.name} set aside is of the "
+            "table before it",
+            hint=f"merge the new one first: neve merge {spec.name} --once",
+        )
+    state = found.state
+    if state is None:
+        raise NotFoundError(
+            f"the mirror {spec.name} does not exist yet", hint="neve merge --once makes it"
+        )
+    rejected = load_if_exists(lake.profile, lake.catalog(), spec.rejected)
+    rejected_id = (
+        snapshot_to_restore(rejected.metadata, state, state.rejected_id) if rejected else None
+    )
+    checkpoint = state.checkpoint or found.pending.checkpoint
+    return replace(found, pending=Pending(checkpoint, rejected_id=rejected_id))
+
+
+def _replacing(
+    spec: MergeSpec, changelog: TableMetadata, mirror: TableMetadata, waiting: Pending
+) -> Look:
+    """Return a look at a mirror of which nothing counts any more: not its rows, not its barrier."""
+    state = replace(mirror_state(mirror), checkpoint=waiting.checkpoint, barrier=None)
     drift = _drift(spec, changelog, mirror)
-    waiting = Pending(start, whole=main)
     return Look(changelog, mirror, state, waiting, drift, mirror.schema(), rebuild=True)
 
 
 def _drift(spec: MergeSpec, changelog: TableMetadata, mirror: TableMetadata) -> Drift:
     origins = origins_of(mirror, str(changelog.table_uuid))
-    drift = find_drift(spec, changelog.schema(), mirror.schema(), origins)
-    _refuse_unfit_keys(spec, drift)
+    older = older_schemas(changelog)
+    drift = find_drift(spec, changelog.schema(), mirror.schema(), origins, older)
+    check_added(spec, mirror.schema(), drift)
+    _refuse_incompatible(spec, drift)
     return drift
 
 
@@ -131,24 +189,31 @@ def _first(waiting: Pending) -> Pending:
     return Pending(waiting.checkpoint, waiting.snapshots, waiting.whole)
 
 
-def _refuse_unfit_keys(spec: MergeSpec, drift: Drift) -> None:
+def _refuse_incompatible(spec: MergeSpec, drift: Drift) -> None:
     needed = {*spec.keys, *spec.sequence}
-    for one in drift.unfit:
+    for column in drift.incompatible:
         if spec.strict:
-            raise CatalogError(f"{spec.name}: {one.why}", hint=one.remedy)
-        if one.column in needed:
-            raise ConfigError(f"{spec.name}: {one.why}, and merging needs it", hint=one.remedy)
+            raise CatalogError(f"{spec.name}: {column.reason}", hint=column.remedy)
+        if column.name in needed:
+            raise ConfigError(
+                f"{spec.name}: {column.reason}, and merging needs it", hint=column.remedy
+            )
 
 
 def next_batch(found: Look, spec: MergeSpec, changelog: JavaTable) -> Batch:
     """Choose what the next commit takes in."""
     waiting = found.pending
+    if waiting.rejected_id is not None:
+        return Batch(waiting.checkpoint, rejected_id=waiting.rejected_id)
     if waiting.whole is not None:
         snapshot = waiting.whole.snapshot_id
         tasks = changelog.plan_files(snapshot)
         # A rebuild is one commit: readers see the old rows, then the new ones.
-        most = sum(task.records for task in tasks) if found.rebuild else spec.batch_size
+        in_one_commit = found.rebuild and not waiting.recreated
+        most = sum(task.records for task in tasks) if in_one_commit else spec.batch_size
         return file_slices(waiting.checkpoint, snapshot, tasks, most, whole=True)
+    if not waiting.snapshots:
+        return Batch(waiting.checkpoint, events=0)
     batch = whole_snapshots(waiting, spec.batch_size)
     if batch is not None:
         return batch

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from neve.errors import NeveError
     from neve.index.maintain import Refreshed
+    from neve.merge.strategy import MergePlan
 
 
 class Tally(NamedTuple):
@@ -18,9 +19,11 @@ class Tally(NamedTuple):
     full: int = 0
     known: int = 0
     cached: int = 0
+    contested: int = 0
+    broken: int = 0
 
     def plus(self, other: Tally) -> Tally:
-        return Tally(*(one + more for one, more in zip(self, other, strict=True)))
+        return Tally(*(mine + more for mine, more in zip(self, other, strict=True)))
 
 
 @dataclass
@@ -39,18 +42,20 @@ class Counts:
     late_full: int = 0
     # The same event merged before, or another one of the same sequence that loses.
     repeated: int = 0
+    # Keys of which two events have the same sequence and say different things.
+    ties: int = 0
+    # Those of them for which the events that are merged already have to be read.
+    unresolved_ties: int = 0
     # Rows beside another one of the same key, which somebody else wrote, and which go.
-    doubled: int = 0
+    duplicate_keys: int = 0
     truncated: bool = False
     # Keys that the index knew and did not know, and parts of it that were in memory already.
     index_hits: int = 0
     index_misses: int = 0
     index_cache_hits: int = 0
+    # The index could not be read: nothing else here counts.
+    index_is_broken: bool = False
     vectors_written: int = 0
-
-    @property
-    def index_is_broken(self) -> bool:
-        return self.index_cache_hits < 0
 
 
 @dataclass(frozen=True)
@@ -61,11 +66,25 @@ class Preview:
     # Snapshots of the changelog that are waiting; the commit may take fewer.
     snapshots: int = 0
     counts: Counts = field(default_factory=Counts)
-    strategy: str = ""
-    why: str = ""
+    # How it would be merged; None when there is nothing to merge.
+    plan: MergePlan | None = None
     notes: list[str] = field(default_factory=list)
     # Why the mirror cannot be merged; None when it can be.
     error: NeveError | None = None
+
+    @property
+    def strategy(self) -> str:
+        return self.plan.strategy.value if self.plan else ""
+
+    @property
+    def why(self) -> str:
+        return self.plan.why if self.plan else ""
+
+    @property
+    def otherwise(self) -> str:
+        """What is done instead if the batch turns out to be another, or the index broken."""
+        fallbacks = self.plan.fallbacks if self.plan else {}
+        return ", ".join(f"{how.value} if {met.value}" for met, how in fallbacks.items())
 
 
 @dataclass
@@ -83,6 +102,7 @@ class TableReport:
     rows_deleted: int = 0
     late_dropped: int = 0
     late_full: int = 0
+    ties: int = 0
     set_aside: int = 0
     conflicts: int = 0
     merge_seconds: list[float] = field(default_factory=list)
@@ -106,11 +126,16 @@ class TableReport:
     index_cache_hits: int = 0
     vectors_written: int = 0
 
-    def count_index(self, found: Refreshed) -> None:
+    def count_index(self, index: Refreshed) -> None:
         """Count what bringing an index up to date took."""
-        self.index_rebuilds += found.rebuilt
-        self.index_files_indexed += found.files_indexed
-        self.index_entries, self.index_bytes = found.root.rows, found.root.size
+        self.index_rebuilds += index.rebuilt
+        self.index_files_indexed += index.files_indexed
+        self.index_entries, self.index_bytes = index.root.rows, index.root.size
+
+    def take_plan(self, plan: MergePlan) -> None:
+        """Say how the newest batch was merged."""
+        self.strategy, self.why = plan.strategy.value, plan.why
+        self.index_wanted |= plan.builds_index
 
     def add(self, counts: Counts, seconds: float) -> None:
         """Count a batch that was committed."""
@@ -122,6 +147,7 @@ class TableReport:
         self.rows_deleted += counts.deleted
         self.late_dropped += counts.late
         self.late_full += counts.late_full
+        self.ties += counts.ties
         self.set_aside += counts.set_aside
         self.index_hits += counts.index_hits
         self.index_misses += counts.index_misses

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from neve.merge.drift import Drift
 from neve.merge.spec import MergeSpec
+
+_TEXT = (T.StringType, T.BinaryType)
 
 
 @dataclass(frozen=True)
@@ -23,24 +30,77 @@ class Shape:
     # Columns in which the unchanged marker may stand, if there is one.
     marked: tuple[str, ...] = ()
     marker: str | None = None
+    # Of what was dropped in the changelog: its name while it is read, and the mirror's column.
+    dropped: tuple[tuple[str, str], ...] = ()
+    # Columns of the mirror that the changelog lacks now. Of two events of one sequence, one that
+    # was written after the drop would say NULL there, which is no difference.
+    missing: frozenset[str] = frozenset()
+
+    @property
+    def compared(self) -> list[T.StructField]:
+        """The columns by which rows of one key and sequence are told apart."""
+        return [field for field in self.columns if field.name not in self.missing]
+
+    @property
+    def decisive(self) -> tuple[str, ...]:
+        """Key and sequence columns, each once: a column may be both."""
+        return tuple(dict.fromkeys((*self.keys, *self.sequence)))
 
     @property
     def others(self) -> list[str]:
-        decided = {*self.keys, *self.sequence}
-        return [name for name in self.columns.names if name not in decided]
+        return [name for name in self.columns.names if name not in self.decisive]
 
 
-def shape_of(spec: MergeSpec, columns: T.StructType) -> Shape:
+def shape_of(spec: MergeSpec, columns: T.StructType, drift: Drift) -> Shape:
     decided = {*spec.keys, *spec.sequence}
     marked: tuple[str, ...] = ()
     if spec.unchanged_marker is not None:
         marked = tuple(
             field.name
             for field in columns
-            if isinstance(field.dataType, (T.StringType, T.BinaryType))
-            and field.name not in decided
+            if field.name not in decided and can_have_marker(field.dataType)
         )
-    return Shape(spec.keys, spec.sequence, columns, marked, spec.unchanged_marker)
+    return Shape(
+        spec.keys,
+        spec.sequence,
+        columns,
+        marked,
+        spec.unchanged_marker,
+        tuple((each.read_as, each.column.name) for each in drift.dropped),
+        frozenset(columns.names).difference(drift.mirrored),
+    )
+
+
+def can_have_marker(kind: T.DataType) -> bool:
+    """Tell whether a source can send the unchanged marker in a column of this type."""
+    if isinstance(kind, T.ArrayType):
+        return isinstance(kind.elementType, (*_TEXT, T.IntegerType, T.LongType))
+    if isinstance(kind, T.MapType):
+        return isinstance(kind.keyType, T.StringType) and isinstance(kind.valueType, T.StringType)
+    return isinstance(kind, _TEXT)
+
+
+def is_marker(name: str, shape: Shape) -> Column:
+    """Tell whether a column has the unchanged marker, in any of the forms that Debezium gives it.
+
+    Text and JSON are the marker itself, an hstore maps it to itself. An array has it as its only
+    element, of UUIDs as the UUID made of it; an array of integers has its bytes.
+    """
+    column, kind = F.col(quoted(name)), shape.columns[name].dataType
+    marker = shape.marker or ""
+    if isinstance(kind, T.MapType):
+        value = F.element_at(column, marker)
+        return F.coalesce((F.size(column) == 1) & (value == marker), F.lit(False))
+    if not isinstance(kind, T.ArrayType):
+        return column.eqNullSafe(F.lit(marker).cast(kind))
+    if isinstance(kind.elementType, _TEXT):
+        digest = hashlib.md5(marker.encode(), usedforsecurity=False).digest()
+        texts = [[marker], [str(uuid.UUID(bytes=digest, version=3))]]
+        forms = [F.array(*map(F.lit, text)).cast(kind) for text in texts]
+    else:
+        numbers = memoryview(marker.encode()).cast("b").tolist()
+        forms = [F.array(*map(F.lit, numbers)).cast(kind)]
+    return reduce(or_, (column.eqNullSafe(form) for form in forms))
 
 
 def sequence_of(shape: Shape) -> Column:
@@ -94,6 +154,13 @@ def aligned(column: Column, present: T.DataType, wanted: T.DataType) -> Column:
         old, new = present.valueType, wanted.valueType
         return F.transform_values(column, lambda _, item: aligned(item, old, new))
     return column.cast(wanted)
+
+
+def column_as(name: str, kind: T.DataType, present: T.StructType) -> Column:
+    """Return a frame's column with another type; NULL where the frame has no such column."""
+    if name not in present.names:
+        return F.lit(None).cast(kind)
+    return aligned(F.col(quoted(name)), present[name].dataType, kind)
 
 
 def quoted(name: str) -> str:

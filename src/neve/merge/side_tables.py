@@ -1,8 +1,10 @@
 """The tables beside a mirror: what was deleted, and what could not be taken.
 
 They are written first, and the mirror's commit names their snapshots. What a crash left there
-without a commit of the mirror is undone by going back to what the mirror names. What others do
-there, such as a compaction, stays.
+without a commit of the mirror is undone by restoring the snapshot that the mirror names. What
+others do there, such as a compaction, stays.
+
+A table without rows has no snapshot at first: PyIceberg cannot list the files of an empty one.
 """
 
 from __future__ import annotations
@@ -12,28 +14,26 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
-from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.table.snapshots import ancestors_of
 
-from neve.errors import ConflictError
 from neve.lake.create import TableSpec, ensure_table, load_if_exists
 from neve.lake.faults import explained
 from neve.lake.frames import write_frame
 from neve.lake.pyiceberg_private import schema_without_ids
 from neve.lake.staging import Change, StagingTable
-from neve.merge.checkpoint import BATCH_ID
+from neve.merge.checkpoint import BATCH_ID, snapshot_to_restore
 from neve.merge.drift import Fit, fit_of
-from neve.merge.mirror import SIDE_OF, require_our_side
+from neve.merge.mirror import SIDE_OF, require_our_side_table
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
+    from pyiceberg.table import Table
     from pyspark.sql import DataFrame
 
     from neve.lake import Lake
     from neve.lake.identifier import Identifier
+    from neve.merge.checkpoint import MirrorState
     from neve.merge.spec import MergeSpec
 
 KIND, BATCH, AT = "neve_kind", "neve_batch_id", "neve_merged_at"
@@ -82,8 +82,8 @@ class SideTable:
         self.schema = schema
         self._staging: StagingTable | None = None
 
-    def open(self) -> int:
-        """Make the table if it is missing, and widen what became wider; return its snapshot.
+    def open(self) -> None:
+        """Make the table if it is missing, and widen what became wider.
 
         Raises:
             ConfigError: somebody else's table is there; nothing is changed then.
@@ -92,47 +92,39 @@ class SideTable:
         spec = TableSpec(self.identifier, self.schema, properties=properties)
         profile, catalog = self.lake.profile, self.lake.catalog()
         present = load_if_exists(profile, catalog, self.identifier)
-        require_our_side(self.spec, self.identifier, present)
+        require_our_side_table(self.spec, self.identifier, present)
         self._widen(present)
         self._staging = StagingTable(profile, ensure_table(profile, catalog, spec))
-        main = self._staging.main_id
-        return self._staging.apply(Change(base_main=None)) if main is None else main
 
-    def empty(self) -> int:
-        """Return a snapshot without rows: a new mirror begins without what an older one left.
+    def empty(self) -> int | None:
+        """Delete all rows; return the snapshot without rows, or None: there is no snapshot.
 
         Carries a batch's mark, so that the rows come back if the mirror never names it.
         """
-        main = self.open()
-        if self.staging.table.scan(limit=1).to_arrow().num_rows == 0:
-            return main
-        with explained(self.lake.profile):
-            self.staging.table.delete(AlwaysTrue(), {BATCH_ID: uuid.uuid4().hex})
-        self.staging.refresh()
-        return self._main()
+        self.open()
+        if self.staging.table.scan(limit=1).to_arrow().num_rows:
+            self.staging.replace((), {BATCH_ID: uuid.uuid4().hex})
+        return self.staging.main_id
 
-    def go_to(self, named: int | None) -> int:
-        """Put `main` back to what the mirror names, if a merge has left it; return where it is.
+    def restore(self, state: MirrorState, named: int | None) -> int | None:
+        """Undo what merges wrote that the mirror does not name; return the snapshot that is left.
 
-        What others did since stays: a compaction, rows that somebody deleted. A snapshot that is
-        expired cannot be gone back to: then all rows count, which can only be more than the mirror
-        has seen.
+        Args:
+            named: the snapshot of this table that the mirror's newest merge names.
         """
         self.staging.refresh()
-        main = self._main()
-        if named is None or not self.staging.exists(named) or not self._has_strayed(named):
+        main = self.staging.main_id
+        target = snapshot_to_restore(self.staging.table.metadata, state, named)
+        if target == main or main is None:
             return main
-        return self.staging.apply(Change(base_main=main, to_main=named))
+        if target is None:
+            return self.empty()
+        return self.staging.apply(Change(base_main=main, to_main=target))
 
-    def foreseen(self, named: int | None) -> int | None:
-        """Return where `go_to` would be; None without a table. Writes nothing."""
-        found = load_if_exists(self.lake.profile, self.lake.catalog(), self.identifier)
-        if found is None:
-            return None
-        if named is not None and found.metadata.snapshot_by_id(named) is not None:
-            return named
-        main = found.metadata.snapshot_by_name(MAIN_BRANCH)
-        return main.snapshot_id if main else None
+    def snapshot_to_restore(self, state: MirrorState, named: int | None) -> int | None:
+        """Return the snapshot whose rows `restore` would leave; None: no rows. Writes nothing."""
+        table = load_if_exists(self.lake.profile, self.lake.catalog(), self.identifier)
+        return snapshot_to_restore(table.metadata, state, named) if table else None
 
     def write(self, rows: DataFrame) -> list[DataFile]:
         """Write rows as files; nothing is committed."""
@@ -143,36 +135,18 @@ class SideTable:
         """Add files to `main` in one commit; return its snapshot."""
         return self.staging.append(files, summary)
 
+    def replace(self, files: list[DataFile], summary: Mapping[str, str]) -> int:
+        """Have `main` hold these files instead of all others; return its snapshot. One commit."""
+        return self.staging.replace(files, summary)
+
     @property
     def staging(self) -> StagingTable:
         if self._staging is None:
             raise RuntimeError("the side table was not opened")
         return self._staging
 
-    def _has_strayed(self, named: int) -> bool:
-        """Tell whether `main` did not grow from a snapshot, or did so by a merge."""
-        metadata = self.staging.table.metadata
-        for one in ancestors_of(metadata.snapshot_by_name(MAIN_BRANCH), metadata):
-            if one.snapshot_id == named:
-                return False
-            if one.summary is not None and one.summary.get(BATCH_ID) is not None:
-                return True
-        return True
-
-    def _main(self) -> int:
-        main = self.staging.main_id
-        if main is None:
-            raise ConflictError(
-                f"{self.staging.name} has lost its main branch",
-                hint="it is tried again",
-                retryable=True,
-            )
-        return main
-
-    def _widen(self, table: object) -> None:
-        from pyiceberg.table import Table
-
-        if not isinstance(table, Table):
+    def _widen(self, table: Table | None) -> None:
+        if table is None:
             return
         present = {field.name: field.field_type for field in table.schema().fields}
         wider = {

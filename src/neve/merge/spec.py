@@ -45,10 +45,13 @@ class MergeSpec:
     operation_column: str = "op"
     operations: Mapping[str, str] = field(default_factory=lambda: OPERATIONS)
     strict: bool = False
+    truncates_if_recreated: bool = False
     batch_size: int = 1_000_000
     partition_by: tuple[str, ...] = ()
     include: frozenset[str] = frozenset()
     exclude: frozenset[str] = frozenset()
+    # Old name → new name, of columns that were renamed in the changelog.
+    rename: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     unchanged_marker: str | None = None
     tombstone_retention_seconds: float | None = None
 
@@ -69,6 +72,14 @@ class MergeSpec:
     def rejected(self) -> Identifier:
         return (*self.mirror[:-1], self.mirror[-1] + REJECTED_SUFFIX)
 
+    def renamed(self, column: str) -> str:
+        """Return the present name of a column that was renamed, perhaps more than once."""
+        passed: set[str] = set()
+        while column in self.rename and column not in passed:
+            passed.add(column)
+            column = self.rename[column]
+        return column
+
     def takes(self, column: str) -> bool:
         """Tell whether a column of the changelog belongs into the mirror."""
         if column in self.keys or column in self.sequence:
@@ -78,24 +89,26 @@ class MergeSpec:
         return not self.include or column in self.include
 
 
-def merge_spec(one: MergeTableSettings, batch_size: int) -> MergeSpec:
+def merge_spec(table: MergeTableSettings, batch_size: int) -> MergeSpec:
     """Read one entry of `merge.tables`."""
-    namespace = parse_identifier(one.namespace)
-    further = {value.lower(): operation for value, operation in one.operations.items()}
+    namespace = parse_identifier(table.namespace)
+    further = {value.lower(): operation for value, operation in table.operations.items()}
     return MergeSpec(
-        changelog=(*namespace, one.changelog_table),
-        mirror=(*namespace, one.mirror_table),
-        keys=one.primary_keys,
-        sequence=one.sequence_column,
-        operation_column=one.operation_column,
+        changelog=(*namespace, table.changelog_table),
+        mirror=(*namespace, table.mirror_table),
+        keys=table.primary_keys,
+        sequence=table.sequence_column,
+        operation_column=table.operation_column,
         operations=MappingProxyType({**OPERATIONS, **further}),
-        strict=one.schema_policy == "strict",
-        batch_size=one.batch_size or batch_size,
-        partition_by=one.partition_by,
-        include=frozenset(one.include_columns),
-        exclude=frozenset(one.exclude_columns),
-        unchanged_marker=one.unchanged_marker,
-        tombstone_retention_seconds=one.tombstone_retention,
+        strict=table.schema_policy == "strict",
+        truncates_if_recreated=table.on_recreated == "truncate",
+        batch_size=table.batch_size or batch_size,
+        partition_by=table.partition_by,
+        include=frozenset(table.include_columns),
+        exclude=frozenset(table.exclude_columns),
+        rename=MappingProxyType(dict(table.rename)),
+        unchanged_marker=table.unchanged_marker,
+        tombstone_retention_seconds=table.tombstone_retention,
     )
 
 
@@ -105,15 +118,15 @@ def merge_specs(settings: Settings, names: tuple[str, ...] = ()) -> list[MergeSp
     Raises:
         UsageError: a name that no mirror has.
     """
-    specs = [merge_spec(one, settings.merge.batch_size) for one in settings.merge.tables]
+    specs = [merge_spec(table, settings.merge.batch_size) for table in settings.merge.tables]
     if not names:
         return specs
     known = {spec.mirror: spec for spec in specs}
-    found = []
+    chosen = []
     for name in names:
         identifier = parse_identifier(name)
         if identifier not in known:
             hint = ", ".join(spec.name for spec in specs) or "none yet: see merge.tables"
             raise UsageError(f"merge.tables has no mirror {name}", hint=f"there are: {hint}")
-        found.append(known[identifier])
-    return found
+        chosen.append(known[identifier])
+    return chosen

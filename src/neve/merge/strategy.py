@@ -1,17 +1,17 @@
-"""How a batch reaches the mirror, and which strategy is the cheapest. All give the same rows."""
+"""The plan of a batch: how rows are found and replaced, why, and what is done if that fails.
+
+All plans give the same rows. Pure: what has to be read for a plan is read in `plan_batch`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
+
+from neve.merge.report import Counts
 
 if TYPE_CHECKING:
-    from pyiceberg.manifest import DataFile
-
-    from neve.merge.batch import BatchWork
     from neve.merge.plan import Look
     from neve.merge.spec import MergeSpec
 
@@ -29,43 +29,82 @@ class Strategy(str, Enum):
     INDEX = "index"
     # Found by reading all keys, replaced by deletion vectors.
     SCAN = "scan"
-    # Both by MERGE INTO.
+    # Found by reading all keys, replaced by MERGE INTO.
     MERGE = "merge"
 
 
+class Obstacle(str, Enum):
+    """What keeps a batch from being merged as planned."""
+
+    NO_INDEX = "there is no index yet"
+    NOT_INDEXABLE = "the mirror cannot be indexed"
+    INDEX_BROKEN = "the index is broken"
+    DUPLICATE_KEYS = "a key has several rows"
+    TRUNCATE = "there is a TRUNCATE"
+    OTHER_DELETES = "the mirror has deletes that are no deletion vectors"
+
+
+_WHY = {
+    Obstacle.INDEX_BROKEN: "the index is broken, and is built anew",
+    Obstacle.DUPLICATE_KEYS: "keys have several rows, which only a scan tells apart",
+    Obstacle.TRUNCATE: "a TRUNCATE touches most of the table",
+}
+
+
 @dataclass(frozen=True)
-class Choice:
-    """A strategy, and why it was taken."""
+class MergePlan:
+    """How one batch is merged."""
 
     strategy: Strategy
     why: str
+    # An index is built after the commit, for the next merge.
+    builds_index: bool = False
+    # False: the mirror has deletes of another kind, so that MERGE INTO is all there is.
+    takes_vectors: bool = True
+
+    @property
+    def uses_index(self) -> bool:
+        return self.strategy is Strategy.INDEX
+
+    @property
+    def uses_vectors(self) -> bool:
+        return self.strategy is not Strategy.MERGE
+
+    @property
+    def fallbacks(self) -> dict[Obstacle, Strategy]:
+        """What is done instead, by what may show while the batch is merged."""
+        met = (
+            Counts(index_is_broken=True),
+            Counts(duplicate_keys=1),
+            Counts(truncated=True),
+        )
+        obstacles = filter(None, (find_obstacle(self, counts) for counts in met))
+        return {obstacle: next_plan(self, obstacle).strategy for obstacle in obstacles}
 
 
-ON_TRUNCATE = Choice(Strategy.MERGE, "a TRUNCATE touches most of the table")
-ON_DOUBLED = Choice(Strategy.SCAN, "keys have two rows, of which MERGE INTO would keep both")
-
-
-def choose(found: Look, spec: MergeSpec, events: int | None, forced: Strategy) -> Choice:
-    """Choose by cost.
+def first_plan(found: Look, spec: MergeSpec, events: int | None, forced: Strategy) -> MergePlan:
+    """Choose by cost, from what the tables' metadata say.
 
     Args:
         events: how many the batch has, if that is known before it is read.
     """
     rows = found.mirror_rows
     if found.mirror_is_empty:
-        return Choice(Strategy.MERGE, "the mirror is empty" if not found.rebuild else "a rebuild")
+        why = "a rebuild" if found.rebuild else "the mirror is empty"
+        return MergePlan(Strategy.MERGE, why)
     unindexed = _why_unindexed(spec)
     if forced is Strategy.INDEX and unindexed:
-        return Choice(Strategy.SCAN, unindexed)
+        return MergePlan(Strategy.SCAN, unindexed)
     if forced is not Strategy.AUTO:
-        return Choice(forced, "it was asked for")
+        return MergePlan(forced, "it was asked for")
     if events is not None and events > MOST_TOUCHED * rows:
-        return Choice(Strategy.MERGE, f"{events} events for {rows} rows touch most of the table")
+        why = f"{events} events for {rows} rows touch most of the table"
+        return MergePlan(Strategy.MERGE, why)
     if unindexed:
-        return Choice(Strategy.SCAN, unindexed)
+        return MergePlan(Strategy.SCAN, unindexed)
     if rows < INDEXED_ROWS:
-        return Choice(Strategy.SCAN, f"{rows} rows are read faster than an index is kept")
-    return Choice(Strategy.INDEX, f"{rows} rows, of which few change")
+        return MergePlan(Strategy.SCAN, f"{rows} rows are read faster than an index is kept")
+    return MergePlan(Strategy.INDEX, f"{rows} rows, of which few change")
 
 
 def _why_unindexed(spec: MergeSpec) -> str | None:
@@ -76,16 +115,38 @@ def _why_unindexed(spec: MergeSpec) -> str | None:
     return None
 
 
-class Writer(Protocol):
-    """Brings a batch that is decided into the mirror."""
+def find_obstacle(plan: MergePlan, counts: Counts) -> Obstacle | None:
+    """Tell from a batch's counts whether another plan has to be made; None: it is done as planned.
 
-    def write(self, work: BatchWork, batch_id: str, now: datetime) -> list[DataFile]:
-        """Write what can be written before the commit; return the files of tombstones."""
+    Whatever a broken index was asked for, its answers do not count.
+    """
+    if plan.uses_index and counts.index_is_broken:
+        return Obstacle.INDEX_BROKEN
+    if counts.truncated:
+        return Obstacle.TRUNCATE if plan.uses_vectors else None
+    if not counts.duplicate_keys:
+        return None
+    # MERGE INTO would write the new row in the place of each of them.
+    is_in_the_way = plan.uses_index or (not plan.uses_vectors and plan.takes_vectors)
+    return Obstacle.DUPLICATE_KEYS if is_in_the_way else None
 
-    def commit(self, work: BatchWork, summary: Mapping[str, str]) -> None:
-        """Commit one snapshot with the summary on it, if `main` is where the batch was decided.
 
-        Raises:
-            ConflictError: `main` has moved; nothing was applied.
-            UnknownOutcomeError: the answer was lost.
-        """
+def next_plan(plan: MergePlan, obstacle: Obstacle, reason: str = "") -> MergePlan:
+    """Return what is done instead of a plan that met an obstacle.
+
+    Args:
+        reason: says more about the obstacle than its name does.
+    """
+    strategy = Strategy.SCAN
+    if obstacle in (Obstacle.TRUNCATE, Obstacle.OTHER_DELETES):
+        strategy = Strategy.MERGE
+    is_to_be_built = obstacle in (Obstacle.NO_INDEX, Obstacle.INDEX_BROKEN)
+    if obstacle is Obstacle.DUPLICATE_KEYS:
+        # The index says of such a key only that it has several rows, until it is built anew.
+        is_to_be_built = plan.uses_index
+    return MergePlan(
+        strategy,
+        reason or _WHY.get(obstacle, obstacle.value),
+        builds_index=is_to_be_built or plan.builds_index,
+        takes_vectors=obstacle is not Obstacle.OTHER_DELETES,
+    )

@@ -17,25 +17,32 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from neve.merge import columns as cols
-from neve.merge.drift import Unfit
-from neve.merge.shape import Shape, aligned, orderable, quoted, sequence_of
+from neve.merge.decision import ABSENT, LATE, REMOVE, REPEAT, TIE, UPSERT, dispositions
+from neve.merge.drift import IncompatibleColumn
+from neve.merge.shape import Shape, column_as, is_marker, orderable, quoted, sequence_of
 from neve.merge.spec import DELETE, SNAPSHOT, TRUNCATE, MergeSpec
+
+# How an event that is set aside is written: by default, JSON has milliseconds only.
+EVENT_JSON = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
 
 SNAPSHOT_RANK, UPSERT_RANK, DELETE_RANK = 0, 1, 2
 
-# What becomes of a key's newest event.
-LATE, TIE, UPSERT, REMOVE, ABSENT = "late", "tie", "upsert", "remove", "absent"
-# And of further rows of its key, which somebody else must have written.
-DOUBLED = "doubled"
+# What becomes of further rows of a key, which somebody else must have written.
+DUPLICATE = "duplicate"
 # And of events that decide over no key.
 REJECTED, TRUNCATES, TRUNCATED_AWAY = "rejected", "truncates", "truncated away"
 
 
-def classified(changes: DataFrame, spec: MergeSpec, unfit: Sequence[Unfit] = ()) -> DataFrame:
+def classified(
+    changes: DataFrame, spec: MergeSpec, incompatible: Sequence[IncompatibleColumn] = ()
+) -> DataFrame:
     """Add what each event does, and why it cannot be taken, if it cannot."""
     known = F.create_map(*(F.lit(word) for word in chain(*spec.operations.items())))
     operation = known[F.lower(F.trim(F.col(quoted(spec.operation_column)).cast("string")))]
-    reason = _reason(spec, unfit, operation)
+    reason = _reason(spec, incompatible, operation)
     other = F.when(reason.isNotNull(), REJECTED).when(operation == TRUNCATE, TRUNCATES)
     return changes.select(
         "*",
@@ -45,7 +52,9 @@ def classified(changes: DataFrame, spec: MergeSpec, unfit: Sequence[Unfit] = ())
     )
 
 
-def _reason(spec: MergeSpec, unfit: Sequence[Unfit], operation: Column) -> Column:
+def _reason(
+    spec: MergeSpec, incompatible: Sequence[IncompatibleColumn], operation: Column
+) -> Column:
     is_row = operation != TRUNCATE
     reasons = [
         F.when(operation.isNull(), F.lit("the operation is not known")),
@@ -54,10 +63,13 @@ def _reason(spec: MergeSpec, unfit: Sequence[Unfit], operation: Column) -> Colum
             for key in spec.keys
         ),
         *(
-            F.when(F.col(quoted(one)).isNull(), F.lit(f"the sequence column {one} is NULL"))
-            for one in spec.sequence
+            F.when(F.col(quoted(name)).isNull(), F.lit(f"the sequence column {name} is NULL"))
+            for name in spec.sequence
         ),
-        *(F.when(is_row & F.col(quoted(one.column)).isNotNull(), F.lit(one.why)) for one in unfit),
+        *(
+            F.when(is_row & F.col(quoted(column.name)).isNotNull(), F.lit(column.reason))
+            for column in incompatible
+        ),
     ]
     return F.coalesce(*reasons)
 
@@ -65,7 +77,16 @@ def _reason(spec: MergeSpec, unfit: Sequence[Unfit], operation: Column) -> Colum
 def rejected(events: DataFrame) -> DataFrame:
     """Return events that cannot be taken: why, the row as JSON, and where it stands."""
     own = {*cols.OF_EVENT, cols.FILE, cols.POSITION}
-    row = F.to_json(F.struct(*(F.col(quoted(c)) for c in events.columns if c not in own)))
+    row = F.to_json(
+        F.struct(
+            *(
+                F.col(quoted(column)).alias(name_before(column, events.columns))
+                for column in events.columns
+                if column not in own
+            )
+        ),
+        EVENT_JSON,
+    )
     return events.where(F.col(cols.REASON).isNotNull()).select(
         F.col(cols.REASON).alias("reason"),
         row.alias("event"),
@@ -74,22 +95,36 @@ def rejected(events: DataFrame) -> DataFrame:
     )
 
 
-def as_rows(events: DataFrame, shape: Shape, unfit: Sequence[Unfit] = ()) -> DataFrame:
+def name_before(column: str, columns: Sequence[str]) -> str:
+    """Return the name that a dropped column had, unless another column has it now."""
+    if not column.startswith(cols.DROPPED):
+        return column
+    name = column.removeprefix(cols.DROPPED).partition("_")[2]
+    return column if name in columns else name
+
+
+def as_rows(
+    events: DataFrame, shape: Shape, incompatible: Sequence[IncompatibleColumn] = ()
+) -> DataFrame:
     """Give events the mirror's columns and types, and their rank.
 
     Those that decide over no key have none, and so meet nothing; they are only counted.
     """
-    # A column that does not fit is NULL in them, and may have no cast at all.
-    left_out = {one.column for one in unfit}
-    present = {f.name: f.dataType for f in events.schema if f.name not in left_out}
-    is_snapshot, is_delete = (F.col(cols.OPERATION) == one for one in (SNAPSHOT, DELETE))
+    # An incompatible column is NULL in them, and may have no cast at all.
+    left_out = {column.name for column in incompatible}
+    present = T.StructType([field for field in events.schema if field.name not in left_out])
+    is_snapshot, is_delete = (F.col(cols.OPERATION) == kind for kind in (SNAPSHOT, DELETE))
     rank = F.when(is_delete, DELETE_RANK).when(is_snapshot, SNAPSHOT_RANK).otherwise(UPSERT_RANK)
     has_key = F.col(cols.OTHER).isNull()
 
     def value(field: T.StructField) -> Column:
-        if field.name not in present:
-            return F.lit(None).cast(field.dataType)
-        sent = aligned(F.col(quoted(field.name)), present[field.name], field.dataType)
+        # An event has the column that was dropped, or one of the same name that came after it.
+        before = [
+            column_as(read_as, field.dataType, present)
+            for read_as, column in shape.dropped
+            if column == field.name and read_as in present.names
+        ]
+        sent = F.coalesce(*before, column_as(field.name, field.dataType, present))
         return F.when(has_key, sent) if field.name in shape.keys else sent
 
     return events.select(
@@ -99,11 +134,17 @@ def as_rows(events: DataFrame, shape: Shape, unfit: Sequence[Unfit] = ()) -> Dat
     )
 
 
-def latest(rows: DataFrame, shape: Shape, partition_by: Sequence[str] = ()) -> DataFrame:
+def latest(
+    rows: DataFrame, shape: Shape, partition_by: Sequence[str] = (), *, anew: bool = False
+) -> DataFrame:
     """Keep each key's greatest event, and say whether another one has the same sequence.
+
+    Where events that are merged already are among the rows, also say which of the others replace a
+    row of the same sequence: those that are greater than a merged event, or than another one.
 
     Args:
         partition_by: what the rows are distributed by already, and a key has one value of.
+        anew: everything is merged again, so that the mirror's row may be of an event to come.
     """
     content = F.xxhash64(cols.RANK, *(orderable(field) for field in shape.columns))
     of_key = _of_key(shape, partition_by)
@@ -114,18 +155,30 @@ def latest(rows: DataFrame, shape: Shape, partition_by: Sequence[str] = ()) -> D
         return F.max(newest).over(of_key)["hashed"]
 
     least = F.bitwise_not(greatest(F.bitwise_not(content)))
+    order, events = _newest_first(shape, partition_by), F.count("*")
+    has_merged = cols.MERGED in rows.columns
+    if has_merged:
+        # Of two equal events the merged one wins: then nothing has to be done.
+        order, events = (
+            _newest_first(shape, partition_by, cols.MERGED),
+            F.sum(1 - F.col(cols.MERGED)),
+        )
     # The number comes first: its order serves the windows without one, so rows are sorted once.
-    return (
-        rows.withColumn("_neve_number", F.row_number().over(_newest_first(shape, partition_by)))
+    reduced = (
+        rows.withColumn("_neve_number", F.row_number().over(order))
         .withColumns(
             {
-                cols.CONTESTED: greatest(content) != least,
-                cols.EVENTS: F.count("*").over(of_key),
+                cols.CONTESTED: (greatest(content) != least).cast("long"),
+                cols.EVENTS: events.over(of_key),
             }
         )
         .where(F.col("_neve_number") == 1)
         .drop("_neve_number", *partition_by)
     )
+    if not has_merged:
+        return reduced
+    wins = (F.col(cols.MERGED) == 0) & (F.lit(anew) | (F.col(cols.CONTESTED) == 1))
+    return reduced.withColumn(cols.WINS_TIE, wins.cast("long")).drop(cols.MERGED)
 
 
 def folded(rows: DataFrame, shape: Shape) -> DataFrame:
@@ -142,7 +195,7 @@ def folded(rows: DataFrame, shape: Shape) -> DataFrame:
     known = {
         name: F.first(
             F.when(
-                F.col("_neve_since_delete") & ~_is_marked(name, shape),
+                F.col("_neve_since_delete") & ~is_marker(name, shape),
                 F.struct(F.col(quoted(name)).alias("value"), sequence_of(shape).alias("at")),
             ),
             ignorenulls=True,
@@ -150,7 +203,7 @@ def folded(rows: DataFrame, shape: Shape) -> DataFrame:
         for name in shape.marked
     }
     reset = F.first(F.when(is_delete, sequence_of(shape)), ignorenulls=True).over(every)
-    full = ~reduce(or_, (_is_marked(name, shape) for name in shape.marked))
+    full = ~reduce(or_, (is_marker(name, shape) for name in shape.marked))
     return (
         rows.withColumn(number, F.row_number().over(order))
         .withColumn(cols.EVENTS, F.count("*").over(_of_key(shape)))
@@ -172,17 +225,13 @@ def _of_key(shape: Shape, partition_by: Sequence[str] = ()) -> WindowSpec:
     return Window.partitionBy(*partition_by, *(quoted(key) for key in shape.keys), cols.OTHER)
 
 
-def _is_marked(name: str, shape: Shape) -> Column:
-    marker = F.lit(shape.marker).cast(shape.columns[name].dataType)
-    return F.col(quoted(name)).eqNullSafe(marker)
-
-
-def _newest_first(shape: Shape, partition_by: Sequence[str] = ()) -> WindowSpec:
+def _newest_first(shape: Shape, partition_by: Sequence[str] = (), *then_by: str) -> WindowSpec:
     fields = {field.name: field for field in shape.columns}
     return _of_key(shape, partition_by).orderBy(
         *(F.col(quoted(name)).desc() for name in shape.sequence),
         F.col(cols.RANK).desc(),
         *(orderable(fields[name]).desc_nulls_last() for name in shape.others),
+        *(F.col(name).desc() for name in then_by),
     )
 
 
@@ -194,10 +243,10 @@ def located(
     sequence = sequence_of(shape)
     nothing = F.when(F.lit(False), sequence)
     if tombstones is None:
-        met = reduced.withColumn(cols.BURIED, nothing)
+        met = reduced.withColumn(cols.TOMBSTONE, nothing)
     else:
-        buried = tombstones.groupBy(*keys).agg(F.max(sequence).alias(cols.BURIED))
-        met = reduced.join(buried, on=list(shape.keys), how="left")
+        deletes = tombstones.groupBy(*keys).agg(F.max(sequence).alias(cols.TOMBSTONE))
+        met = reduced.join(deletes, on=list(shape.keys), how="left")
     if mirror is None:
         return met.withColumns(
             {
@@ -205,7 +254,10 @@ def located(
                 cols.ROW_FILE: F.lit(None).cast("string"),
                 cols.ROW_POSITION: F.lit(None).cast("long"),
                 cols.NUMBER: F.lit(1),
-                **{cols.BASE + name: F.lit(None).cast("string") for name in shape.marked},
+                **{
+                    cols.BASE + name: F.lit(None).cast(shape.columns[name].dataType)
+                    for name in shape.marked
+                },
             }
         )
     rows = mirror.select(
@@ -213,7 +265,11 @@ def located(
         sequence.alias(cols.CURRENT),
         F.col(cols.FILE).alias(cols.ROW_FILE),
         F.col(cols.POSITION).alias(cols.ROW_POSITION),
-        *(F.col(quoted(name)).alias(cols.BASE + name) for name in shape.marked),
+        # A column that the mirror has just got is not in the snapshot that is read.
+        *(
+            column_as(name, shape.columns[name].dataType, mirror.schema).alias(cols.BASE + name)
+            for name in shape.marked
+        ),
     )
     joined = met.join(rows, on=list(shape.keys), how="left")
     of_key = _of_key(shape)
@@ -226,98 +282,60 @@ def located(
 
 def disposed(events: DataFrame, shape: Shape, barrier: Column | None) -> DataFrame:
     """Say what becomes of each key's newest event, and what is counted of it."""
-    sequence = sequence_of(shape)
+    sequence, is_false = sequence_of(shape), F.lit(False)
+    known = F.greatest(cols.CURRENT, cols.TOMBSTONE)
+    has_row, is_truncated = F.col(cols.ROW_FILE).isNotNull(), is_false
     if barrier is not None:
         # A row from before the barrier goes with it, and says nothing any more.
-        is_kept = ~(F.col(cols.CURRENT) < barrier)
-        events = events.withColumn(cols.CURRENT, F.when(is_kept, F.col(cols.CURRENT)))
-    current, buried = F.col(cols.CURRENT), F.col(cols.BURIED)
-    is_delete = F.col(cols.RANK) == DELETE_RANK
-    # A delete wins over an upsert of the same sequence, and over itself it changes nothing; unless
-    # a row is there still: a mirror that was rolled back may lag behind its tombstones.
-    is_late = F.coalesce(sequence < current, F.lit(False)) | (
-        F.coalesce(sequence <= buried, F.lit(False)) & ~(is_delete & current.isNotNull())
-    )
-    if barrier is not None:
-        is_late = is_late | (sequence < barrier)
-    disposition = (
-        F.when(F.col(cols.OTHER).isNotNull(), F.col(cols.OTHER))
-        .when(is_late, LATE)
-        .when(is_delete & current.isNotNull(), REMOVE)
-        .when(is_delete, ABSENT)
-        .when(sequence == current, TIE)
-        .otherwise(UPSERT)
-    )
-    is_known = current.isNotNull() | buried.isNotNull()
+        has_row, is_truncated = has_row & (known >= barrier), sequence < barrier
+    disposition = F.when(F.col(cols.OTHER).isNotNull(), F.col(cols.OTHER))
+    for name, condition in dispositions(
+        is_delete=F.col(cols.RANK) == DELETE_RANK,
+        has_row=has_row,
+        is_older=F.coalesce(sequence < known, is_false),
+        is_equal=F.coalesce(sequence == known, is_false),
+        is_truncated=is_truncated,
+    ):
+        disposition = disposition.when(condition, name)
     is_first = F.col(cols.NUMBER) == 1
-    decided = events.withColumn(cols.DISPOSITION, disposition).withColumns(
+    decided = events.withColumns(
         {
-            cols.OVERTAKEN: _is_overtaken(shape).cast("long"),
-            cols.KNOWN_KEY: is_known.cast("long"),
+            cols.DISPOSITION: disposition.otherwise(UPSERT),
+            # A row that is older than its tombstone says nothing of the row that comes now.
+            cols.CURRENT: F.when(has_row & (F.col(cols.CURRENT) == known), known),
+            cols.KNOWN_KEY: known.isNotNull().cast("long"),
             cols.CACHE_HITS: F.lit(0).cast("long"),
+            cols.INDEX_BROKEN: F.lit(0).cast("long"),
         }
-    )
+    ).withColumn(cols.OVERTAKEN, _is_overtaken(shape).cast("long"))
     # Where the first row of a key goes, the others go with it.
     return decided.where(is_first | F.col(cols.DISPOSITION).isin(UPSERT, REMOVE)).withColumns(
         {
-            cols.DISPOSITION: F.when(is_first, F.col(cols.DISPOSITION)).otherwise(DOUBLED),
+            cols.DISPOSITION: F.when(is_first, F.col(cols.DISPOSITION)).otherwise(DUPLICATE),
             cols.EVENTS: F.when(is_first, F.col(cols.EVENTS)).otherwise(0),
         }
     )
 
 
-def winning_ties(
-    ties: DataFrame, history: DataFrame, shape: Shape, *, anew: bool = False
-) -> DataFrame:
-    """Keep those events that are greater than all merged ones of the same key and sequence.
-
-    Args:
-        history: rows of the changelog that are merged already, with their rank.
-        anew: everything is merged again, so that the mirror's row may be of an event to come.
-    """
-    on = [*shape.keys, *shape.sequence]
-    theirs = history.join(ties.select(*map(quoted, on)), on=on, how="left_semi")
-    ours, number = "_neve_ours", "_neve_number"
-    both = ties.withColumn(ours, F.lit(1)).unionByName(
-        theirs.withColumn(ours, F.lit(0)), allowMissingColumns=True
-    )
-    # Of two equal events the merged one wins: then nothing has to be done.
-    fields = {field.name: field for field in shape.columns}
-    order = Window.partitionBy(*map(quoted, on)).orderBy(
-        F.col(cols.RANK).desc(),
-        *(orderable(fields[name]).desc_nulls_last() for name in shape.others),
-        F.col(ours).asc(),
-    )
-    rivals = F.count("*").over(Window.partitionBy(*map(quoted, on)))
-    return (
-        both.withColumn(number, F.row_number().over(order))
-        .withColumn("_neve_rivals", rivals)
-        .where(F.col(number) == 1)
-        .where(F.col(ours) == 1)
-        .where(F.lit(anew) | (F.col("_neve_rivals") > 1) | F.col(cols.CONTESTED))
-        .drop(ours, number, "_neve_rivals")
-    )
-
-
-def changing(rows: DataFrame, mirror: DataFrame, shape: Shape) -> DataFrame:
-    """Keep those rows that the mirror does not have just so."""
-    present = {field.name: field.dataType for field in mirror.schema}
-    same = mirror.select(
+def with_settled_ties(decided: DataFrame, mirror: DataFrame, shape: Shape) -> DataFrame:
+    """Say which ties change something: those that win, and differ from the row in their place."""
+    rows = mirror.select(
         *(
-            aligned(F.col(quoted(field.name)), present[field.name], field.dataType).alias(
-                field.name
-            )
-            if field.name in present
-            else F.lit(None).cast(field.dataType).alias(field.name)
+            column_as(field.name, field.dataType, mirror.schema).alias(field.name)
             for field in shape.columns
-        )
+        ),
+        F.col(cols.FILE).alias(cols.ROW_FILE),
+        F.col(cols.POSITION).alias(cols.ROW_POSITION),
     )
-    content = F.xxhash64(*(orderable(field) for field in shape.columns))
-    hashed, keys = "_neve_content", [quoted(key) for key in shape.keys]
+    content, place = "_neve_content", [cols.ROW_FILE, cols.ROW_POSITION]
+    hashed = F.xxhash64(*(orderable(field) for field in shape.compared))
+    is_new = (F.col(cols.WINS_TIE) == 1) & (hashed != F.col(content))
+    is_tie = F.col(cols.DISPOSITION) == TIE
+    settled = F.when(is_tie, F.when(is_new, UPSERT).otherwise(REPEAT))
     return (
-        rows.withColumn(hashed, content)
-        .join(same.select(*keys, content.alias(hashed)), on=[*shape.keys, hashed], how="left_anti")
-        .drop(hashed)
+        decided.join(rows.select(*place, hashed.alias(content)), on=place, how="left")
+        .withColumn(cols.DISPOSITION, F.coalesce(settled, F.col(cols.DISPOSITION)))
+        .drop(content)
     )
 
 
@@ -359,11 +377,11 @@ def sent_value(name: str, shape: Shape) -> Column:
     if name not in shape.marked:
         return F.col(quoted(name))
     known = F.col(quoted(cols.KNOWN + name))
-    is_buried = F.coalesce(known["at"] <= F.col(cols.BURIED), F.lit(False))
-    return F.when(~is_buried, known["value"])
+    is_deleted = F.coalesce(known["at"] <= F.col(cols.TOMBSTONE), F.lit(False))
+    return F.when(~is_deleted, known["value"])
 
 
 def tombstones_of(events: DataFrame, shape: Shape) -> DataFrame:
     """Return the keys that a batch deletes, with the deletes' sequences."""
     is_deleted = F.col(cols.DISPOSITION).isin(REMOVE, ABSENT)
-    return events.where(is_deleted).select(*map(quoted, (*shape.keys, *shape.sequence)))
+    return events.where(is_deleted).select(*map(quoted, shape.decisive))

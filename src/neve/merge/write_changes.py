@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,48 +20,64 @@ from pyspark.sql import types as T
 
 from neve.index.entries import TOMBSTONE, Entries, concat_entries, make_entries
 from neve.index.hashing import KeyHasher
+from neve.index.root import Root
 from neve.index.sequences import encode_sequences
 from neve.lake.data_files import write_data_files, write_rows
-from neve.lake.frames import map_batches
+from neve.lake.frames import in_portions, map_batches
 from neve.merge import columns as cols
 from neve.merge import transforms as tr
-from neve.merge.repeats import MOST_EVENTS
+from neve.merge.decision import ABSENT, REMOVE, REPEAT, TIE, UPSERT
+from neve.merge.repeats import MOST_ROWS, equal_rows
 from neve.merge.report import Tally
 from neve.merge.shape import Shape
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
+    from pyspark.sql import DataFrame
 
     from neve.merge.locators import Decided, Task
 
-_RESULT = T.StructType(
-    [
-        T.StructField("kind", T.StringType()),
-        T.StructField("name", T.StringType()),
-        T.StructField("payload", T.BinaryType()),
-    ]
-)
-_FILE, _VECTOR, _ENTRIES, _BURIED, _BURIED_ENTRIES = "file", "vector", "entries", "buried", "graves"
-_TALLY, _TIES = "tally", "ties"
-_CHANGES = (tr.UPSERT, tr.REMOVE, tr.ABSENT, tr.DOUBLED)
+_RESULT = T.StructType([T.StructField("written", T.BinaryType())])
+_CHANGES = (UPSERT, REMOVE, ABSENT, tr.DUPLICATE)
+_RECENT_FILES = 1000
 
 
 @dataclass
 class Written:
-    """What the tasks of a batch wrote."""
+    """What was written of a batch, or of a portion of it."""
 
-    data_files: list[DataFile] = field(default_factory=list)
-    # By the mirror's file, as the locator named it.
-    deleted: dict[str, BitMap64] = field(default_factory=dict)
-    tombstones: list[DataFile] = field(default_factory=list)
-    # Index entries by new file's path, still without their files' ordinals.
-    entries: dict[str, pa.Table] = field(default_factory=dict)
-    buried: list[pa.Table] = field(default_factory=list)
-    # Events of a sequence that the mirror has, unless they are many.
-    ties: list[pa.Table] = field(default_factory=list)
     # How many keys came to which end.
     tally: dict[str, Tally] = field(default_factory=dict)
+    # By the mirror's file, as the locator named it.
+    deleted: dict[str, BitMap64] = field(default_factory=dict)
+    data_files: list[DataFile] = field(default_factory=list)
+    tombstones: list[DataFile] = field(default_factory=list)
+    # Index entries by new file's path, still without their files' ordinals.
+    entries: dict[str, Entries] = field(default_factory=dict)
+    tombstone_entries: list[Entries] = field(default_factory=list)
+    # Of unresolved ties: the least and the greatest value of the first sequence column.
+    tied: list[Any] = field(default_factory=list)
+
+    def add(self, more: Written) -> None:
+        for end, tally in more.tally.items():
+            self.tally[end] = self.tally.get(end, Tally()).plus(tally)
+        for file, positions in more.deleted.items():
+            self.deleted[file] = self.deleted.get(file, BitMap64()) | positions
+        self.data_files += more.data_files
+        self.tombstones += more.tombstones
+        self.entries |= more.entries
+        self.tombstone_entries += more.tombstone_entries
+        self.tied += more.tied
+
+    def new_entries(self, ordinals: dict[str, int]) -> Entries | None:
+        """Return the index entries of a batch, given the ordinals of its files."""
+        runs = [
+            replace(entries, file=np.full(len(entries), ordinals[path], np.int32))
+            for path, entries in self.entries.items()
+        ]
+        runs += self.tombstone_entries
+        return concat_entries(runs) if runs else None
 
 
 @dataclass(frozen=True)
@@ -76,91 +92,109 @@ class _WriteRows:
     keys: tuple[str, ...]
     sequence: tuple[str, ...]
     hash_keys: KeyHasher | None  # None: there is no index to be kept
+    # Paths of files by their ordinals in the index; None: they are named by their paths.
+    index_files: dict[str, str] | None
     stamp: tuple[tuple[str, object], ...]
-    applied: tuple[str, ...]
     # What is to be done to the batches before.
     first: Task | None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        ready = batches if self.first is None else self.first(batches)
-        found = [batch for batch in ready if len(batch)]
-        if not found:
-            return
-        everything = pa.Table.from_batches(found)
-        results = list(_tallies(everything))
-        if tr.TIE not in self.applied:
-            results += self._ties(everything)
-        chosen = pc.is_in(everything[cols.DISPOSITION], pa.array(self.applied))
-        rows = everything.filter(chosen)
-        results += self._vectors(rows)
-        rows = rows.filter(pc.not_equal(rows[cols.DISPOSITION], tr.DOUBLED))
-        results += [*self._upserts(rows), *self._graves(rows)]
-        kinds, labels, payloads = zip(*results, strict=True) if results else ((), (), ())
-        yield pa.RecordBatch.from_arrays(
-            [
-                pa.array(kinds, pa.string()),
-                pa.array(labels, pa.string()),
-                pa.array(payloads, pa.binary()),
-            ],
-            names=["kind", "name", "payload"],
-        )
+        # Each key is here once, so that rows can be written portion by portion.
+        for rows in in_portions(batches if self.first is None else self.first(batches)):
+            yield pa.RecordBatch.from_pydict({"written": [pickle.dumps(self._write(rows))]})
 
-    def _ties(self, rows: pa.Table) -> Iterator[tuple[str, str, bytes]]:
-        ties = rows.filter(pc.equal(rows[cols.DISPOSITION], tr.TIE))
-        if 0 < len(ties) <= MOST_EVENTS:
-            yield _TIES, "", _bytes(ties.select([*self.columns, *cols.OF_TIE]))
+    def _write(self, rows: pa.Table) -> Written:
+        rows = self._with_settled_ties(rows)
+        replaced = _of(rows, _CHANGES, (cols.ROW_FILE, cols.ROW_POSITION))
+        tied = pc.min_max(_of(rows, (TIE,), self.sequence)[self.sequence[0]])
+        ends = [end for end in tied.as_py().values() if end is not None]
+        written = Written(_tally(rows), _positions(replaced), tied=ends)
+        self._write_upserts(_of(rows, (UPSERT,), self.columns), written)
+        decisive = tuple(dict.fromkeys((*self.keys, *self.sequence)))
+        self._write_tombstones(_of(rows, (REMOVE, ABSENT), decisive), written)
+        return written
 
-    def _upserts(self, rows: pa.Table) -> Iterator[tuple[str, str, bytes]]:
-        upserts = rows.filter(pc.not_equal(rows[cols.RANK], tr.DELETE_RANK))
+    def _with_settled_ties(self, rows: pa.Table) -> pa.Table:
+        """Compare ties with the rows they would replace: equal ones change nothing."""
+        places = np.flatnonzero(pc.equal(rows[cols.DISPOSITION], TIE).to_numpy())
+        if not len(places):
+            return rows
+        is_decided = cols.WINS_TIE in rows.column_names
+        if is_decided:
+            wins = rows[cols.WINS_TIE].to_numpy()[places] == 1
+        else:
+            wins = np.ones(len(places), np.bool_)
+        ties = rows.take(pa.array(places[wins]))
+        io = load_file_io(self.mirror_io, self.mirror.location)
+        most_rows = None if is_decided else MOST_ROWS
+        schema = self.mirror.schema()
+        is_new = wins.copy()
+        is_new[wins] = ~equal_rows(schema, io, ties, self.columns, self._path_of, most_rows)
+        dispositions = np.array(rows[cols.DISPOSITION].to_pylist(), object)
+        dispositions[places] = np.where(is_new, UPSERT if is_decided else TIE, REPEAT)
+        at = rows.column_names.index(cols.DISPOSITION)
+        return rows.set_column(at, cols.DISPOSITION, pa.array(dispositions, pa.string()))
+
+    def _path_of(self, file: str) -> str | None:
+        """The index names files by their ordinals, a scan by their paths."""
+        return file if self.index_files is None else self.index_files.get(file)
+
+    def _write_upserts(self, upserts: pa.Table, written: Written) -> None:
         if not len(upserts):
             return
         io = load_file_io(self.mirror_io, self.mirror.location)
-        ordered = _sorted(upserts.select(list(self.columns)), self.keys)
-        for written in write_rows(self.mirror, io, ordered):
-            path = written.data_file.file_path
-            yield _FILE, path, pickle.dumps(written.data_file)
+        for file in write_rows(self.mirror, io, _sorted(upserts, self.keys)):
+            written.data_files.append(file.data_file)
             if self.hash_keys is not None:
-                yield _ENTRIES, path, self._entries(self.hash_keys, written.rows)
+                positions = np.arange(file.data_file.record_count)
+                entries = self._entries(self.hash_keys, file.rows, 0, positions)
+                written.entries[file.data_file.file_path] = entries
 
-    def _vectors(self, rows: pa.Table) -> Iterator[tuple[str, str, bytes]]:
-        replaced = rows.filter(pc.is_valid(rows[cols.ROW_FILE]))
-        for file in pc.unique(replaced[cols.ROW_FILE]).to_pylist():
-            here = replaced.filter(pc.equal(replaced[cols.ROW_FILE], file))
-            positions = BitMap64(here[cols.ROW_POSITION].to_numpy())
-            yield _VECTOR, file, positions.serialize()
-
-    def _graves(self, rows: pa.Table) -> Iterator[tuple[str, str, bytes]]:
-        deletes = rows.filter(pc.equal(rows[cols.RANK], tr.DELETE_RANK))
-        if not len(deletes):
+    def _write_tombstones(self, tombstones: pa.Table, written: Written) -> None:
+        if not len(tombstones):
             return
-        buried = deletes.select(list(dict.fromkeys((*self.keys, *self.sequence))))
         if self.hash_keys is not None:
-            yield _BURIED_ENTRIES, "", self._entries(self.hash_keys, buried)
+            written.tombstone_entries.append(
+                self._entries(self.hash_keys, tombstones, TOMBSTONE, -1)
+            )
         for name, value in self.stamp:
-            buried = buried.append_column(name, pa.array([value] * len(buried)))
+            stamps = pa.array([value] * len(tombstones))
+            tombstones = tombstones.append_column(name, stamps)
         io = load_file_io(self.tombstones_io, self.tombstones.location)
-        for file in write_data_files(self.tombstones, io, buried):
-            yield _BURIED, file.file_path, pickle.dumps(file)
+        written.tombstones += write_data_files(self.tombstones, io, tombstones)
 
-    def _entries(self, hash_keys: KeyHasher, rows: pa.Table) -> bytes:
+    def _entries(self, hash_keys: KeyHasher, rows: pa.Table, file: int, positions: Any) -> Entries:
         hashes = hash_keys([rows[key] for key in self.keys])
-        columns = {"first": pa.array(hashes.first)}
-        if hashes.second is not None:
-            columns["second"] = pa.array(hashes.second)
-        columns["sequence"] = encode_sequences([rows[name] for name in self.sequence])
-        return _bytes(pa.table(columns))
+        sequence = encode_sequences([rows[name] for name in self.sequence])
+        return make_entries(hashes.first, hashes.second, file, positions, sequence)
 
 
-def _tallies(rows: pa.Table) -> Iterator[tuple[str, str, bytes]]:
-    counted = rows.group_by(cols.DISPOSITION).aggregate(
-        [
-            ([], "count_all"),
-            *((name, "sum") for name in cols.SUMMED),
-        ]
-    )
-    for row in counted.to_pylist():
-        sums = (row[f"{name}_sum"] or 0 for name in cols.SUMMED)
-        yield _TALLY, row[cols.DISPOSITION], pickle.dumps(Tally(row["count_all"], *sums))
+def _of(rows: pa.Table, dispositions: Sequence[str], columns: Sequence[str]) -> pa.Table:
+    """Return some columns of the rows that come to these ends."""
+    chosen = pc.is_in(rows[cols.DISPOSITION], pa.array(dispositions))
+    return rows.select(list(columns)).filter(chosen)
+
+
+def _positions(replaced: pa.Table) -> dict[str, BitMap64]:
+    """Return the positions of replaced rows by their files."""
+    replaced = replaced.filter(pc.is_valid(replaced[cols.ROW_FILE]))
+    by_file = replaced.group_by(cols.ROW_FILE).aggregate([(cols.ROW_POSITION, "list")])
+    positions = by_file[f"{cols.ROW_POSITION}_list"]
+    return {
+        file: BitMap64(here.values.to_numpy())
+        for file, here in zip(by_file[cols.ROW_FILE].to_pylist(), positions, strict=True)
+    }
+
+
+def _tally(rows: pa.Table) -> dict[str, Tally]:
+    sums = [([], "count_all"), *((name, "sum") for name in cols.SUMMED)]
+    counted = rows.group_by(cols.DISPOSITION).aggregate(sums).to_pylist()
+    return {
+        row[cols.DISPOSITION]: Tally(
+            row["count_all"], *(row[f"{name}_sum"] or 0 for name in cols.SUMMED)
+        )
+        for row in counted
+    }
 
 
 def _sorted(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
@@ -180,18 +214,16 @@ def write_changes(
     mirror: Table,
     tombstones: Table,
     stamp: dict[str, object],
-    hash_keys: KeyHasher | None,
-    *,
-    with_ties: bool,
+    root: Root | None,
 ) -> Written:
     """Write a batch in its tasks; nothing is committed.
 
     Args:
         changes: each key once, with the rank that says what is done, and where its row is.
         stamp: what every tombstone carries beside key and sequence.
-        hash_keys: of the index that is to be kept; None if there is none.
-        with_ties: events of a sequence that the mirror has are among the changes, and have won.
+        root: of the index that is to be kept; None if there is none.
     """
+    final = changes.frame
     task = _WriteRows(
         _without_history(mirror.metadata),
         dict(mirror.io.properties),
@@ -200,21 +232,32 @@ def write_changes(
         tuple(shape.columns.names),
         shape.keys,
         shape.sequence,
-        hash_keys,
+        root.hasher if root else None,
+        None if root is None else _index_files(root, final),
         tuple(stamp.items()),
-        (*_CHANGES, tr.TIE) if with_ties else _CHANGES,
         changes.task,
     )
-    final = changes.frame
     if changes.task is None:
         final = final.select(
             *(tr.final_value(name, shape).alias(name) for name in shape.columns.names),
-            *(cols.RANK, cols.DISPOSITION, *cols.OF_TIE, *cols.SUMMED),
+            *(cols.RANK, cols.DISPOSITION, cols.ROW_FILE, cols.ROW_POSITION, *cols.SUMMED),
+            *(name for name in final.columns if name == cols.WINS_TIE),
         )
     written = Written()
-    for row in map_batches(final, task, _RESULT).toArrow().to_pylist():
-        _collect(written, row["kind"], row["name"], row["payload"])
+    for payload in map_batches(final, task, _RESULT).toArrow()["written"]:
+        written.add(pickle.loads(payload.as_py()))  # noqa: S301 - of our own tasks
     return written
+
+
+def _index_files(root: Root, changes: DataFrame) -> dict[str, str]:
+    """Return the paths of files in which rows of repeated events may lie.
+
+    An event that is sent again is mostly one of a moment ago. To all tasks of a batch, all paths of
+    an old mirror are sent only if events are known to contradict merged ones.
+    """
+    most = len(root.files) if cols.WINS_TIE in changes.columns else _RECENT_FILES
+    first = max(0, len(root.files) - most)
+    return {str(first + number): path for number, path in enumerate(root.files[first:])}
 
 
 def _without_history(metadata: TableMetadata) -> TableMetadata:
@@ -227,49 +270,3 @@ def _without_history(metadata: TableMetadata) -> TableMetadata:
         "refs": {},
     }
     return metadata.model_copy(update=nothing)
-
-
-def _collect(written: Written, kind: str, name: str, payload: bytes) -> None:
-    if kind == _FILE:
-        written.data_files.append(pickle.loads(payload))  # noqa: S301 - of our own tasks
-    elif kind == _BURIED:
-        written.tombstones.append(pickle.loads(payload))  # noqa: S301 - of our own tasks
-    elif kind == _VECTOR:
-        positions = BitMap64.deserialize(payload)
-        written.deleted[name] = written.deleted.get(name, BitMap64()) | positions
-    elif kind == _TALLY:
-        more: Tally = pickle.loads(payload)  # noqa: S301 - of our own tasks
-        written.tally[name] = written.tally.get(name, Tally()).plus(more)
-    elif kind == _TIES:
-        written.ties.append(_table(payload))
-    elif kind == _ENTRIES:
-        written.entries[name] = _table(payload)
-    else:
-        written.buried.append(_table(payload))
-
-
-def _bytes(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as stream:
-        stream.write_table(table)
-    return bytes(sink.getvalue())
-
-
-def _table(payload: bytes) -> pa.Table:
-    with pa.ipc.open_stream(payload) as stream:
-        return stream.read_all()
-
-
-def new_entries(written: Written, ordinals: dict[str, int]) -> Entries | None:
-    """Return the index entries of a batch, given the ordinals of its files."""
-    runs = [
-        _run(table, ordinals[path], np.arange(len(table)))
-        for path, table in written.entries.items()
-    ]
-    runs += [_run(table, TOMBSTONE, -1) for table in written.buried]
-    return concat_entries(runs) if runs else None
-
-
-def _run(table: pa.Table, file: int, positions: Any) -> Entries:
-    second = table["second"].to_numpy() if "second" in table.column_names else None
-    return make_entries(table["first"].to_numpy(), second, file, positions, table["sequence"])

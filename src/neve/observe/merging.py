@@ -42,6 +42,9 @@ class MergeMetrics:
         self.overtaken = counter(
             "rows_overtaken", "Full changes that came after a newer partial one", "table"
         )
+        self.ties = counter(
+            "rows_tied", "Keys with different changes of the same sequence", "table"
+        )
         self.set_aside = counter("rows_set_aside", "Changes that could not be merged", "table")
         self.conflicts = counter(
             "conflicts", "Commits refused since another writer was first", "table"

@@ -21,7 +21,8 @@ class Outcome(str, Enum):
 
     PUBLISHED = "published"
     HELD = "held"
-    # Its range was consumed by another worker, or by this one before it was killed.
+    # Its range, or copies of its requests, were consumed by another worker, or by this one before
+    # it was killed.
     SUPERSEDED = "superseded"
 
 

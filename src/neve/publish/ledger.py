@@ -32,13 +32,13 @@ WRITE_ID = "neve.ledger-write-id"
 # Entries that wait for a ledger that cannot be written.
 MAX_GATHERED = 10_000
 # A write costs what its metadata holds, so that is kept small: the manifests of single writes are
-# merged at every twentieth, into manifests of some 140 files: no write touches more of them.
+# merged at every twentieth, into manifests of some 270 files: no write touches more of them.
 LEDGER_PROPERTIES: Mapping[str, str] = MappingProxyType(
     {
         **FEW_METADATA_FILES,
         "commit.manifest-merge.enabled": "true",
         "commit.manifest.min-count-to-merge": "20",
-        "commit.manifest.target-size-bytes": str(32 * 1024),
+        "commit.manifest.target-size-bytes": str(64 * 1024),
         "write.metadata.metrics.default": "none",
     }
 )

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from neve import failpoints
-from neve.buffer.stream_states import StreamState
-from neve.errors import UsageError
 from neve.lake.commit_loop import (
     CommitCounters,
     RetryPolicy,
@@ -45,12 +43,20 @@ from neve.publish.ranges import (
     Ranges,
     decode_ranges,
     encode_ranges,
-    follows,
     is_consumed,
     read_marks,
     write_marks,
 )
-from neve.publish.stagings import Streams, is_proven_consumed, load_stagings, require_present
+from neve.publish.stagings import (
+    Streams,
+    dropped_streams,
+    has_lost_by_marks,
+    is_proven_consumed,
+    load_stagings,
+    may_hold_copies,
+    require_present,
+    was_consumed,
+)
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -93,7 +99,7 @@ class Publisher:
         ranges: Ranges,
         summary: Mapping[str, str] | None = None,
     ) -> StagedSnapshot | None:
-        """Stage a batch's files on `main`; None when its range was consumed meanwhile.
+        """Stage a batch's files on `main`; None when it lost against another worker's.
 
         Idempotent by range: a batch staged twice is published once, the oldest staging winning.
         """
@@ -101,7 +107,7 @@ class Publisher:
         ref = f"{STAGED_PREFIX}{batch_id}"
 
         def attempt() -> StagedSnapshot | None:
-            if self._is_consumed(ranges):
+            if self._is_consumed(ranges) or may_hold_copies(self.table, entries, self.streams):
                 return None
             return self.table.stage(files, self._with_contained(entries), ref)
 
@@ -122,14 +128,13 @@ class Publisher:
             batch_id: a new one, which the rejected rows were staged under.
             rejected_id: the snapshot of the rejected rows; None if those are not to be stored.
         """
-        ranges = decode_ranges(staged.summary)
         entries = {**own_entries(staged.summary), BATCH_ID: batch_id}
         if rejected_id is not None:
             entries[REJECTED_SNAPSHOT] = str(rejected_id)
         ref = f"{STAGED_PREFIX}{batch_id}"
 
         def attempt() -> StagedSnapshot | None:
-            if self._is_consumed(ranges) or self.find(staged.ref) is None:
+            if self._has_lost(staged) or self.find(staged.ref) is None:
                 return None
             summary = self._with_contained(entries)
             return self.table.stage(files, summary, ref, all_refs(self.table, staged))
@@ -160,7 +165,9 @@ class Publisher:
             for staged in load_stagings(self.table, STAGED_PREFIX, self.streams)
             if staged.is_own and REPLAY not in staged.snapshot.summary
         ]
-        winner = next((staged for staged in own if staged.is_next(marks)), None)
+        winner = next(
+            (s for s in own if s.is_next(marks) and not self._holds_copies(s.snapshot)), None
+        )
         # Publishing the winner drops all refs of its batch.
         kept = batch_id_of(winner.snapshot) if winner else None
         for staged in own:
@@ -211,12 +218,12 @@ class Publisher:
     def publish(self, staged: StagedSnapshot) -> Outcome:
         """Show a staged batch on `main`, move its marks and drop its refs, in one commit.
 
-        Exactly once. SUPERSEDED: another worker has consumed its range.
+        Exactly once. SUPERSEDED: another worker has consumed its range, or copies of its requests.
 
         Raises:
             StorageError: a stream is not in the buffer, and was not dropped.
         """
-        return self._publish(staged, self._is_consumed)
+        return self._publish(staged, lambda: self._has_lost(staged))
 
     def publish_for_other_buffer(self, staged: StagedSnapshot) -> Outcome:
         """Publish a staged batch whose streams are not in this buffer: a person decided so.
@@ -226,22 +233,21 @@ class Publisher:
         Raises:
             UsageError: a batch before it was not published yet.
         """
-        return self._publish(staged, self._is_consumed_by_marks)
+        ranges = decode_ranges(staged.summary)
+        return self._publish(staged, lambda: has_lost_by_marks(self.table, ranges, self.streams))
 
-    def _publish(self, staged: StagedSnapshot, has_lost: Callable[[Ranges], bool]) -> Outcome:
+    def _publish(self, staged: StagedSnapshot, has_lost: Callable[[], bool]) -> Outcome:
         ranges = decode_ranges(staged.summary)
         was_sent = False
 
         def attempt() -> Outcome:
             nonlocal was_sent
             was_published = is_on_main(self.table, staged)
-            if has_lost(ranges):
+            if has_lost():
                 # Another worker may have held this very batch: that ref is a person's to drop.
                 self.table.drop_refs(staged_refs(self.table, staged))
                 return Outcome.PUBLISHED if was_published and was_sent else Outcome.SUPERSEDED
-            # Somebody may have set `main` to a staged snapshot by hand: only its marks are missing.
-            is_shown = was_published or is_cherry_picked(self.table, staged)
-            change = self._consuming(staged) if is_shown else self._showing(staged)
+            change = self._consuming(staged) if self._is_shown(staged) else self._showing(staged)
             failpoints.reach("publish.ready")
             was_sent = True
             self.table.apply(
@@ -277,7 +283,7 @@ class Publisher:
         branch = HELD_PREFIX + batch_id_of(staged)
 
         def attempt() -> Outcome:
-            if self._is_consumed(ranges):
+            if self._has_lost(staged):
                 self.table.drop_refs(staged_refs(self.table, staged))
                 return Outcome.SUPERSEDED
             if max_held is not None and self.held_count >= max_held:
@@ -383,40 +389,28 @@ class Publisher:
     def _find_published(self, staged: StagedSnapshot) -> Outcome | None:
         return Outcome.PUBLISHED if is_on_main(self.table, staged) else None
 
-    def _is_consumed(self, ranges: Ranges) -> bool:
-        """Tell whether another worker was first: a mark says so, or that a stream was dropped.
+    def _is_shown(self, staged: StagedSnapshot) -> bool:
+        """Tell whether a batch's rows are on `main`: somebody may have put them there by hand."""
+        return is_on_main(self.table, staged) or is_cherry_picked(self.table, staged)
+
+    def _has_lost(self, staged: StagedSnapshot) -> bool:
+        """Tell whether another worker was first, with this batch's range or with copies of it.
 
         Raises:
             StorageError: a stream is not in the buffer, and was not dropped. That proves nothing.
         """
-        marks = read_marks(self.table.properties)
-        states = {} if is_consumed(ranges, marks) else self.streams.stream_states(ranges)
-        if is_proven_consumed(ranges, marks, states):
-            return True
-        require_present(self.table.name, states)
-        return False
+        return self._is_consumed(decode_ranges(staged.summary)) or self._holds_copies(staged)
 
-    def _is_consumed_by_marks(self, ranges: Ranges) -> bool:
-        marks = read_marks(self.table.properties)
-        if is_proven_consumed(ranges, marks, self.streams.stream_states(ranges)):
-            return True
-        if not follows(ranges, marks):
-            raise UsageError(
-                f"{self.table.name}: a batch of the same stream comes before this one",
-                hint="publish or discard that one first; see: neve staged list",
-            )
-        return False
+    def _holds_copies(self, staged: StagedSnapshot) -> bool:
+        # Of rows that are on `main` already, only the marks are missing.
+        is_outdated = may_hold_copies(self.table, staged.summary, self.streams)
+        return is_outdated and not self._is_shown(staged)
+
+    def _is_consumed(self, ranges: Ranges) -> bool:
+        return was_consumed(self.table, ranges, self.streams)
 
     def _removable_properties(self, ranges: Ranges) -> tuple[str, ...]:
-        """Name the marks of streams that were dropped, and what else is finished.
-
-        A mark stays while a batch of its stream is staged: it proves that the batch has lost.
-        """
-        staged = self.table.staged(STAGED_PREFIX)
-        needed = {*ranges, *(stream for batch in staged for stream in decode_ranges(batch.summary))}
-        stale = set(read_marks(self.table.properties)) - needed
-        states = self.streams.stream_states(stale) if stale else {}
-        dropped = [stream for stream, state in states.items() if state is StreamState.DROPPED]
+        dropped = dropped_streams(self.table, ranges, self.streams)
         finished = self.finished_properties & set(self.table.properties)
         return (*(f"{MARK_PREFIX}{stream}" for stream in sorted(dropped)), *sorted(finished))
 

@@ -16,6 +16,9 @@ BATCH_RANGES = "neve.batch-ranges"
 REPLAY = "neve.replay"
 # In the summary of a batch's clean rows: the snapshot of those that its audits set aside.
 REJECTED_SNAPSHOT = "neve.rejected-snapshot"
+# In the summary of a batch that was searched for copies of requests: the marks it was decoded with,
+# of the streams that it has no range of.
+OTHER_MARKS = "neve.other-marks"
 # A property of the table, from the commit that publishes such a batch until those rows are shown.
 REJECTED_PREFIX = "neve.rejected."
 
@@ -57,6 +60,24 @@ def decode_ranges(summary: Mapping[str, str], key: str = RANGES) -> dict[str, Ra
     """Read ranges from a snapshot's summary."""
     pairs = json.loads(summary.get(key, "{}"))
     return {stream: Range(first, last) for stream, (first, last) in pairs.items()}
+
+
+def encode_other_marks(marks: Marks, ranges: Ranges) -> dict[str, str]:
+    """Return the summary entry that names the marks of all streams but those of the ranges."""
+    others = {stream: mark for stream, mark in marks.items() if stream not in ranges}
+    return {OTHER_MARKS: json.dumps(others, sort_keys=True, separators=(",", ":"))}
+
+
+def streams_moved_since(summary: Mapping[str, str], marks: Marks) -> set[str]:
+    """Return the streams whose marks are not those that a batch was decoded with, but its own.
+
+    None without the entry: copies were not searched for, or by a version that did not write it.
+    """
+    if OTHER_MARKS not in summary:
+        return set()
+    decoded_with: dict[str, int] = json.loads(summary[OTHER_MARKS])
+    others = (decoded_with.keys() | marks.keys()) - decode_ranges(summary).keys()
+    return {stream for stream in others if decoded_with.get(stream) != marks.get(stream)}
 
 
 def follows(ranges: Ranges, marks: Marks) -> bool:

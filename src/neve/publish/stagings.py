@@ -11,9 +11,18 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from neve.buffer.stream_states import StreamState
-from neve.errors import StorageError
+from neve.errors import StorageError, UsageError
 from neve.lake.staging import StagedSnapshot, StagingTable
-from neve.publish.ranges import Marks, Ranges, decode_ranges, follows, is_consumed
+from neve.publish.batch import STAGED_PREFIX
+from neve.publish.ranges import (
+    Marks,
+    Ranges,
+    decode_ranges,
+    follows,
+    is_consumed,
+    read_marks,
+    streams_moved_since,
+)
 
 
 class Streams(Protocol):
@@ -62,6 +71,60 @@ def require_present(table: str, states: Mapping[str, StreamState]) -> None:
 def is_proven_consumed(ranges: Ranges, marks: Marks, states: Mapping[str, StreamState]) -> bool:
     """Tell whether a mark is past these ranges, or a stream of them was dropped."""
     return is_consumed(ranges, marks) or StreamState.DROPPED in states.values()
+
+
+def was_consumed(table: StagingTable, ranges: Ranges, streams: Streams) -> bool:
+    """Tell whether another worker was first: a mark says so, or that a stream was dropped.
+
+    Raises:
+        StorageError: a stream is not in the buffer, and was not dropped. That proves nothing.
+    """
+    marks = read_marks(table.properties)
+    states = {} if is_consumed(ranges, marks) else streams.stream_states(ranges)
+    if is_proven_consumed(ranges, marks, states):
+        return True
+    require_present(table.name, states)
+    return False
+
+
+def may_hold_copies(table: StagingTable, summary: Mapping[str, str], streams: Streams) -> bool:
+    """Tell whether other streams of this buffer were consumed since a batch was decoded.
+
+    A request that was sent to two receivers is in two streams. Which copy is left out follows from
+    the marks, so a batch counts only while they are those that it was decoded with. Of two workers
+    that consume a copy each, the first to commit wins, and the other decodes again.
+    """
+    moved = streams_moved_since(summary, read_marks(table.properties))
+    return any(streams.owns(stream) for stream in moved)
+
+
+def has_lost_by_marks(table: StagingTable, ranges: Ranges, streams: Streams) -> bool:
+    """Tell whether a batch has lost, also where its streams are not in this buffer.
+
+    Raises:
+        UsageError: a batch before it was not published yet.
+    """
+    marks = read_marks(table.properties)
+    if is_proven_consumed(ranges, marks, streams.stream_states(ranges)):
+        return True
+    if not follows(ranges, marks):
+        raise UsageError(
+            f"{table.name}: a batch of the same stream comes before this one",
+            hint="publish or discard that one first; see: neve staged list",
+        )
+    return False
+
+
+def dropped_streams(table: StagingTable, ranges: Ranges, streams: Streams) -> list[str]:
+    """Return the streams that were dropped, and whose marks the publish of these ranges removes.
+
+    A mark stays while a batch of its stream is staged: it proves that the batch has lost.
+    """
+    staged = table.staged(STAGED_PREFIX)
+    needed = {*ranges, *(stream for batch in staged for stream in decode_ranges(batch.summary))}
+    stale = set(read_marks(table.properties)) - needed
+    states = streams.stream_states(stale) if stale else {}
+    return [stream for stream, state in states.items() if state is StreamState.DROPPED]
 
 
 def load_stagings(table: StagingTable, prefix: str, streams: Streams) -> list[Staging]:

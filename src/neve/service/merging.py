@@ -155,6 +155,7 @@ class Recorder:
         metrics.deleted.labels(table).inc(report.rows_deleted)
         metrics.late.labels(table).inc(report.late_dropped)
         metrics.overtaken.labels(table).inc(report.late_full)
+        metrics.ties.labels(table).inc(report.ties)
         metrics.set_aside.labels(table).inc(report.set_aside)
         metrics.conflicts.labels(table).inc(report.conflicts)
         if report.lag_seconds is not None:

@@ -173,6 +173,39 @@ def test_a_request_sent_to_two_receivers_is_stored_once(bench):
     assert report.duplicate_requests == 1
 
 
+def test_copies_that_two_workers_consume_at_the_same_moment_are_stored_once(rivals, monkeypatch):
+    bench = rivals
+    bench.send(Signal.LOGS, "a")
+    first, second = bench.worker(), bench.worker()
+    (stream,) = [status.stream for status in first.reader.streams("logs")]
+    _send_as_stranger(bench, "a")
+    # As with a late listing, or where a batch has no room for both: each takes one of the copies.
+    _list_only(first, monkeypatch, lambda name: name == stream)
+    _list_only(second, monkeypatch, lambda name: name != stream)
+
+    def interrupted(job):
+        # While the first worker's tasks run, the second publishes the other copy.
+        rows = list(inline(job))
+        published.append(second.run_once().rows)
+        return rows
+
+    inline, first.runner, published = first.runner, interrupted, []
+    report = first.run_once()
+    assert published[0] == 2
+    assert report.duplicate_requests == 1
+    assert bench.names("logs") == Counter(["a 0", "a 1"])
+    assert bench.waiting_segments() == 0
+
+
+def _list_only(worker, monkeypatch, is_listed):
+    streams = worker.reader.streams
+    monkeypatch.setattr(
+        worker.reader,
+        "streams",
+        lambda signal=None: [one for one in streams(signal) if is_listed(one.stream)],
+    )
+
+
 def _send_as_stranger(bench, name):
     """Append past the window that a receiver takes over: as one on another machine would."""
     from neve.buffer.buffer import open_buffer

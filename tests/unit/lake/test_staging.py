@@ -9,6 +9,7 @@ from pyiceberg.exceptions import CommitStateUnknownException
 import neve
 from neve.errors import ConflictError, NotFoundError, UnknownOutcomeError
 from neve.lake.create import FEW_METADATA_FILES
+from neve.lake.data_files import write_data_files
 from neve.lake.staging import Change, StagingTable
 from tests.support.lakes import sqlite_settings
 
@@ -126,3 +127,20 @@ def test_a_table_that_was_dropped_is_told(lake):
     lake.catalog().drop_table("ns.t")
     with pytest.raises(NotFoundError, match=r"ns\.t does not exist"):
         table.refresh()
+
+
+def test_replacing_all_files_is_one_commit_on_the_snapshot_that_was_seen(lake):
+    rows = pa.table({"id": [1, 2]})
+    lake.catalog().load_table("ns.t").append(rows)
+    lake.catalog().load_table("ns.t").append(rows)
+    table, late = staging(lake), staging(lake)
+    files = write_data_files(table.table.metadata, table.table.io, pa.table({"id": [3]}))
+    snapshot_id = table.replace(files, {"mark": "a"})
+    assert (table.main_id, table.summary_of(snapshot_id)["mark"]) == (snapshot_id, "a")
+    assert lake.catalog().load_table("ns.t").scan().to_arrow()["id"].to_pylist() == [3]
+    with pytest.raises(ConflictError):
+        late.replace((), {})
+    table.replace((), {})
+    stored = lake.catalog().load_table("ns.t")
+    assert stored.scan().to_arrow().num_rows == 0
+    assert stored.inspect.files().num_rows == 0

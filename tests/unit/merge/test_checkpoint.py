@@ -9,11 +9,15 @@ import pytest
 from neve.errors import CatalogError
 from neve.merge.checkpoint import (
     BARRIER,
+    BATCH_ID,
     CHECKPOINT,
     REJECTED,
     TOMBSTONES,
     Checkpoint,
+    MirrorState,
     mirror_state,
+    side_summary,
+    snapshot_to_restore,
 )
 from tests.support.snapshots import append, metadata_of, replace
 
@@ -68,3 +72,35 @@ def test_without_the_commit_that_says_so_nothing_is_proven():
 def test_a_mirror_without_a_snapshot_is_none_of_ours():
     with pytest.raises(CatalogError, match="no snapshot"):
         mirror_state(metadata_of())
+
+
+def test_tables_beside_the_mirror_that_have_no_snapshot_are_named_so():
+    summary = side_summary(None, 7)
+    state = mirror_state(
+        metadata_of(append(1, **{CHECKPOINT: Checkpoint(UUID).encode(), **summary}))
+    )
+    assert (state.tombstones_id, state.rejected_id, state.is_proven) == (None, 7, True)
+
+
+@pytest.mark.parametrize(
+    ("snapshots", "named", "restored"),
+    [
+        ((), None, None),
+        # The mirror names none: all rows are of merges that died.
+        ((append(1, **{BATCH_ID: "a"}),), None, None),
+        ((append(1, **{BATCH_ID: "a"}),), 1, 1),
+        ((append(1, **{BATCH_ID: "a"}), append(2, **{BATCH_ID: "b"})), 1, 1),
+        # What others do stays, unless it is on top of what goes.
+        ((append(1, **{BATCH_ID: "a"}), replace(2)), 1, 2),
+        ((append(1, **{BATCH_ID: "a"}), append(2, **{BATCH_ID: "b"}), replace(3)), 1, 1),
+        # Expired: all rows count.
+        ((append(2, **{BATCH_ID: "b"}),), 1, 2),
+    ],
+)
+def test_what_merges_wrote_without_the_mirrors_commit_is_undone(snapshots, named, restored):
+    side = metadata_of(*snapshots)
+    assert snapshot_to_restore(side, MirrorState(1, Checkpoint(UUID)), named) == restored
+    if snapshots:
+        # Nothing says what the mirror names: everything counts.
+        unknown = MirrorState(1, None, is_proven=False)
+        assert snapshot_to_restore(side, unknown, None) == snapshots[-1].snapshot_id

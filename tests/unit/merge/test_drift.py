@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
@@ -17,10 +19,11 @@ from pyiceberg.types import (
     NestedField,
     StringType,
     StructType,
+    TimeType,
 )
 
 from neve.merge.drift import Fit, find_drift, fit_of, origin_ids
-from neve.merge.mirror import mirror_schema, united_schema
+from neve.merge.mirror import changed_schema, mirror_schema
 from neve.merge.spec import MergeSpec
 
 SPEC = MergeSpec(("ns", "changes"), ("ns", "rows"), ("id",), ("lsn",))
@@ -92,47 +95,47 @@ def test_a_mirror_just_made_has_no_drift():
     now = schema((4, "name", StringType()))
     drift = drift_of(now, now)
     assert not drift.changes_mirror
-    assert (drift.taken, drift.kept, drift.unfit) == (("id", "lsn", "name"), (), ())
+    assert (drift.mirrored, drift.incompatible) == (("id", "lsn", "name"), ())
 
 
 def test_new_and_wider_columns_are_united_and_dropped_ones_kept():
     before = schema((4, "name", StringType()), (5, "amount", IntegerType()))
     now = schema((5, "amount", LongType()), (6, "city", StringType()))
     drift = drift_of(now, before)
-    assert (drift.added, drift.widened, drift.kept) == (("city",), ("amount",), ("name",))
-    united = united_schema(drift)
-    assert [field.name for field in united.fields] == ["amount", "city"]
-    assert not any(field.required for field in united.fields)
+    assert (drift.added, drift.widened) == (("city",), ("amount",))
+    changed = changed_schema(drift)
+    assert [field.name for field in changed.fields] == ["amount", "city"]
+    assert not any(field.required for field in changed.fields)
 
 
 def test_a_rename_is_known_by_the_field_and_says_what_to_do():
     before = schema((4, "name", StringType()))
     now = schema((4, "title", StringType()))
-    (unfit,) = drift_of(now, before).unfit
-    assert unfit.column == "title"
-    assert unfit.why == "column name of ns.changes was renamed to title"
-    assert "ALTER TABLE ns.rows RENAME COLUMN name TO title" in unfit.remedy
+    (column,) = drift_of(now, before).incompatible
+    assert column.name == "title"
+    assert column.reason == "column name of ns.changes was renamed to title"
+    assert "ALTER TABLE ns.rows RENAME COLUMN name TO title" in column.remedy
     # Once the mirror's column has the new name, too, they fit again.
     mirror = Schema(*mirror_schema(SPEC, now).fields)
-    assert find_drift(SPEC, now, mirror, {4: 4}).unfit == ()
+    assert find_drift(SPEC, now, mirror, {4: 4}).incompatible == ()
 
 
 def test_two_columns_that_swap_their_names_are_two_renames():
     before = schema((4, "a", StringType()), (5, "b", StringType()))
     now = schema((4, "b", StringType()), (5, "a", StringType()))
-    assert {one.column for one in drift_of(now, before).unfit} == {"a", "b"}
+    assert {each.name for each in drift_of(now, before).incompatible} == {"a", "b"}
 
 
 def test_a_column_made_anew_with_another_type_is_incompatible():
     before = schema((4, "amount", LongType()))
     drift = drift_of(schema((5, "amount", DateType())), before)
-    (unfit,) = drift.unfit
-    assert unfit.why == "column amount of ns.changes is date now, and long in the mirror"
-    assert "exclude_columns" in unfit.remedy
-    assert drift.taken == ("id", "lsn")
+    (column,) = drift.incompatible
+    assert column.reason == "column amount of ns.changes is date now, and long in the mirror"
+    assert "exclude_columns" in column.remedy
+    assert drift.mirrored == ("id", "lsn")
     assert not drift.changes_mirror
     # With the same type, nobody can tell.
-    assert drift_of(schema((5, "amount", LongType())), before).unfit == ()
+    assert drift_of(schema((5, "amount", LongType())), before).incompatible == ()
 
 
 def test_a_rename_stays_known_and_a_column_that_does_not_fit_comes_from_nowhere():
@@ -148,4 +151,40 @@ def test_a_rename_stays_known_and_a_column_that_does_not_fit_comes_from_nowhere(
 def test_columns_that_are_left_out_never_drift():
     spec = MergeSpec(("ns", "changes"), ("ns", "rows"), ("id",), ("lsn",), exclude=frozenset({"x"}))
     drift = drift_of(schema((4, "x", DateType())), schema((4, "x", LongType())), spec)
-    assert (drift.unfit, drift.added, drift.taken) == ((), (), ("id", "lsn"))
+    assert (drift.incompatible, drift.added, drift.mirrored) == ((), (), ("id", "lsn"))
+
+
+def test_a_rename_that_the_configuration_tells_is_followed():
+    before = schema((4, "name", StringType()), (5, "amount", IntegerType()))
+    spec = replace(SPEC, rename={"name": "title", "title": "caption"})
+    for field_id in (4, 9):  # renamed, or dropped and added
+        now = schema((field_id, "caption", StringType()), (5, "amount", IntegerType()))
+        drift = drift_of(now, before, spec)
+        assert (drift.renamed, drift.incompatible, drift.added) == ((("name", "caption"),), (), ())
+        assert drift.changes_mirror
+    # Once it is renamed, nothing is left to be done.
+    assert not drift_of(now, now, spec).changes_mirror
+
+
+def test_dropped_columns_are_read_by_their_field_with_the_widest_type():
+    place = struct(x=LongType(), y=StringType())
+    made = schema((4, "amount", IntegerType()), (5, "place", place))
+    wide = schema((4, "amount", LongType()), (5, "place", place))
+    now = schema((5, "place", struct(x=LongType())), (6, "amount", IntegerType()))
+    mirror = mirror_schema(SPEC, made)
+    origins = {4: 4, 5: 5, 1: 1, 2: 2}
+    drift = find_drift(SPEC, now, mirror, origins, (wide, made))
+    ((dropped,), read) = drift.dropped, drift.read_schema
+    assert (dropped.read_as, dropped.column.name) == ("_neve_dropped_4_amount", "amount")
+    assert drift.widened == ("amount",)
+    assert str(read.find_type("_neve_dropped_4_amount")) == "long"
+    assert read.find_field("place.y").field_id == 101
+    # Nothing was dropped that the mirror has: the changelog's own schema will do.
+    assert find_drift(SPEC, made, mirror, origins, (wide,)).read_schema is None
+
+
+def test_a_column_that_is_left_out_is_not_read_when_spark_cannot():
+    clock = schema((4, "name", StringType()), (5, "clock", TimeType()), (6, "other", StringType()))
+    spec = replace(SPEC, exclude=frozenset({"clock", "other"}))
+    read = drift_of(clock, clock, spec).read_schema
+    assert [field.name for field in read.fields] == ["id", "lsn", "op", "name"]

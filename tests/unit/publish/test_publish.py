@@ -8,7 +8,7 @@ from neve.errors import NotFoundError, StorageError
 from neve.lake.staging import Change
 from neve.publish.batch import HELD_PREFIX, STAGED_PREFIX, Outcome
 from neve.publish.contains import contained_in
-from neve.publish.ranges import REPLAY, Range
+from neve.publish.ranges import REPLAY, Range, encode_other_marks
 from neve.publish.staged_batches import show
 from tests.support.lakes import sqlite_settings
 from tests.support.power_cut import power_cut
@@ -101,6 +101,55 @@ def test_of_two_workers_on_the_same_segments_one_wins(lab):
     assert first.publish(one) is Outcome.PUBLISHED
     assert second.publish(two) is Outcome.SUPERSEDED
     assert lab.rows() == [1]
+
+
+@pytest.mark.parametrize("step", ["stage", "stage_clean", "waiting", "publish", "hold"])
+def test_a_batch_decoded_before_another_stream_moved_may_hold_copies_and_loses(lab, step):
+    slow, other = lab.publisher(), lab.publisher()
+    other.publish(other.stage("b1", lab.files(1), {"logs/b": Range(1, 1)}))
+    ranges = {STREAM: Range(1, 1)}
+    summary = encode_other_marks(slow.marks(), ranges)
+    staged = slow.stage("slow", lab.files(2), ranges, summary) if step != "stage" else None
+    other.publish(other.stage("b2", lab.files(2), {"logs/b": Range(2, 2)}))
+    results = {
+        "stage": lambda: slow.stage("slow", lab.files(2), ranges, summary),
+        "stage_clean": lambda: slow.stage_clean(staged, "clean", lab.files(2), None),
+        "waiting": slow.waiting,
+        "publish": lambda: slow.publish(staged),
+        "hold": lambda: slow.hold(staged),
+    }
+    assert results[step]() in (None, Outcome.SUPERSEDED)
+    if step == "stage_clean":
+        slow.waiting()
+    assert lab.refs() == ["main"]
+    assert lab.rows() == [1, 2]
+    # Decoded again, with the marks of now, it goes through.
+    again = slow.stage("again", lab.files(3), ranges, encode_other_marks(slow.marks(), ranges))
+    assert slow.publish(again) is Outcome.PUBLISHED
+
+
+def test_only_other_streams_of_the_own_buffer_can_hold_copies(lab):
+    theirs = f"{OTHERS}1"
+    other = lab.publisher()
+    other.streams = KnownStreams(STREAM, theirs)
+    slow = lab.publisher()
+    ranges = {STREAM: Range(1, 1)}
+    staged = slow.stage("slow", lab.files(1), ranges, encode_other_marks(slow.marks(), ranges))
+    other.publish(other.stage("theirs", lab.files(2), {theirs: Range(1, 1)}))
+    lab.append_by_another(3)
+    assert slow.publish(staged) is Outcome.PUBLISHED
+    assert lab.rows() == [1, 2, 3]
+
+
+def test_a_batch_that_may_hold_copies_and_is_on_main_already_is_consumed(lab):
+    slow, other = lab.publisher(), lab.publisher()
+    ranges = {STREAM: Range(1, 1)}
+    staged = slow.stage("slow", lab.files(1), ranges, encode_other_marks({}, ranges))
+    slow.table.apply(Change(staged.parent_id, staged.snapshot_id))
+    other.publish(other.stage("b1", lab.files(1), {"logs/b": Range(1, 1)}))
+    assert slow.publish(slow.waiting()) is Outcome.PUBLISHED
+    assert slow.marks() == {STREAM: 1, "logs/b": 1}
+    assert lab.rows() == [1, 1]
 
 
 @pytest.mark.parametrize("other_writer", [False, True])

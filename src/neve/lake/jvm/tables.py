@@ -14,12 +14,9 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from neve.lake.identifier import quote_identifier
 from neve.lake.table_ref import TableRef
 
 MAIN = "main"
-_SCANS = "neve_scans"  # the catalog in which a set of scan tasks is a table
-_SCANS_CLASS = "org.apache.iceberg.spark.SparkRewriteTableCatalog"
 
 
 @dataclass(frozen=True)
@@ -72,12 +69,20 @@ def create_table(
 
 
 def union_schema(
-    session: SparkSession, ref: TableRef, schema_json: str, properties: Mapping[str, str]
+    session: SparkSession,
+    ref: TableRef,
+    schema_json: str,
+    properties: Mapping[str, str],
+    renamed: Mapping[str, str],
 ) -> None:
-    """Add the columns a table lacks and widen those that became wider. Atomic."""
+    """Rename columns, add those a table lacks and widen those that became wider. Atomic."""
     table = load(session, ref)
     schema = _jvm(session).org.apache.iceberg.SchemaParser.fromJson(schema_json)
     transaction = table.newTransaction()
+    names = transaction.updateSchema()
+    for old, new in renamed.items():
+        names.renameColumn(old, new)
+    names.commit()
     transaction.updateSchema().unionByNameWith(schema).commit()
     update = transaction.updateProperties()
     for key, value in properties.items():
@@ -158,23 +163,57 @@ def plan_files(
 
 
 @contextmanager
-def staged_scan(session: SparkSession, ref: TableRef, tasks: Sequence[Task]) -> Iterator[DataFrame]:
+def staged_scan(
+    session: SparkSession, ref: TableRef, tasks: Sequence[Task], schema_json: str | None = None
+) -> Iterator[DataFrame]:
     """Yield the rows of exactly these files, deletes applied, with `_file` and `_pos`."""
     table = load(session, ref)
+    if schema_json is not None:
+        table = _with_schema(session, table, schema_json)
     manager = _jvm(session).org.apache.iceberg.spark.ScanTaskSetManager.get()
-    cache = _table_cache(session)
     name = f"neve-{uuid.uuid4()}"
     java_tasks = _jvm(session).java.util.ArrayList()
     for task in tasks:
         java_tasks.add(task.java)
-    cache.add(name, table)
-    manager.stageTasks(table, name, java_tasks)
-    session.conf.set(f"spark.sql.catalog.{_SCANS}", _SCANS_CLASS)
+    if tasks:
+        manager.stageTasks(table, name, java_tasks)
     try:
-        yield session.table(quote_identifier((_SCANS, name))).select("*", "_file", "_pos")
+        rows = _task_set_rows(session, table, name).select("*", "_file", "_pos")
+        # Iceberg stages no empty set; then nothing is read at all.
+        yield rows if tasks else rows.where("false")
     finally:
         manager.removeTasks(table, name)
-        cache.remove(name)
+
+
+def _task_set_rows(session: SparkSession, table: Any, task_set: str) -> DataFrame:
+    """Return the rows of a staged set of scan tasks: the columns of `table.schema()`.
+
+    With format version 3, Iceberg adds `_row_id` and `_last_updated_sequence_number` to the
+    columns, marked as metadata. Spark then offers no metadata column but those two, so that `_file`
+    cannot be selected. A relation without the two has all of them.
+    """
+    jvm = _jvm(session)
+    none = jvm.scala.Option.empty()
+    options = jvm.org.apache.spark.sql.util.CaseInsensitiveStringMap.empty()
+    relations = jvm.org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation
+    source = jvm.org.apache.iceberg.spark.source.SparkRewriteTable(table, task_set)
+    with active(session):
+        every = relations.create(source, none, none, options, none)
+        columns = every.output().take(table.schema().columns().size())
+        relation = every.copy(source, columns, none, none, options, none)
+        rows = jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, relation)
+    return DataFrame(rows, session)
+
+
+def _with_schema(session: SparkSession, table: Any, schema_json: str) -> Any:
+    """Return a copy of a table, in memory only, that has another schema."""
+    iceberg = _jvm(session).org.apache.iceberg
+    base = table.operations().current()
+    update = iceberg.TableMetadata.buildFrom(base)
+    schema = iceberg.SchemaParser.fromJson(schema_json)
+    update.setCurrentSchema(schema, base.lastColumnId())
+    operations = iceberg.StaticTableOperations(update.discardChanges().build(), table.io())
+    return iceberg.BaseTable(operations, table.name())
 
 
 def load(session: SparkSession, ref: TableRef) -> Any:
@@ -198,18 +237,6 @@ def active(session: SparkSession) -> Iterator[None]:
             sessions.setActiveSession(before.get())
         else:
             sessions.clearActiveSession()
-
-
-def _table_cache(session: SparkSession) -> Any:
-    # Its static get() is hidden from py4j by the get(name) beside it; by reflection it is not.
-    jvm = _jvm(session)
-    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    found = jvm.java.lang.Class.forName("org.apache.iceberg.spark.SparkTableCache", True, loader)  # noqa: FBT003 - initialize
-    gateway: Any = session.sparkContext._gateway
-    for method in found.getMethods():
-        if method.getName() == "get" and method.getParameterCount() == 0:
-            return method.invoke(None, gateway.new_array(jvm.java.lang.Object, 0))
-    raise LookupError("SparkTableCache.get")
 
 
 def _jvm(session: SparkSession) -> Any:

@@ -1,0 +1,177 @@
+"""Carry out the plan of a batch: write everything but the mirror's commit, then commit."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Protocol
+
+from neve.errors import (
+    ConflictError,
+    CorruptionError,
+    NeveError,
+    StorageError,
+    UnsupportedError,
+)
+from neve.index.indexed_table import observe
+from neve.index.maintain import Refreshed, refreshed
+from neve.index.removal import remove_unreferenced
+from neve.lake.java_tables import JavaTable
+from neve.merge.index_locator import index_locator
+from neve.merge.merge_into import MergeInto
+from neve.merge.plan_batch import MirrorAccess, plan_batch, revise
+from neve.merge.replace_rows import ReplaceRows
+from neve.merge.strategy import MergePlan, Obstacle, Strategy, find_obstacle
+from neve.observe.traces import span
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile
+
+    from neve.merge.batch import BatchWork
+    from neve.merge.locators import Locator
+    from neve.merge.report import TableReport
+    from neve.merge.side_tables import SideTable
+
+logger = logging.getLogger(__name__)
+
+
+class Writer(Protocol):
+    """Brings a batch into the mirror."""
+
+    # Whether parts of the index were merged, so that older ones go with their snapshots.
+    compacted_index: bool
+
+    def commit(self, work: BatchWork, summary: Mapping[str, str]) -> None:
+        """Commit one snapshot with the summary on it, if `main` is where the batch was decided.
+
+        Raises:
+            ConflictError: `main` has moved; nothing was applied.
+            UnknownOutcomeError: the answer was lost.
+        """
+
+
+@dataclass(frozen=True)
+class WrittenBatch:
+    """A batch of which everything is written but the mirror's commit."""
+
+    work: BatchWork
+    # The plan that was carried out in the end.
+    plan: MergePlan
+    writer: Writer
+    tombstone_files: list[DataFile]
+
+    def commit(self, summary: Mapping[str, str]) -> None:
+        """Commit to the mirror. Raises as `Writer.commit`."""
+        with span("merge.commit", table=self.work.spec.name):
+            self.writer.commit(self.work, summary)
+
+    def remove_old_index_files(self) -> None:
+        """Remove files of the index that no retained snapshot names. Best effort."""
+        if not self.writer.compacted_index:
+            return
+        spec = self.work.spec
+        try:
+            remove_unreferenced(observe(self.work.lake, spec.mirror))
+        except NeveError as error:
+            logger.warning("%s: old files of the index were not removed: %s", spec.name, error)
+
+
+class _PlanFailedError(Exception):
+    def __init__(self, obstacle: Obstacle, reason: str = "") -> None:
+        super().__init__(obstacle.value)
+        self.obstacle = obstacle
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class PlannedWrite:
+    """Writes one batch as planned, or as the plan for what it meets says."""
+
+    work: BatchWork
+    tombstones: SideTable
+    # The snapshot of the tombstones that counts.
+    tombstones_id: int | None
+    batch_id: str
+    now: datetime
+    forced: Strategy
+    report: TableReport
+    progress: Callable[[str], None]
+
+    def write(self) -> WrittenBatch:
+        mirror = MirrorAccess(self.work)
+        with span("merge.index", table=self.work.spec.name):
+            plan = plan_batch(mirror, self.forced)
+        while True:
+            try:
+                return self._carry_out(plan, mirror)
+            except _PlanFailedError as failed:
+                plan = revise(plan, failed.obstacle, mirror, failed.reason)
+
+    def _carry_out(self, plan: MergePlan, mirror: MirrorAccess) -> WrittenBatch:
+        work = self.work
+        if not plan.uses_vectors:
+            return self._write_by_statement(plan)
+        if not plan.uses_index:
+            return self._write_vectors(plan, ReplaceRows(mirror.table, self.tombstones), self._scan)
+        index = self._fresh_index(mirror)
+        locator = index_locator(work.session, index, work.batch.events)
+        return self._write_vectors(plan, ReplaceRows(mirror.table, self.tombstones, index), locator)
+
+    @property
+    def _scan(self) -> Locator:
+        return self.work.scanning(self.tombstones_id, self.now)
+
+    def _write_by_statement(self, plan: MergePlan) -> WrittenBatch:
+        work, lake = self.work, self.work.lake
+        if not work.is_decided:
+            # A first batch is decided before its mirror is made.
+            with span("merge.decide", table=work.spec.name):
+                work.decide(self._scan)
+        self._check(plan)
+        mirror = JavaTable(lake, work.session, lake.ref(work.spec.mirror))
+        writer = MergeInto(lake, mirror, self.tombstones)
+        with span("merge.write", table=work.spec.name):
+            return WrittenBatch(work, plan, writer, writer.write(work, self.batch_id, self.now))
+
+    def _write_vectors(
+        self, plan: MergePlan, writer: ReplaceRows, locator: Locator
+    ) -> WrittenBatch:
+        """Decide and write in one job; in a second one if events contradict merged ones."""
+        work = self.work
+        with span("merge.at_once", table=work.spec.name):
+            files = writer.write(work, locator, self.batch_id, self.now)
+        try:
+            self._check(plan)
+            if work.counts.unresolved_ties:
+                writer.discard()
+                work.include_merged(*writer.tied_between)
+                with span("merge.decide", table=work.spec.name):
+                    files = writer.write(work, locator, self.batch_id, self.now)
+                self._check(plan)
+        except _PlanFailedError:
+            writer.discard()
+            raise
+        return WrittenBatch(work, plan, writer, files)
+
+    def _check(self, plan: MergePlan) -> None:
+        obstacle = find_obstacle(plan, self.work.counts)
+        if obstacle is not None:
+            raise _PlanFailedError(obstacle)
+
+    def _fresh_index(self, mirror: MirrorAccess) -> Refreshed:
+        """Bring the index to the snapshot that the batch is decided on."""
+        work = self.work
+        if mirror.indexed.main_id != work.main_id:
+            raise ConflictError(f"{work.spec.name}: main has moved", retryable=True)
+        may_rebuild = self.forced is Strategy.INDEX
+        try:
+            with span("merge.index", table=work.spec.name):
+                index = refreshed(work.lake, mirror.indexed, self.progress, may_rebuild=may_rebuild)
+        except UnsupportedError as error:
+            raise _PlanFailedError(Obstacle.NOT_INDEXABLE, error.message) from error
+        except (CorruptionError, StorageError) as error:
+            raise _PlanFailedError(Obstacle.INDEX_BROKEN, error.message) from error
+        self.report.count_index(index)
+        return index

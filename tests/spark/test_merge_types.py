@@ -1,0 +1,65 @@
+"""Whatever `neve config check` allows merges: every type as value, key, sequence and partition."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from tests.support.iceberg_types import TRANSFORMS, TYPES, allows, iceberg_type
+from tests.support.merging import Mirrored
+
+ROLES = (
+    {"primary_keys": "v"},
+    {"sequence_column": "v"},
+    *({"partition_by": transform} for transform in TRANSFORMS),
+)
+ALLOWED = [
+    pytest.param(name, role, id=f"{name}-{role}")
+    for name in TYPES
+    for role in ROLES
+    if allows(iceberg_type(name), **role)
+]
+
+
+def test_every_type_as_value(embedded_lake):
+    """In one mirror, which has a partition of some of them, too."""
+    columns = [("id", pa.int64()), ("op", pa.string()), ("lsn", pa.int64())]
+    columns += [(name, kind) for name, (kind, _) in TYPES.items()]
+    mirrored = Mirrored(
+        embedded_lake, pa.schema(columns), partition_by=("boolean", "day(date)", "fixed[3]")
+    )
+    every = [dict(zip(TYPES, values, strict=True)) for values in zip(*_values(), strict=True)]
+    nothing = dict.fromkeys(TYPES)
+    for lsn in range(4):
+        mirrored.append(
+            *(
+                {"op": "U", "lsn": lsn, "id": number, **row}
+                for number, row in enumerate([*every[lsn % 3 :], *every[: lsn % 3], nothing])
+            )
+        )
+        mirrored.merge()
+    mirrored.check()
+
+
+def _values():
+    return (values for _, values in TYPES.values())
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("name", "role"), ALLOWED)
+def test_what_the_check_allows_merges(embedded_lake, name, role):
+    """By the index, by a scan, by the index again and by MERGE INTO."""
+    kind, values = TYPES[name]
+    columns = [("id", pa.int64()), ("v", kind), ("op", pa.string()), ("lsn", pa.int64())]
+    mirrored = Mirrored(embedded_lake, pa.schema(columns), **role)
+    for number in range(4):
+        mirrored.append(
+            *(
+                # Each key has another value with each batch; as a sequence it rises, and repeats.
+                {"op": "U", "lsn": number, "id": 10 * key, "v": values[min(number + key, 2)]}
+                for key in range(3)
+            ),
+            {"op": "D", "lsn": number, "id": 10 * number, "v": values[number % 3]},
+        )
+        mirrored.merge()
+    mirrored.check()

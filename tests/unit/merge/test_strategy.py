@@ -1,0 +1,61 @@
+"""Plans as values: whatever is met, one follows that can be carried out."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from neve.merge.report import Counts
+from neve.merge.strategy import MergePlan, Obstacle, Strategy, find_obstacle, next_plan
+
+MEETINGS = [
+    Counts(truncated=truncated, duplicate_keys=duplicates, index_is_broken=broken)
+    for truncated, duplicates, broken in itertools.product((False, True), (0, 2), (False, True))
+]
+PLANS = [
+    MergePlan(strategy, "why", takes_vectors=takes_vectors)
+    for strategy in (Strategy.INDEX, Strategy.SCAN, Strategy.MERGE)
+    for takes_vectors in (True, False)
+    if takes_vectors or strategy is Strategy.MERGE
+]
+
+
+@pytest.mark.parametrize(("plan", "counts"), list(itertools.product(PLANS, MEETINGS)))
+def test_every_plan_ends_in_one_that_meets_nothing(plan, counts):
+    tried = [plan]
+    while obstacle := find_obstacle(tried[-1], counts):
+        assert tried[-1].fallbacks[obstacle] is next_plan(tried[-1], obstacle).strategy
+        tried.append(next_plan(tried[-1], obstacle))
+        assert len(tried) <= 3
+    last = tried[-1]
+    if counts.truncated:
+        assert last.strategy is Strategy.MERGE
+    elif (counts.duplicate_keys and plan.takes_vectors and plan.strategy is not Strategy.SCAN) or (
+        counts.index_is_broken and plan.uses_index
+    ):
+        assert last.strategy is Strategy.SCAN
+    else:
+        assert last is plan
+    if plan.uses_index and counts.index_is_broken:
+        assert last.builds_index
+
+
+def test_what_a_plan_falls_back_to_is_part_of_it():
+    index, scan, merge = (MergePlan(one, "") for one in list(Strategy)[1:])
+    assert index.fallbacks == {
+        Obstacle.INDEX_BROKEN: Strategy.SCAN,
+        Obstacle.DUPLICATE_KEYS: Strategy.SCAN,
+        Obstacle.TRUNCATE: Strategy.MERGE,
+    }
+    assert scan.fallbacks == {Obstacle.TRUNCATE: Strategy.MERGE}
+    assert merge.fallbacks == {Obstacle.DUPLICATE_KEYS: Strategy.SCAN}
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_deletes_that_are_no_vectors_leave_the_statement_only(plan):
+    instead = next_plan(plan, Obstacle.OTHER_DELETES, "equality deletes")
+    assert (instead.strategy, instead.why) == (Strategy.MERGE, "equality deletes")
+    assert instead.fallbacks == {}
+    # It would come back to the same obstacle for ever.
+    assert find_obstacle(instead, Counts(duplicate_keys=1)) is None

@@ -1,0 +1,97 @@
+"""The task that writes a batch: portion by portion, whatever the rows weigh."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import new_table_metadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+from pyiceberg.types import LongType, NestedField, StringType
+
+from neve.lake.frames import PORTION_BYTES, in_portions
+from neve.merge import columns as cols
+from neve.merge.decision import UPSERT
+from neve.merge.transforms import UPSERT_RANK
+from neve.merge.write_changes import _WriteRows
+
+ROW_BYTES, BATCH_ROWS = 10_000, 500
+MIRROR = Schema(
+    NestedField(1, "id", LongType()),
+    NestedField(2, "lsn", LongType()),
+    NestedField(3, "name", StringType()),
+)
+
+
+def table_at(path):
+    order, spec = UNSORTED_SORT_ORDER, UNPARTITIONED_PARTITION_SPEC
+    return new_table_metadata(MIRROR, spec, order, f"file://{path}", {})
+
+
+def wide_batches(count):
+    """Make batches of decided upserts one after the other, the keys in no order."""
+    for number in range(count):
+        ids = np.arange(number, BATCH_ROWS * count, count)[::-1]
+        zeros = pa.array(np.zeros(BATCH_ROWS, np.int64))
+        yield pa.RecordBatch.from_pydict(
+            {
+                "id": ids,
+                "lsn": zeros,
+                "name": ["x" * ROW_BYTES] * BATCH_ROWS,
+                cols.RANK: np.full(BATCH_ROWS, UPSERT_RANK),
+                cols.DISPOSITION: [UPSERT] * BATCH_ROWS,
+                cols.ROW_FILE: pa.nulls(BATCH_ROWS, pa.string()),
+                cols.ROW_POSITION: pa.nulls(BATCH_ROWS, pa.int64()),
+                **dict.fromkeys(cols.SUMMED, zeros),
+            }
+        )
+
+
+class PeakArrowMemory:
+    """Looks at Arrow's memory while a block runs."""
+
+    def __enter__(self):
+        self.most, self._stop = 0, threading.Event()
+        self._thread = threading.Thread(target=self._look)
+        self._thread.start()
+        return self
+
+    def _look(self):
+        while not self._stop.wait(0.001):
+            self.most = max(self.most, pa.total_allocated_bytes())
+
+    def __exit__(self, *_):
+        self._stop.set()
+        self._thread.join()
+
+
+# The second has more bytes than the 32-bit offsets of one column can count.
+@pytest.mark.parametrize(
+    ("batches", "portion"),
+    [(40, 16_000_000), pytest.param(450, PORTION_BYTES, marks=pytest.mark.soak)],
+)
+def test_wide_rows_are_written_in_portions(tmp_path, monkeypatch, batches, portion):
+    monkeypatch.setattr(
+        "neve.merge.write_changes.in_portions", partial(in_portions, most_bytes=portion)
+    )
+    mirror = table_at(tmp_path)
+    columns = tuple(schema_to_pyarrow(MIRROR).names)
+    task = _WriteRows(mirror, {}, mirror, {}, columns, ("id",), ("lsn",), None, 0, (), None)
+    before = pa.total_allocated_bytes()
+    with PeakArrowMemory() as memory:
+        results = [batch["written"][0].as_py() for batch in task(wide_batches(batches))]
+    assert memory.most - before < 6 * portion
+    files = [file for result in results for file in pickle.loads(result).data_files]
+    assert len(files) >= batches * BATCH_ROWS * ROW_BYTES // (2 * portion)
+    assert sum(file.record_count for file in files) == batches * BATCH_ROWS
+    ids = [pq.read_table(file.file_path.removeprefix("file://"))["id"].to_numpy() for file in files]
+    assert all((np.diff(of_file) > 0).all() for of_file in ids)
+    assert np.array_equal(np.sort(np.concatenate(ids)), np.arange(batches * BATCH_ROWS))
