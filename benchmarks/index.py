@@ -67,14 +67,14 @@ def entries_of(keys: Any) -> Entries:
     return make_entries(splitmix64(keys), None, keys % FILES, keys // FILES, sequences)
 
 
-def root_of(shard: Any, sequence_type: SequenceType, *, checked: bool) -> Root:
+def root_of(shard: Any, sequence_type: SequenceType, *, has_second_hash: bool) -> Root:
     return Root(
         table_uuid="benchmark",
         snapshot_id=1,
         key_columns=(KeyColumn("id", 1),),
         sequence_columns=("sequence",),
         sequence_type=sequence_type,
-        checked=checked,
+        has_second_hash=has_second_hash,
         bits=shard.bits,
         files=tuple(f"file-{number}" for number in range(FILES)),
         shards=(shard,),
@@ -124,7 +124,7 @@ def build(directory: str, rows: int) -> Root:
     shard = write_entries(io, directory, textual, 1)
     tell("index_bytes_string", shard.size / count, "bytes/row", "<= 40")
     Path(shard.path).unlink()
-    return root_of(shards[0], SequenceType.INTEGER, checked=False)
+    return root_of(shards[0], SequenceType.INTEGER, has_second_hash=False)
 
 
 def search(directory: str, root: Root, rows: int) -> None:

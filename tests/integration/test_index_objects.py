@@ -51,7 +51,7 @@ def root(properties, location):
         key_columns=(KeyColumn("id", 1),),
         sequence_columns=("s",),
         sequence_type=SequenceType.INTEGER,
-        checked=False,
+        has_second_hash=False,
         bits=4,
         files=("a", "b"),
         shards=(shard,),

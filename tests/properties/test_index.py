@@ -34,14 +34,14 @@ steps = st.lists(
 kinds = st.sampled_from(SequenceType)
 
 
-def new_root(kind, checked, bits, **more):
+def new_root(kind, has_second_hash, bits, **more):
     return Root(
         table_uuid="u",
         snapshot_id=0,
         key_columns=(KeyColumn("k", 1),),
         sequence_columns=("s",),
         sequence_type=kind,
-        checked=checked,
+        has_second_hash=has_second_hash,
         bits=bits,
         **more,
     )
@@ -50,13 +50,13 @@ def new_root(kind, checked, bits, **more):
 class Machine:
     """An index and the dict it must equal."""
 
-    def __init__(self, location, kind, checked):
-        self.location, self.kind, self.checked = location, kind, checked
+    def __init__(self, location, kind, has_second_hash):
+        self.location, self.kind, self.has_second_hash = location, kind, has_second_hash
         self.io = load_file_io({}, location)
         self.truth = {}
         self.moment = 0
         files = tuple(f"f{number}" for number in FILES)
-        self.root = new_root(kind, checked, 2, files=files)
+        self.root = new_root(kind, has_second_hash, 2, files=files)
 
     def sequence(self, number):
         return number if self.kind is SequenceType.INTEGER else b"%020d" % number
@@ -66,7 +66,7 @@ class Machine:
         rows = []
         for (first, second), file, position in found:
             self.moment += 1
-            key = (first, second if self.checked else 0)
+            key = (first, second if self.has_second_hash else 0)
             # A file that left the table may have no new entries; it comes back under a new number.
             if file >= 0:
                 self.root, alive = self.root.with_files([f"f{file}"])
@@ -76,7 +76,7 @@ class Machine:
         columns = list(zip(*rows, strict=True)) or [[]] * 5
         entries = make_entries(
             np.array(columns[0], np.uint64),
-            np.array(columns[1], np.uint64) if self.checked else None,
+            np.array(columns[1], np.uint64) if self.has_second_hash else None,
             np.array(columns[2], np.int32),
             np.array(columns[3], np.int64),
             pa.array(columns[4], self.kind.arrow),
@@ -99,10 +99,10 @@ class Machine:
     def check(self):
         asked = [(first, second) for first in FIRST for second in range(5)]
         first = np.array([one for one, _ in asked], np.uint64)
-        second = np.array([one for _, one in asked], np.uint64) if self.checked else None
+        second = np.array([one for _, one in asked], np.uint64) if self.has_second_hash else None
         found = IndexReader(self.root, self.io, BucketCache()).search_values(first, second)
         for number, (one, two) in enumerate(asked):
-            expected = self.truth.get((one, two if self.checked else 0))
+            expected = self.truth.get((one, two if self.has_second_hash else 0))
             if expected is None or expected[0] == ABSENT:
                 assert not found.has_entry[number]
                 continue
@@ -115,9 +115,9 @@ class Machine:
 
 
 @settings(derandomize=True, deadline=None, max_examples=150)
-@given(kind=kinds, checked=st.booleans(), todo=steps)
-def test_as_a_dict(tmp_path_factory, kind, checked, todo):
-    machine = Machine(str(tmp_path_factory.mktemp("index")), kind, checked)
+@given(kind=kinds, has_second_hash=st.booleans(), todo=steps)
+def test_as_a_dict(tmp_path_factory, kind, has_second_hash, todo):
+    machine = Machine(str(tmp_path_factory.mktemp("index")), kind, has_second_hash)
     for name, what in todo:
         getattr(machine, name)(what)
         machine.check()

@@ -15,7 +15,7 @@ from pyiceberg.io import load_file_io
 from pyiceberg.typedef import Record
 from pyroaring import BitMap64
 
-from neve.index.build import Built, build_root
+from neve.index.build import build_root
 from neve.index.cache import BucketCache
 from neve.index.columns import IndexedColumn, IndexedColumns
 from neve.index.compaction import compact_buckets, with_compacted
@@ -139,14 +139,14 @@ class Workbench:
             data_file, path, blob.offset, blob.length, len(positions), writer.size
         )
 
-    def build(self, runner: Any = None) -> Built:
+    def build(self, runner: Any = None) -> Root:
         root = Root(
             table_uuid="u",
             snapshot_id=0,
             key_columns=self.columns.key_columns,
             sequence_columns=self.columns.sequence_names,
             sequence_type=self.columns.sequence_type,
-            checked=self.columns.checked,
+            has_second_hash=self.columns.has_second_hash,
             bits=0,
         )
         files = [self.now.file(path) for path in self.now.rows]

@@ -5,10 +5,10 @@ Rows never pass through the JVM: Spark hands out the names of files, and tasks r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from neve.index.entries import TOMBSTONE, Entries, concat_entries
+from neve.index.entries import TOMBSTONE, concat_entries
 from neve.index.read_keys import Kind, Part
 from neve.index.resolve import resolve
 from neve.index.root import Root
@@ -18,23 +18,13 @@ from neve.lake.live_files import LiveFile
 from neve.lake.spark_tasks import TaskRunner
 
 
-@dataclass(frozen=True)
-class Built:
-    """A new index of a table, not yet named by anything."""
-
-    root: Root
-    rows: int
-    tombstones: int
-    files: int
-
-
 def build_root(
     runner: TaskRunner,
     source: Source,
     root: Root,
     files: Sequence[LiveFile],
     tombstones: Sequence[LiveFile],
-) -> Built:
+) -> Root:
     """Write the shards of an index and return its root.
 
     Not atomic: until somebody names the root, its shards are orphans.
@@ -49,11 +39,9 @@ def build_root(
     """
     root, ordinals = root.with_files(file.path for file in files)
     parts = [*row_parts(files, ordinals), *tombstone_parts(tombstones)]
-    built = shuffle(runner, source, parts, _build_buckets)
-    shards = [shard for shard, _ in built if shard.rows]
-    deleted = sum(count for _, count in built)
-    root = replace(root.with_shards(shards), bits=max(shard.bits for shard, _ in built))
-    return Built(root, root.rows - deleted, deleted, len(files))
+    shards = shuffle(runner, source, parts, _build_buckets)
+    bits = max(shard.bits for shard in shards)
+    return replace(root.with_shards([shard for shard in shards if shard.rows]), bits=bits)
 
 
 def row_parts(files: Iterable[LiveFile], ordinals: dict[str, int]) -> list[Part]:
@@ -72,15 +60,11 @@ def tombstone_parts(files: Iterable[LiveFile]) -> list[Part]:
     ]
 
 
-def _build_buckets(shuffled: Shuffled) -> tuple[ShardRef, int]:
-    """Write a shard, and count its tombstones."""
-    tombstones = 0
-
-    def resolved() -> Iterator[tuple[int, Entries]]:
-        nonlocal tombstones
-        for bucket, read in shuffled.read(Kind.TOMBSTONES, Kind.ROWS):
-            entries = resolve(concat_entries(read), shuffled.source.bits).entries
-            tombstones += int((entries.file == TOMBSTONE).sum())
-            yield bucket, entries
-
-    return shuffled.source.write_shard(1, resolved()), tombstones
+def _build_buckets(shuffled: Shuffled) -> ShardRef:
+    """Write a shard of some buckets, in a task."""
+    bits = shuffled.source.bits
+    resolved = (
+        (bucket, resolve(concat_entries(read), bits).entries)
+        for bucket, read in shuffled.read(Kind.TOMBSTONES, Kind.ROWS)
+    )
+    return shuffled.source.write_shard(1, resolved)

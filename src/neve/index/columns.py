@@ -56,7 +56,7 @@ class IndexedColumns:
         return columns
 
     @property
-    def checked(self) -> bool:
+    def has_second_hash(self) -> bool:
         """Whether keys have a second hash."""
         return not is_bijective([column.type for column in self.keys])
 

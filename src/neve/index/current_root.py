@@ -99,8 +99,8 @@ def _unfit(mirror: Mirror, root: Root) -> str | None:
         return "it is of another table"
     if [key.field_id for key in root.key_columns] != [key.field_id for key in columns.keys]:
         return "it has other key columns"
-    kind = (root.sequence_columns, root.sequence_type, root.checked)
-    if kind != (columns.sequence_names, columns.sequence_type, columns.checked):
+    kind = (root.sequence_columns, root.sequence_type, root.has_second_hash)
+    if kind != (columns.sequence_names, columns.sequence_type, columns.has_second_hash):
         return "its keys or sequences are of other types"
     if root.snapshot_id not in mirror.ancestors:
         return f"snapshot {root.snapshot_id}, which it is of, is expired or rolled back"

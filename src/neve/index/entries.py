@@ -119,11 +119,11 @@ def as_sequences(values: Any) -> Sequences:
     raise UsageError(f"a sequence cannot be of type {kind}")
 
 
-def no_entries(sequence_type: SequenceType, *, checked: bool) -> Entries:
-    """Return no entries; `checked` ones would have second hashes."""
+def no_entries(sequence_type: SequenceType, *, has_second_hash: bool) -> Entries:
+    """Return columns of the right types without rows."""
     return Entries(
         np.empty(0, np.uint64),
-        np.empty(0, np.uint64) if checked else None,
+        np.empty(0, np.uint64) if has_second_hash else None,
         np.empty(0, np.int32),
         np.empty(0, np.int64),
         pa.array([], sequence_type.arrow),

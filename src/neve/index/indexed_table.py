@@ -113,10 +113,10 @@ class Mirror:
             key_columns=columns.key_columns,
             sequence_columns=columns.sequence_names,
             sequence_type=columns.sequence_type,
-            checked=columns.checked,
+            has_second_hash=columns.has_second_hash,
             bits=0,
             # Nobody who sends keys can know it, and so make some that collide.
-            seed=secrets.randbits(63) if columns.checked else 0,
+            seed=secrets.randbits(63) if columns.has_second_hash else 0,
             tombstones_snapshot_id=self.tombstones_id,
         )
 

@@ -163,9 +163,9 @@ def rebuilt(lake: Lake, mirror: Mirror, why: str, progress: Progress = logger.in
     progress(f"{mirror.name}: indexing {len(files)} files, about {rows} rows: {why}")
     runner = runner_for(lake, rows)
     empty = mirror.empty_root()
-    built = build_root(runner, mirror.source_of(empty), empty, files, tombstones)
+    root = build_root(runner, mirror.source_of(empty), empty, files, tombstones)
     seconds = time.monotonic() - started
-    return Refreshed(mirror, built.root, REBUILT, why, files_indexed=built.files, seconds=seconds)
+    return Refreshed(mirror, root, REBUILT, why, files_indexed=len(files), seconds=seconds)
 
 
 def compacted(lake: Lake, mirror: Mirror, root: Root, *, force: bool = False) -> Root:

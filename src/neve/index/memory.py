@@ -47,11 +47,13 @@ class PuffinIndex:
     """
 
     def __init__(
-        self, sequence_type: SequenceType = SequenceType.INTEGER, *, checked: bool = False
+        self, sequence_type: SequenceType = SequenceType.INTEGER, *, has_second_hash: bool = False
     ) -> None:
         self.files: list[str] = []
         self._ordinals: dict[str, int] = {}
-        self._generations: list[Entries] = [no_entries(sequence_type, checked=checked)]
+        self._generations: list[Entries] = [
+            no_entries(sequence_type, has_second_hash=has_second_hash)
+        ]
 
     def __len__(self) -> int:
         return len(self.entries())
@@ -129,7 +131,7 @@ class PuffinIndex:
         contents = {
             "files": self.files,
             "sequence_type": entries.sequence_type.value,
-            "checked": entries.second is not None,
+            "has_second_hash": entries.second is not None,
             "shard": asdict(shard),
         }
         add_checked(writer, CONTENTS_BLOB, json.dumps(contents))
@@ -143,7 +145,9 @@ class PuffinIndex:
         directory = decode_directory(
             read_range(stream, shard.directory_offset, shard.directory_length, name), shard
         )
-        index = cls(SequenceType(contents["sequence_type"]), checked=contents["checked"])
+        index = cls(
+            SequenceType(contents["sequence_type"]), has_second_hash=contents["has_second_hash"]
+        )
         index.files = contents["files"]
         index._ordinals = {file: number for number, file in enumerate(index.files)}
         buckets = [

@@ -45,7 +45,7 @@ class Root:
     key_columns: tuple[KeyColumn, ...]
     sequence_columns: tuple[str, ...]
     sequence_type: SequenceType
-    checked: bool
+    has_second_hash: bool
     """Whether keys have a second hash."""
     bits: int
     """Top bits of the hash by which work is cut into buckets."""

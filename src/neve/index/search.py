@@ -107,7 +107,7 @@ class IndexReader:
         Raises:
             CorruptionError: a shard is missing, truncated or not what was written; it is named.
         """
-        if self.root.checked != (second is not None):
+        if self.root.has_second_hash != (second is not None):
             raise UsageError("these hashes are not of the kind that the index has")
         # In the order of the hashes, so that memory is walked through once.
         open_places = np.argsort(first)
@@ -134,7 +134,7 @@ class IndexReader:
             concat_entries([self.read_range(shard, bucket, bits) for shard in shards])
             for shards in self.root.generations()
         ]
-        empty = no_entries(self.root.sequence_type, checked=self.root.checked)
+        empty = no_entries(self.root.sequence_type, has_second_hash=self.root.has_second_hash)
         merged = merge_entries(generations or [empty], drop_absent=True)
         return merged.take(~np.isin(merged.file, list(self.root.removed_files)))
 
@@ -149,7 +149,7 @@ class IndexReader:
                 start = int(np.searchsorted(entries.first, np.uint64(lowest)))
                 stop = int(np.searchsorted(entries.first, np.uint64(highest), side="right"))
                 parts.append(entries.slice(start, stop))
-        empty = no_entries(self.root.sequence_type, checked=self.root.checked)
+        empty = no_entries(self.root.sequence_type, has_second_hash=self.root.has_second_hash)
         return concat_entries(parts) if parts else empty
 
     def _search_shard(

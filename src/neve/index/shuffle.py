@@ -88,7 +88,9 @@ class Shuffled:
         io = self.source.io()
         readers = [(file, _open(io, file.path)) for file in self.files]
         places = [{bucket: n for n, bucket in enumerate(file.buckets)} for file in self.files]
-        empty = no_entries(self.source.columns.sequence_type, checked=self.source.columns.checked)
+        empty = no_entries(
+            self.source.columns.sequence_type, has_second_hash=self.source.columns.has_second_hash
+        )
         for bucket in self.buckets:
             by_kind: dict[Kind, list[Entries]] = {kind: [] for kind in kinds}
             for (file, reader), place in zip(readers, places, strict=True):

@@ -55,7 +55,7 @@ def test_through_bytes_and_files(tmp_path, kind):
     values = pa.array(range(5000))
     if kind is SequenceType.BINARY:
         values = values.cast(pa.string())
-    index = PuffinIndex(kind, checked=True)
+    index = PuffinIndex(kind, has_second_hash=True)
     index.insert(keys, "a", np.arange(5000), values)
     index.delete(PkHash(keys.first[:9], keys.second[:9]), values.slice(0, 9))
     io = load_file_io({}, str(tmp_path))
