@@ -18,7 +18,6 @@ from pyspark.sql import types as T
 
 from neve.errors import CorruptionError, StorageError
 from neve.index.cache import process_cache
-from neve.index.entries import TOMBSTONE
 from neve.index.hashing import KeyHasher, PkHash
 from neve.index.root import Root
 from neve.index.search import SearchResult, in_order, lookup
@@ -178,7 +177,7 @@ class _Decide:
         except (CorruptionError, StorageError):
             # Counted, since what a task raises reaches the driver as text.
             hits, is_broken = self._nothing(hashes), True
-        is_row = hits.has_entry & (hits.file != TOMBSTONE)
+        is_row = hits.file >= 0
         own = encode_sequences([batch.column(name) for name in self.sequence])
         disposition = decided(batch.column(cols.RANK), own, hits.sequence, is_row, self.barrier)
         if hits.several.any():
