@@ -28,7 +28,7 @@ from neve.index.compaction import (
     compact_buckets,
     plan_compaction,
     with_compacted,
-    write_run,
+    write_entries,
 )
 from neve.index.entries import Entries, SequenceType, make_entries
 from neve.index.root import KeyColumn, Root
@@ -67,14 +67,14 @@ def entries_of(keys: Any) -> Entries:
     return make_entries(splitmix64(keys), None, keys % FILES, keys // FILES, sequences)
 
 
-def root_of(shard: Any, sequence_type: SequenceType, *, checked: bool) -> Root:
+def root_of(shard: Any, sequence_type: SequenceType, *, has_second_hash: bool) -> Root:
     return Root(
         table_uuid="benchmark",
         snapshot_id=1,
         key_columns=(KeyColumn("id", 1),),
         sequence_columns=("sequence",),
         sequence_type=sequence_type,
-        checked=checked,
+        has_second_hash=has_second_hash,
         bits=shard.bits,
         files=tuple(f"file-{number}" for number in range(FILES)),
         shards=(shard,),
@@ -111,7 +111,7 @@ def build(directory: str, rows: int) -> Root:
     io = load_file_io({}, directory)
     entries = entries_of(np.arange(rows))
     shards: list[Any] = []
-    taken = seconds(lambda: shards.append(write_run(io, directory, entries, 1)), 1)
+    taken = seconds(lambda: shards.append(write_entries(io, directory, entries, 1)), 1)
     tell("index_build_bigint", rows / taken, "rows/s", "")
     tell("index_bytes_bigint", shards[0].size / rows, "bytes/row", "<= 24")
 
@@ -121,10 +121,10 @@ def build(directory: str, rows: int) -> Root:
     textual = make_entries(
         *compute_pk_hash([strings(count)]), keys % FILES, keys // FILES, pa.array(positions)
     )
-    shard = write_run(io, directory, textual, 1)
+    shard = write_entries(io, directory, textual, 1)
     tell("index_bytes_string", shard.size / count, "bytes/row", "<= 40")
     Path(shard.path).unlink()
-    return root_of(shards[0], SequenceType.INTEGER, checked=False)
+    return root_of(shards[0], SequenceType.INTEGER, has_second_hash=False)
 
 
 def search(directory: str, root: Root, rows: int) -> None:

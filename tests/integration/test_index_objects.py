@@ -8,7 +8,7 @@ from pyiceberg.io import load_file_io
 
 from neve.errors import CorruptionError
 from neve.index.cache import BucketCache
-from neve.index.compaction import add_delta, plan_compaction, write_run
+from neve.index.compaction import add_delta, plan_compaction, write_entries
 from neve.index.entries import SequenceType, make_entries
 from neve.index.files import list_files
 from neve.index.removal import unreferenced
@@ -44,14 +44,14 @@ def entries(keys, file):
 @pytest.fixture
 def root(properties, location):
     io = load_file_io(properties, location)
-    shard = write_run(io, location, entries(KEYS, 1), 1, bits=4)
+    shard = write_entries(io, location, entries(KEYS, 1), 1, bits=4)
     return Root(
         table_uuid="uuid",
         snapshot_id=1,
         key_columns=(KeyColumn("id", 1),),
         sequence_columns=("s",),
         sequence_type=SequenceType.INTEGER,
-        checked=False,
+        has_second_hash=False,
         bits=4,
         files=("a", "b"),
         shards=(shard,),
@@ -86,7 +86,7 @@ def test_the_life_of_an_index(root, properties, location):
     assert set(stale) == {shard.path for shard in before.shards}
     for one in stale:
         io.delete(one)
-    assert IndexReader(root, io, BucketCache()).search_values(splitmix64(KEYS)).found.all()
+    assert IndexReader(root, io, BucketCache()).search_values(splitmix64(KEYS)).has_entry.all()
 
 
 @pytest.mark.parametrize("whole_bytes", [0, 1 << 30])

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from pyiceberg.io import load_file_io
 
 from neve.index.cache import BucketCache
-from neve.index.compaction import add_delta, plan_compaction, write_run
-from neve.index.entries import GONE, SEVERAL, TOMBSTONE, SequenceType, make_entries
+from neve.index.compaction import add_delta, plan_compaction, write_entries
+from neve.index.entries import ABSENT, SEVERAL, TOMBSTONE, SequenceType, make_entries
 from neve.index.root import KeyColumn, Root, new_path, read_root, write_root
 from neve.index.search import IndexReader
 from tests.support.indexed import compact
@@ -19,7 +19,7 @@ FILES = [0, 1, 2, 3]
 
 keys = st.tuples(st.sampled_from(FIRST), st.integers(0, 4))
 changes = st.lists(
-    st.tuples(keys, st.sampled_from([*FILES, TOMBSTONE, GONE, SEVERAL]), st.integers(0, 2**40)),
+    st.tuples(keys, st.sampled_from([*FILES, TOMBSTONE, ABSENT, SEVERAL]), st.integers(0, 2**40)),
     max_size=30,
 )
 steps = st.lists(
@@ -34,14 +34,14 @@ steps = st.lists(
 kinds = st.sampled_from(SequenceType)
 
 
-def new_root(kind, checked, bits, **more):
+def new_root(kind, has_second_hash, bits, **more):
     return Root(
         table_uuid="u",
         snapshot_id=0,
         key_columns=(KeyColumn("k", 1),),
         sequence_columns=("s",),
         sequence_type=kind,
-        checked=checked,
+        has_second_hash=has_second_hash,
         bits=bits,
         **more,
     )
@@ -50,13 +50,13 @@ def new_root(kind, checked, bits, **more):
 class Machine:
     """An index and the dict it must equal."""
 
-    def __init__(self, location, kind, checked):
-        self.location, self.kind, self.checked = location, kind, checked
+    def __init__(self, location, kind, has_second_hash):
+        self.location, self.kind, self.has_second_hash = location, kind, has_second_hash
         self.io = load_file_io({}, location)
         self.truth = {}
         self.moment = 0
         files = tuple(f"f{number}" for number in FILES)
-        self.root = new_root(kind, checked, 2, files=files)
+        self.root = new_root(kind, has_second_hash, 2, files=files)
 
     def sequence(self, number):
         return number if self.kind is SequenceType.INTEGER else b"%020d" % number
@@ -66,7 +66,7 @@ class Machine:
         rows = []
         for (first, second), file, position in found:
             self.moment += 1
-            key = (first, second if self.checked else 0)
+            key = (first, second if self.has_second_hash else 0)
             # A file that left the table may have no new entries; it comes back under a new number.
             if file >= 0:
                 self.root, alive = self.root.with_files([f"f{file}"])
@@ -76,7 +76,7 @@ class Machine:
         columns = list(zip(*rows, strict=True)) or [[]] * 5
         entries = make_entries(
             np.array(columns[0], np.uint64),
-            np.array(columns[1], np.uint64) if self.checked else None,
+            np.array(columns[1], np.uint64) if self.has_second_hash else None,
             np.array(columns[2], np.int32),
             np.array(columns[3], np.int64),
             pa.array(columns[4], self.kind.arrow),
@@ -99,14 +99,14 @@ class Machine:
     def check(self):
         asked = [(first, second) for first in FIRST for second in range(5)]
         first = np.array([one for one, _ in asked], np.uint64)
-        second = np.array([one for _, one in asked], np.uint64) if self.checked else None
+        second = np.array([one for _, one in asked], np.uint64) if self.has_second_hash else None
         found = IndexReader(self.root, self.io, BucketCache()).search_values(first, second)
         for number, (one, two) in enumerate(asked):
-            expected = self.truth.get((one, two if self.checked else 0))
-            if expected is None or expected[0] == GONE:
-                assert not found.found[number]
+            expected = self.truth.get((one, two if self.has_second_hash else 0))
+            if expected is None or expected[0] == ABSENT:
+                assert not found.has_entry[number]
                 continue
-            assert found.found[number]
+            assert found.has_entry[number]
             ordinal = int(found.file[number])
             name = self.root.files[ordinal] if ordinal >= 0 else ordinal
             assert name == (f"f{expected[0]}" if expected[0] >= 0 else expected[0])
@@ -115,9 +115,9 @@ class Machine:
 
 
 @settings(derandomize=True, deadline=None, max_examples=150)
-@given(kind=kinds, checked=st.booleans(), todo=steps)
-def test_as_a_dict(tmp_path_factory, kind, checked, todo):
-    machine = Machine(str(tmp_path_factory.mktemp("index")), kind, checked)
+@given(kind=kinds, has_second_hash=st.booleans(), todo=steps)
+def test_as_a_dict(tmp_path_factory, kind, has_second_hash, todo):
+    machine = Machine(str(tmp_path_factory.mktemp("index")), kind, has_second_hash)
     for name, what in todo:
         getattr(machine, name)(what)
         machine.check()
@@ -135,7 +135,7 @@ def test_many_keys_of_a_narrow_hash(tmp_path_factory, seed, bits, narrow):
     location = str(tmp_path_factory.mktemp("index"))
     io = load_file_io({}, location)
     entries = make_entries(first, second, 0, np.arange(count), np.arange(count))
-    shard = write_run(io, location, entries, 1, bits)
+    shard = write_entries(io, location, entries, 1, bits)
     root = new_root(SequenceType.INTEGER, True, bits, shards=(shard,))
     found = IndexReader(root, io, BucketCache()).search_values(first, second)
     assert found.position.tolist() == list(range(count))

@@ -33,7 +33,7 @@ class Machine:
         self.text = text
         self.moment = 100
         self.before = bench.snapshot()
-        self.root = bench.build().root
+        self.root = bench.build()
         self.several = set()
 
     def key(self, number):
@@ -77,7 +77,7 @@ class Machine:
         self.root = bench.refresh(self.root, self.before)
         self.before = bench.snapshot()
         contents, wanted = bench.contents(self.root), bench.wanted()
-        assert bench.contents(bench.build().root) == wanted
+        assert bench.contents(bench.build()) == wanted
         # A key that once had several rows stays so marked, whatever became of them.
         self.several |= bench.now.duplicate_keys()
         marked = {int(one) for one in bench.hashes(sorted(self.several))}

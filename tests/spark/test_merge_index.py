@@ -86,7 +86,7 @@ def test_data_files_without_rows_leave_the_mirror(mirrored, strategy):
     mirrored.check()
     change(mirrored, 20)
     root, _ = current_root(mirrored.lake, parse_identifier(mirrored.mirror))
-    known = {path for number, path in enumerate(root.files) if number not in root.dead}
+    known = {path for number, path in enumerate(root.files) if number not in root.removed_files}
     assert known == set(live_files(mirrored.table(), root.snapshot_id))
     assert verify(mirrored.lake, parse_identifier(mirrored.mirror)).differences == 0
 

@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.io import load_file_io
 
 from neve.index import PuffinIndex, compute_pk_hash
-from neve.index.compaction import write_run
+from neve.index.compaction import write_entries
 from neve.index.entries import make_entries
 from neve.index.root import index_location
 from neve.lake.catalog import load_table
@@ -116,7 +116,7 @@ def test_orphan_removal_does_not_reach_the_index(embedded_lake):
     lake.sql(f"INSERT INTO {namespace}.t VALUES (1)").collect()
     table = load_table(lake.profile, lake.catalog(), (namespace, "t"))
     location = index_location(table.location(), str(table.metadata.table_uuid))
-    shard = write_run(
+    shard = write_entries(
         load_file_io(table.io.properties, location),
         location,
         make_entries(np.array([1], np.uint64), None, 0, 0, np.array([1])),

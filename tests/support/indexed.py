@@ -15,7 +15,7 @@ from pyiceberg.io import load_file_io
 from pyiceberg.typedef import Record
 from pyroaring import BitMap64
 
-from neve.index.build import Built, build_root
+from neve.index.build import build_root
 from neve.index.cache import BucketCache
 from neve.index.columns import IndexedColumn, IndexedColumns
 from neve.index.compaction import compact_buckets, with_compacted
@@ -23,8 +23,8 @@ from neve.index.entries import SEVERAL, TOMBSTONE
 from neve.index.hashing import compute_pk_hash
 from neve.index.refresh import refresh_root
 from neve.index.root import Root
-from neve.index.runs import Source
 from neve.index.search import IndexReader
+from neve.index.shuffle import Source
 from neve.lake.live_files import FileChanges, LiveFile
 from neve.lake.puffin import PuffinWriter
 from neve.lake.spark_tasks import LocalTasks
@@ -139,14 +139,14 @@ class Workbench:
             data_file, path, blob.offset, blob.length, len(positions), writer.size
         )
 
-    def build(self, runner: Any = None) -> Built:
+    def build(self, runner: Any = None) -> Root:
         root = Root(
             table_uuid="u",
             snapshot_id=0,
             key_columns=self.columns.key_columns,
             sequence_columns=self.columns.sequence_names,
             sequence_type=self.columns.sequence_type,
-            checked=self.columns.checked,
+            has_second_hash=self.columns.has_second_hash,
             bits=0,
         )
         files = [self.now.file(path) for path in self.now.rows]
@@ -210,7 +210,12 @@ class Workbench:
         return compute_pk_hash([pa.array(keys, self.columns.keys[0].type)]).first
 
 
+def as_lists(result):
+    """Return a search's result in a form that can be compared."""
+    return [column.tolist() for column in (result.file, result.position, result.sequence)]
+
+
 def compact(io, root, plan, location):
-    """Merge runs as a task does, all buckets in one."""
+    """Merge generations as a task does, all buckets in one."""
     task = (root.to_json(), io.properties, plan, location, plan.buckets)
     return with_compacted(root, plan, [compact_buckets(*task)])

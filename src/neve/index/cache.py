@@ -1,7 +1,7 @@
-"""What this process has read of shards, the least recently used given up first.
+"""A cache of what this process has read of shards.
 
 Shards never change, so what was read stays true. A local file is mapped, which takes no memory of
-the process; of others the bytes of whole buckets are held, within a limit.
+the process; of other files the bytes of whole buckets are kept, within a limit.
 """
 
 from __future__ import annotations
@@ -15,47 +15,37 @@ DEFAULT_CACHE_BYTES = 256 * 1024 * 1024
 
 
 class BucketCache:
-    """Values under keys, their bytes counted and limited; also how often one was there."""
+    """Values by key, within a limit of bytes; the least recently used is dropped first."""
 
     def __init__(self, limit_bytes: int = DEFAULT_CACHE_BYTES) -> None:
         self.limit_bytes = limit_bytes
         self.bytes = 0
         self.hits = 0
         self.misses = 0
-        self._held: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+        self._values: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, load: Callable[[], tuple[Any, int]]) -> Any:
-        """Return what is held under a key, else what `load` returns, which says its bytes."""
+        """Return the value of a key; if it is not here, `load` returns it and its bytes."""
         with self._lock:
-            if key in self._held:
+            if key in self._values:
                 self.hits += 1
-                self._held.move_to_end(key)
-                return self._held[key][0]
+                self._values.move_to_end(key)
+                return self._values[key][0]
             self.misses += 1
         value, size = load()
-        self.put(key, value, size)
+        with self._lock:
+            self._drop(key)
+            if size <= self.limit_bytes:
+                self._values[key] = (value, size)
+                self.bytes += size
+            while self.bytes > self.limit_bytes:
+                self._drop(next(iter(self._values)))
         return value
 
-    def put(self, key: Hashable, value: Any, size: int) -> None:
-        """Hold a value, or say that one has grown; what is larger than the limit is not held."""
-        with self._lock:
-            self._forget(key)
-            if size > self.limit_bytes:
-                return
-            self._held[key] = (value, size)
-            self.bytes += size
-            while self.bytes > self.limit_bytes:
-                self._forget(next(iter(self._held)))
-
-    def clear(self) -> None:
-        with self._lock:
-            self._held.clear()
-            self.bytes = 0
-
-    def _forget(self, key: Hashable) -> None:
-        if key in self._held:
-            self.bytes -= self._held.pop(key)[1]
+    def _drop(self, key: Hashable) -> None:
+        if key in self._values:
+            self.bytes -= self._values.pop(key)[1]
 
 
 process_cache = BucketCache()

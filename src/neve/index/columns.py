@@ -48,21 +48,21 @@ class IndexedColumns:
         Raises:
             UnsupportedError: a column is missing, or of a type that cannot be indexed.
         """
-        found = cls(
+        columns = cls(
             tuple(_column(schema, name) for name in keys),
             tuple(_column(schema, name) for name in sequence),
         )
-        sequence_type_of([one.type for one in found.sequence])
-        return found
+        sequence_type_of([column.type for column in columns.sequence])
+        return columns
 
     @property
-    def checked(self) -> bool:
+    def has_second_hash(self) -> bool:
         """Whether keys have a second hash."""
-        return not is_bijective([one.type for one in self.keys])
+        return not is_bijective([column.type for column in self.keys])
 
     @property
     def sequence_type(self) -> SequenceType:
-        return sequence_type_of([one.type for one in self.sequence])
+        return sequence_type_of([column.type for column in self.sequence])
 
     @property
     def key_columns(self) -> tuple[KeyColumn, ...]:
@@ -72,7 +72,7 @@ class IndexedColumns:
 
     @property
     def sequence_names(self) -> tuple[str, ...]:
-        return tuple(one.name for one in self.sequence)
+        return tuple(column.name for column in self.sequence)
 
     def names_in(self, schema: pa.Schema, path: str) -> dict[int, str]:
         """Return the name each column has in a Parquet file.
@@ -81,7 +81,7 @@ class IndexedColumns:
             UnsupportedError: the file lacks one, or says of none which is which.
         """
         by_id = names_by_id(schema)
-        wanted = {one.field_id: one.name for one in (*self.keys, *self.sequence)}
+        wanted = {column.field_id: column.name for column in (*self.keys, *self.sequence)}
         for field_id, name in wanted.items():
             if field_id not in by_id:
                 raise UnsupportedError(f"{path} has no column {name} to make an index of")
@@ -92,7 +92,7 @@ class IndexedColumns:
         return hasher([_cast(rows, column, names) for column in self.keys])
 
     def encode(self, rows: Any, names: dict[int, str]) -> Any:
-        return encode_sequences([_cast(rows, one, names) for one in self.sequence])
+        return encode_sequences([_cast(rows, column, names) for column in self.sequence])
 
 
 def names_by_id(schema: pa.Schema) -> dict[int, str]:
@@ -105,7 +105,8 @@ def names_by_id(schema: pa.Schema) -> dict[int, str]:
 
 
 def _column(schema: Schema, name: str) -> IndexedColumn:
-    field: NestedField | None = next((one for one in schema.fields if one.name == name), None)
+    fields: dict[str, NestedField] = {field.name: field for field in schema.fields}
+    field = fields.get(name)
     if field is None:
         raise UnsupportedError(f"the table has no column {name} to make an index of")
     kind = schema_to_pyarrow(field.field_type, include_field_ids=False)

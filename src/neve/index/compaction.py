@@ -1,13 +1,14 @@
-"""Add runs to an index, and merge them before they are many: policy, pure; and what writes.
+"""Add deltas to an index, and merge them before they are many.
 
-Each merge of the mirror appends a run, a *delta*. A lookup asks every run, so there may be few; and
-rewriting must cost little for each entry. So runs of about one size are merged when they are four,
-and all of them into the base when they have grown to half of it.
+The oldest generation is the *base*. Each merge of the mirror appends a further one, a *delta*. A
+lookup asks every generation, so there may be few of them; and rewriting must cost little for each
+entry. So four deltas of about one size are merged into one, and all deltas into the base when they
+have grown to half of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -29,12 +30,12 @@ BASE_SHARE = 2
 
 @dataclass(frozen=True)
 class Compaction:
-    """Which generations, neighbours in age, become one."""
+    """Which generations, one after the other, become one."""
 
     generations: tuple[int, ...]
     bits: int
     is_full: bool
-    """Whether nothing older lies underneath, so that what only hides something goes."""
+    """Whether the base is among them, so that entries which only hide older ones go."""
     rows: int = 0
 
     @property
@@ -43,38 +44,37 @@ class Compaction:
 
 
 def plan_compaction(root: Root, *, force: bool = False) -> Compaction | None:
-    """Say what to merge now, if anything; with `force` everything into one base."""
-    runs = [
-        (shards[0].generation, sum(one.rows for one in shards)) for shards in root.generations()
+    """Return what to merge now, if anything; with `force` everything into one base."""
+    sizes = [
+        (shards[0].generation, sum(shard.rows for shard in shards)) for shards in root.generations()
     ]
-    if len(runs) < 2 and not (force and runs and root.dead):
+    if len(sizes) < 2 and not (force and sizes and root.removed_files):
         return None
-    span = (0, len(runs)) if force else _runs_to_merge([rows for _, rows in runs])
+    span = slice(0, len(sizes)) if force else _choose([rows for _, rows in sizes])
     if span is None:
         return None
-    chosen = runs[slice(*span)]
-    rows = sum(rows for _, rows in chosen)
-    generations = tuple(one for one, _ in chosen)
-    return Compaction(generations, bits_for(rows), is_full=span[0] == 0, rows=rows)
+    rows = sum(rows for _, rows in sizes[span])
+    generations = tuple(generation for generation, _ in sizes[span])
+    return Compaction(generations, bits_for(rows), is_full=span.start == 0, rows=rows)
 
 
-def _runs_to_merge(rows: Sequence[int]) -> tuple[int, int] | None:
-    """Return the runs to merge, as a slice."""
+def _choose(rows: Sequence[int]) -> slice | None:
+    """Choose which generations to merge, given the rows of each, the base first."""
     base, deltas = rows[0], rows[1:]
     if sum(deltas) * BASE_SHARE >= base:
-        return 0, len(rows)
+        return slice(0, len(rows))
     levels = [_level(count) for count in deltas]
     for level in sorted(set(levels)):
         start = len(deltas)
         while start and levels[start - 1] <= level:
             start -= 1
         if levels[start:].count(level) >= FANOUT:
-            return 1 + start, len(rows)
+            return slice(1 + start, len(rows))
     if len(deltas) <= MOST_DELTAS:
         return None
     pairs = [older + newer for older, newer in pairwise(deltas)]
     smallest = 1 + pairs.index(min(pairs))
-    return smallest, smallest + 2
+    return slice(smallest, smallest + 2)
 
 
 def _level(rows: int) -> int:
@@ -85,17 +85,17 @@ def _level(rows: int) -> int:
 
 
 def add_delta(io: FileIO, root: Root, location: str, entries: Entries, snapshot_id: int) -> Root:
-    """Write entries as the newest run and return the root that has it. The last of a key wins.
+    """Write entries as the newest delta and return the root that has it. The last of a key wins.
 
-    Not atomic: until its root counts, the new shard is an orphan.
+    Not atomic: until a commit names its root, the new shard is an orphan.
     """
     if not len(entries):
         return root.with_shards((), snapshot_id)
-    shard = write_run(io, location, entries, root.next_generation)
+    shard = write_entries(io, location, entries, root.next_generation)
     return root.with_shards([shard], snapshot_id)
 
 
-def write_run(
+def write_entries(
     io: FileIO, location: str, entries: Entries, generation: int, bits: int | None = None
 ) -> ShardRef:
     """Write entries, in any order, as a shard. Shards of one generation must share no key."""
@@ -112,44 +112,44 @@ def compact_buckets(
     buckets: Sequence[int],
 ) -> ShardRef:
     """Merge some buckets of a compaction into a shard, in a task; `with_compacted` ends it."""
-    io = load_file_io(dict(io_properties), location)
-    merged = merged_buckets(io, Root.from_json(root_json), plan, buckets)
-    path = new_path(location, "shard")
-    return write_shard(io, path, merged, plan.bits, plan.generations[-1])
-
-
-def merged_buckets(
-    io: FileIO, root: Root, plan: Compaction, buckets: Iterable[int]
-) -> Iterator[tuple[int, Entries]]:
-    """Return the merged entries of each bucket, one bucket at a time."""
-    # Of its own: what is read once must not push out what lookups need.
+    root, io = Root.from_json(root_json), load_file_io(dict(io_properties), location)
+    # A cache of its own: what is read once must not push out what lookups need.
     reader = IndexReader(root, io, BucketCache())
-    runs = [run for run in root.generations() if run[0].generation in plan.generations]
-    dead = np.array(sorted(root.dead), np.int32)
-    for bucket in buckets:
-        parts = [
-            concat_entries([reader.read_range(shard, bucket, plan.bits) for shard in run])
-            for run in runs
-        ]
-        merged = merge_entries(parts, drop_gone=plan.is_full)
-        yield bucket, renumbered(merged, dead) if plan.is_full else merged
+    generations = [
+        shards for shards in root.generations() if shards[0].generation in plan.generations
+    ]
+
+    def merged() -> Iterator[tuple[int, Entries]]:
+        for bucket in buckets:
+            parts = [
+                concat_entries([reader.read_range(shard, bucket, plan.bits) for shard in shards])
+                for shards in generations
+            ]
+            entries = merge_entries(parts, drop_absent=plan.is_full)
+            yield bucket, _renumbered(entries, root.removed_files) if plan.is_full else entries
+
+    path = new_path(location, "shard")
+    return write_shard(io, path, merged(), plan.bits, plan.generations[-1])
 
 
-def renumbered(entries: Entries, dead: np.ndarray[tuple[int], np.dtype[np.int32]]) -> Entries:
-    """Drop entries of dead files, and count the other files anew without those."""
-    if not len(dead):
+def _renumbered(entries: Entries, removed_files: frozenset[int]) -> Entries:
+    """Drop entries of files that left the table, and number the other files without those."""
+    if not removed_files:
         return entries
-    alive = entries.take(~np.isin(entries.file, dead))
-    shift = np.searchsorted(dead, alive.file)
-    return replace(alive, file=(alive.file - shift).astype(np.int32))
+    removed = np.array(sorted(removed_files), np.int32)
+    kept = entries.take(~np.isin(entries.file, removed))
+    shift = np.searchsorted(removed, kept.file)
+    return replace(kept, file=(kept.file - shift).astype(np.int32))
 
 
 def with_compacted(root: Root, plan: Compaction, shards: Sequence[ShardRef]) -> Root:
-    """Return the root in which these shards stand in place of those that were merged."""
-    kept = [one for one in root.shards if one.generation not in plan.generations]
-    written = [one for one in shards if one.rows]
-    together = tuple(sorted((*kept, *written), key=lambda one: one.generation))
+    """Return the root in which these shards replace those that were merged."""
+    kept = [shard for shard in root.shards if shard.generation not in plan.generations]
+    written = [shard for shard in shards if shard.rows]
+    together = tuple(sorted((*kept, *written), key=lambda shard: shard.generation))
     if not plan.is_full:
         return replace(root, shards=together)
-    files = tuple(path for number, path in enumerate(root.files) if number not in root.dead)
-    return replace(root, shards=together, files=files, dead=frozenset(), bits=plan.bits)
+    files = tuple(
+        path for number, path in enumerate(root.files) if number not in root.removed_files
+    )
+    return replace(root, shards=together, files=files, removed_files=frozenset(), bits=plan.bits)

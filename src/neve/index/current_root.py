@@ -76,9 +76,9 @@ def named_roots(mirror: Mirror) -> Iterator[str]:
     seen = set()
     named = property_of(mirror)
     ages = {snapshot_id: age for age, snapshot_id in enumerate(mirror.ancestors)}
-    statistics = [one for one in mirror.table.metadata.statistics if one.snapshot_id in ages]
-    newest_first = sorted(statistics, key=lambda one: ages[one.snapshot_id])
-    for path in ([named] if named else []) + [one.statistics_path for one in newest_first]:
+    statistics = [file for file in mirror.table.metadata.statistics if file.snapshot_id in ages]
+    newest_first = sorted(statistics, key=lambda file: ages[file.snapshot_id])
+    for path in ([named] if named else []) + [file.statistics_path for file in newest_first]:
         # Others' statistics have other names; asking the store for each would take long.
         if path not in seen and path.startswith(mirror.index_location):
             seen.add(path)
@@ -97,10 +97,10 @@ def _unfit(mirror: Mirror, root: Root) -> str | None:
     columns = mirror.columns
     if root.table_uuid != str(mirror.table.metadata.table_uuid):
         return "it is of another table"
-    if [one.field_id for one in root.key_columns] != [one.field_id for one in columns.keys]:
+    if [key.field_id for key in root.key_columns] != [key.field_id for key in columns.keys]:
         return "it has other key columns"
-    kind = (root.sequence_columns, root.sequence_type, root.checked)
-    if kind != (columns.sequence_names, columns.sequence_type, columns.checked):
+    kind = (root.sequence_columns, root.sequence_type, root.has_second_hash)
+    if kind != (columns.sequence_names, columns.sequence_type, columns.has_second_hash):
         return "its keys or sequences are of other types"
     if root.snapshot_id not in mirror.ancestors:
         return f"snapshot {root.snapshot_id}, which it is of, is expired or rolled back"

@@ -19,12 +19,13 @@ from neve.index.splitmix import Hashes
 
 TOMBSTONE = -1
 """The file of a key that was deleted: its sequence is kept, so that late events are dropped."""
-GONE = -2
-"""The file of a key that is as if it had never been; it hides older entries."""
+ABSENT = -2
+"""The file of a key that has neither row nor tombstone; the entry hides older ones."""
 SEVERAL = -3
 """The file of a key that more than one row has; it stays until the index is built anew."""
 
 Integers: TypeAlias = npt.NDArray[np.int64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
 Sequences: TypeAlias = Any
 """A pa.Array of int64, or of binary whose byte order is the order of the sequences."""
 
@@ -105,59 +106,57 @@ def as_sequences(values: Any) -> Sequences:
     Raises:
         UsageError: one is NULL, or they are neither integers, times nor bytes.
     """
-    found = pa.array(values) if isinstance(values, (np.ndarray, list)) else values
-    if isinstance(found, pa.ChunkedArray):
-        found = found.combine_chunks()
-    if found.null_count:
+    array = pa.array(values) if isinstance(values, (np.ndarray, list)) else values
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    if array.null_count:
         raise UsageError("a sequence is NULL")
-    kind = found.type
+    kind = array.type
     if pa.types.is_timestamp(kind) or pa.types.is_integer(kind):
-        return found.cast(pa.int64())
-    if pa.types.is_binary(kind) or pa.types.is_string(kind) or kind == pa.large_string():
-        return found.cast(pa.large_binary())
-    if kind == pa.large_binary():
-        return found
+        return array.cast(pa.int64())
+    if kind in (pa.binary(), pa.string(), pa.large_string(), pa.large_binary()):
+        return array.cast(pa.large_binary())
     raise UsageError(f"a sequence cannot be of type {kind}")
 
 
-def no_entries(sequence_type: SequenceType, *, checked: bool) -> Entries:
-    """Return no entries; `checked` ones would have second hashes."""
+def no_entries(sequence_type: SequenceType, *, has_second_hash: bool) -> Entries:
+    """Return columns of the right types without rows."""
     return Entries(
         np.empty(0, np.uint64),
-        np.empty(0, np.uint64) if checked else None,
+        np.empty(0, np.uint64) if has_second_hash else None,
         np.empty(0, np.int32),
         np.empty(0, np.int64),
         pa.array([], sequence_type.arrow),
     )
 
 
-def concat_entries(runs: Sequence[Entries]) -> Entries:
-    """Put runs one after the other.
+def concat_entries(parts: Sequence[Entries]) -> Entries:
+    """Concatenate entries.
 
     Raises:
         UsageError: some have second hashes and some have none, or their sequences differ in type.
     """
-    if len(runs) == 1:
-        return runs[0]
-    seconds = [run.second for run in runs if run.second is not None]
-    if len(seconds) not in (0, len(runs)) or len({run.sequence.type for run in runs}) > 1:
+    if len(parts) == 1:
+        return parts[0]
+    seconds = [part.second for part in parts if part.second is not None]
+    if len(seconds) not in (0, len(parts)) or len({part.sequence.type for part in parts}) > 1:
         raise UsageError("index entries of different kinds cannot be put together")
     return Entries(
-        np.concatenate([run.first for run in runs]),
+        np.concatenate([part.first for part in parts]),
         np.concatenate(seconds) if seconds else None,
-        np.concatenate([run.file for run in runs]),
-        np.concatenate([run.position for run in runs]),
-        pa.concat_arrays([run.sequence for run in runs]),
+        np.concatenate([part.file for part in parts]),
+        np.concatenate([part.position for part in parts]),
+        pa.concat_arrays([part.sequence for part in parts]),
     )
 
 
-def merge_entries(runs: Sequence[Entries], *, drop_gone: bool = False) -> Entries:
-    """Merge runs, the oldest first, into one that is sorted and has each key once, the newest.
+def merge_entries(generations: Sequence[Entries], *, drop_absent: bool = False) -> Entries:
+    """Merge generations, the oldest first: sorted, and of each key the newest entry.
 
-    Keys are equal when both hashes are. With `drop_gone` nothing older lies underneath, so that
+    Keys are equal when both hashes are. With `drop_absent` there is no older generation, so that
     entries which only hide something go.
     """
-    together = concat_entries(runs)
+    together = concat_entries(generations)
     order = _sorted_order(together)
     first = together.first[order]
     is_last = np.ones(len(order), np.bool_)
@@ -165,18 +164,18 @@ def merge_entries(runs: Sequence[Entries], *, drop_gone: bool = False) -> Entrie
     if together.second is not None:
         second = together.second[order]
         is_last[:-1] |= second[1:] != second[:-1]
-    if drop_gone:
-        is_last &= together.file[order] != GONE
+    if drop_absent:
+        is_last &= together.file[order] != ABSENT
     return together.take(order[is_last])
 
 
 def find_rows(
     hashes: Hashes, seconds: Hashes | None, first: Hashes, second: Hashes | None
 ) -> Integers:
-    """Return the place of each key among sorted ones, -1 where it is not there.
+    """Return the place of each key among sorted hashes, -1 where it is not there.
 
-    Keys of one first hash lie next to each other: from the first of them it is walked on to the one
-    whose second hash agrees, too.
+    Keys with the same first hash lie next to each other. The search goes on from the first of them
+    to the one that has the same second hash, too.
     """
     if not len(hashes):
         return np.full(len(first), -1, np.int64)

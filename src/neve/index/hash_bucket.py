@@ -107,8 +107,8 @@ class BucketView:
             return np.full(len(first), -1, np.int64)
         touched = self._touched(first)
         self._check(touched)
-        checked = second is not None and SECOND in self._columns
-        seconds = self._gather(SECOND, touched) if checked else None
+        is_wide = second is not None and SECOND in self._columns
+        seconds = self._gather(SECOND, touched) if is_wide else None
         at = find_rows(self._gather(FIRST, touched), seconds, first, second)
         rows = touched[at // BLOCK_ROWS] * BLOCK_ROWS + at % BLOCK_ROWS
         return np.where(at >= 0, rows, -1)

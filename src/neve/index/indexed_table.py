@@ -17,7 +17,7 @@ from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from neve.errors import NotFoundError, UsageError
 from neve.index.columns import IndexedColumns
 from neve.index.root import Root, index_location
-from neve.index.runs import Source
+from neve.index.shuffle import Source
 from neve.lake.catalog import load_table
 from neve.lake.create import load_if_exists
 from neve.lake.live_files import LiveFile, live_files
@@ -66,12 +66,13 @@ class Mirror:
         Raises:
             UnsupportedError: its columns cannot be indexed.
         """
-        columns = buried = replace(self.columns, seed=root.seed)
+        columns = tombstone_columns = replace(self.columns, seed=root.seed)
         if self.tombstones is not None:
             schema = self.tombstones.schema()
-            found = IndexedColumns.of(schema, self.keys, self.sequence)
-            buried = replace(found, seed=root.seed)
-        return Source(columns, buried, dict(self.table.io.properties), self.index_location)
+            tombstone_columns = IndexedColumns.of(schema, self.keys, self.sequence)
+            tombstone_columns = replace(tombstone_columns, seed=root.seed)
+        properties = dict(self.table.io.properties)
+        return Source(columns, tombstone_columns, properties, self.index_location)
 
     @property
     def index_location(self) -> str:
@@ -80,7 +81,7 @@ class Mirror:
     @cached_property
     def ancestors(self) -> list[int]:
         """The snapshots `main` descends from, itself first, as far as they are not expired."""
-        return [one.snapshot_id for one in ancestors_of(self.main, self.table.metadata)]
+        return [ancestor.snapshot_id for ancestor in ancestors_of(self.main, self.table.metadata)]
 
     def files(self) -> list[LiveFile]:
         """Return the data files of `main`, by path. Raises UnsupportedError."""
@@ -112,10 +113,10 @@ class Mirror:
             key_columns=columns.key_columns,
             sequence_columns=columns.sequence_names,
             sequence_type=columns.sequence_type,
-            checked=columns.checked,
+            has_second_hash=columns.has_second_hash,
             bits=0,
             # Nobody who sends keys can know it, and so make some that collide.
-            seed=secrets.randbits(63) if columns.checked else 0,
+            seed=secrets.randbits(63) if columns.has_second_hash else 0,
             tombstones_snapshot_id=self.tombstones_id,
         )
 
@@ -170,4 +171,4 @@ def _tombstones_id(table: Table, main: Snapshot, tombstones: Table | None) -> in
 
 
 def _files(table: Table, snapshot_id: int) -> list[LiveFile]:
-    return sorted(live_files(table, snapshot_id).values(), key=lambda one: one.path)
+    return sorted(live_files(table, snapshot_id).values(), key=lambda file: file.path)

@@ -1,6 +1,6 @@
 """Keep the index of a mirror: build it, bring it up to date, make it small; and say what was done.
 
-Everything here may be killed and repeated: a root counts from the one commit on that names it.
+Everything here may be killed and repeated: a root counts from the commit on that names it.
 """
 
 from __future__ import annotations
@@ -79,24 +79,25 @@ def refresh(lake: Lake, identifier: Identifier, progress: Progress = logger.info
 
     Raises as `build`.
     """
-    found = refreshed(lake, observe(lake, identifier), progress)
-    return found if found.outcome == FRESH else _named(lake, found)
+    index = refreshed(lake, observe(lake, identifier), progress)
+    return index if index.outcome == FRESH else _named(lake, index)
 
 
 def compact(
     lake: Lake, identifier: Identifier, *, force: bool = True, progress: Progress = logger.info
 ) -> Refreshed:
-    """Bring an index to `main` and merge its runs: all of them, or as the policy says.
+    """Bring an index to `main` and merge its generations: all of them, or as the policy says.
 
     Raises as `build`.
     """
     started = time.monotonic()
-    found = refreshed(lake, observe(lake, identifier), progress)
-    root = compacted(lake, found.mirror, found.root, force=force)
-    if root is found.root and found.outcome == FRESH:
-        return found
-    done = replace(found, root=root, compacted=root is not found.root or found.compacted)
-    return _named(lake, replace(done, seconds=time.monotonic() - started))
+    index = refreshed(lake, observe(lake, identifier), progress)
+    root = compacted(lake, index.mirror, index.root, force=force)
+    if root is index.root and index.outcome == FRESH:
+        return index
+    is_compacted = root is not index.root or index.compacted
+    seconds = time.monotonic() - started
+    return _named(lake, replace(index, root=root, compacted=is_compacted, seconds=seconds))
 
 
 def refreshed(
@@ -120,8 +121,8 @@ def refreshed(
         return anew(why)
     if root.snapshot_id == mirror.main_id:
         return Refreshed(mirror, root, FRESH)
-    buried = _buried_since(mirror, root)
-    if buried is None:
+    added_tombstones = _tombstones_added_since(mirror, root)
+    if added_tombstones is None:
         return anew("tombstones were removed or rolled back")
     try:
         changes = changed_files(mirror.table, root.snapshot_id, mirror.main_id)
@@ -130,13 +131,13 @@ def refreshed(
             mirror.source_of(root),
             root,
             changes,
-            buried,
+            added_tombstones,
             mirror.tombstone_files,
         )
         after = mirror.pinned(after)
         small = compacted(lake, mirror, after)
     except (CorruptionError, FileNotFoundError) as error:
-        # A manifest that is gone was expired a moment ago.
+        # A manifest that is missing was expired a moment ago.
         return anew(str(error))
     return Refreshed(
         mirror,
@@ -158,17 +159,17 @@ def rebuilt(lake: Lake, mirror: Mirror, why: str, progress: Progress = logger.in
     """
     started = time.monotonic()
     files, tombstones = mirror.files(), mirror.tombstone_files()
-    rows = sum(one.record_count for one in (*files, *tombstones))
+    rows = sum(file.record_count for file in (*files, *tombstones))
     progress(f"{mirror.name}: indexing {len(files)} files, about {rows} rows: {why}")
     runner = runner_for(lake, rows)
     empty = mirror.empty_root()
-    built = build_root(runner, mirror.source_of(empty), empty, files, tombstones)
+    root = build_root(runner, mirror.source_of(empty), empty, files, tombstones)
     seconds = time.monotonic() - started
-    return Refreshed(mirror, built.root, REBUILT, why, files_indexed=built.files, seconds=seconds)
+    return Refreshed(mirror, root, REBUILT, why, files_indexed=len(files), seconds=seconds)
 
 
 def compacted(lake: Lake, mirror: Mirror, root: Root, *, force: bool = False) -> Root:
-    """Merge runs where the policy says so, with `force` all; return the root that has them.
+    """Merge generations where the policy says so, with `force` all; return the root after that.
 
     The same root: there was nothing to merge. Raises CorruptionError.
     """
@@ -184,14 +185,14 @@ def compacted(lake: Lake, mirror: Mirror, root: Root, *, force: bool = False) ->
     return with_compacted(root, plan, runner.run(work, ranges))
 
 
-def _named(lake: Lake, found: Refreshed) -> Refreshed:
-    register(lake, found.mirror, found.root)
-    remove_unreferenced(observe(lake, found.mirror.identifier))
-    return found
+def _named(lake: Lake, index: Refreshed) -> Refreshed:
+    register(lake, index.mirror, index.root)
+    remove_unreferenced(observe(lake, index.mirror.identifier))
+    return index
 
 
-def _buried_since(mirror: Mirror, root: Root) -> list[LiveFile] | None:
-    """Return files of tombstones that were added; None: there is more to it than that."""
+def _tombstones_added_since(mirror: Mirror, root: Root) -> list[LiveFile] | None:
+    """Return files of tombstones that were added since; None if others were removed."""
     before, after = root.tombstones_snapshot_id, mirror.tombstones_id
     if before == after:
         return []

@@ -1,9 +1,8 @@
-"""An index in memory: what a merge builds up, what a test looks into, what fits into one file."""
+"""An index in memory, which is saved as one Puffin file: the documented library."""
 
 from __future__ import annotations
 
 import json
-import zlib
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,9 +10,8 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.io import FileIO
 
-from neve.errors import CorruptionError
 from neve.index.entries import (
-    GONE,
+    ABSENT,
     TOMBSTONE,
     Entries,
     SequenceType,
@@ -23,12 +21,12 @@ from neve.index.entries import (
     merge_entries,
     no_entries,
 )
-from neve.index.files import opened
+from neve.index.files import add_checked, opened, read_checked
 from neve.index.hash_bucket import BucketView
 from neve.index.hashing import PkHash
-from neve.index.search import Found, in_order
+from neve.index.search import SearchResult, in_order
 from neve.index.shard import ShardRef, bits_for, decode_directory, split_buckets, write_buckets
-from neve.lake.puffin import PuffinWriter, read_blob, read_footer, read_range
+from neve.lake.puffin import PuffinWriter, read_range
 
 CONTENTS_BLOB = "neve-index-contents-v1"
 
@@ -43,52 +41,54 @@ class Location:
 
 
 class PuffinIndex:
-    """Key hashes to (file, position, sequence). The last entry for a key is the one that counts.
+    """From key hashes to (file, position, sequence). The last entry for a key counts.
 
     Entries are sorted when they are next searched, so many inserts cost one sort.
     """
 
     def __init__(
-        self, sequence_type: SequenceType = SequenceType.INTEGER, *, checked: bool = False
+        self, sequence_type: SequenceType = SequenceType.INTEGER, *, has_second_hash: bool = False
     ) -> None:
         self.files: list[str] = []
         self._ordinals: dict[str, int] = {}
-        self._runs: list[Entries] = [no_entries(sequence_type, checked=checked)]
+        self._generations: list[Entries] = [
+            no_entries(sequence_type, has_second_hash=has_second_hash)
+        ]
 
     def __len__(self) -> int:
         return len(self.entries())
 
     def insert(self, keys: PkHash, file: str, positions: Any, sequences: Any) -> None:
-        """Say where the rows of these keys are in a data file."""
+        """Record where the rows of these keys are in a data file."""
         ordinal = self._ordinals.setdefault(file, len(self.files))
         if ordinal == len(self.files):
             self.files.append(file)
-        self._runs.append(make_entries(*keys, ordinal, positions, sequences))
+        self._generations.append(make_entries(*keys, ordinal, positions, sequences))
 
     def delete(self, keys: PkHash, sequences: Any) -> None:
-        """Say that these keys were deleted, and with which sequence."""
-        self._runs.append(make_entries(*keys, TOMBSTONE, -1, sequences))
+        """Record that these keys were deleted, and with which sequence."""
+        self._generations.append(make_entries(*keys, TOMBSTONE, -1, sequences))
 
     def forget(self, keys: PkHash) -> None:
-        """Make these keys as if they had never been."""
-        kind = self._runs[0].sequence_type
+        """Remove these keys from the index, with what it knew of them."""
+        kind = self._generations[0].sequence_type
         nothing: Any = 0 if kind is SequenceType.INTEGER else b""
         sequences = pa.array([nothing], kind.arrow).take(pa.array(np.zeros(len(keys.first), int)))
-        self._runs.append(make_entries(*keys, GONE, -1, sequences))
+        self._generations.append(make_entries(*keys, ABSENT, -1, sequences))
 
     def get(self, first: int, second: int | None = None) -> Location | None:
-        """Return where one key's row is."""
-        found = self.search_values(
+        """Return where the row of a key is."""
+        result = self.search_values(
             np.array([first], np.uint64), None if second is None else np.array([second], np.uint64)
         )
-        if not found.found[0]:
+        if not result.has_entry[0]:
             return None
-        ordinal = int(found.file[0])
+        ordinal = int(result.file[0])
         file = None if ordinal == TOMBSTONE else self.files[ordinal]
-        return Location(file, int(found.position[0]), found.sequence[0].as_py())
+        return Location(file, int(result.position[0]), result.sequence[0].as_py())
 
-    def search_values(self, first: Any, second: Any = None) -> Found:
-        """Find each key's newest entry; files are ordinals of `files`."""
+    def search_values(self, first: Any, second: Any = None) -> SearchResult:
+        """Return each key's newest entry; files are ordinals of `files`."""
         entries = self.entries()
         rows = find_rows(entries.first, entries.second, first, second)
         hit = np.flatnonzero(rows >= 0)
@@ -96,10 +96,10 @@ class PuffinIndex:
         return in_order(len(first), [hit], hits, frozenset(), entries.sequence_type)
 
     def entries(self) -> Entries:
-        """Return each key's newest entry, sorted by hash; forgotten keys are not there."""
-        if len(self._runs) > 1:
-            self._runs = [merge_entries(self._runs, drop_gone=True)]
-        return self._runs[0]
+        """Return each key's newest entry, sorted by hash, without keys that were forgotten."""
+        if len(self._generations) > 1:
+            self._generations = [merge_entries(self._generations, drop_absent=True)]
+        return self._generations[0]
 
     def to_bytes(self) -> bytes:
         """Return the index as one Puffin file."""
@@ -131,34 +131,29 @@ class PuffinIndex:
         contents = {
             "files": self.files,
             "sequence_type": entries.sequence_type.value,
-            "checked": entries.second is not None,
+            "has_second_hash": entries.second is not None,
             "shard": asdict(shard),
         }
-        payload = json.dumps(contents).encode()
-        checksum = {"crc32": str(zlib.crc32(payload))}
-        writer.add(CONTENTS_BLOB, payload, properties=checksum, compress=True)
+        add_checked(writer, CONTENTS_BLOB, json.dumps(contents))
         writer.finish()
 
     @classmethod
     def _read(cls, stream: Any, size: int, name: str) -> PuffinIndex:
-        blobs = {blob.type: blob for blob in read_footer(stream, size, name).blobs}
-        if CONTENTS_BLOB not in blobs:
-            raise CorruptionError(f"{name} is no index")
-        payload = read_blob(stream, blobs[CONTENTS_BLOB], name)
-        if blobs[CONTENTS_BLOB].properties.get("crc32") != str(zlib.crc32(payload)):
-            raise CorruptionError(f"index {name} is corrupt: its contents lack their checksum")
+        (payload,) = read_checked(stream, size, name, CONTENTS_BLOB)
         contents = json.loads(payload)
         shard = ShardRef(**{**contents["shard"], "path": name})
         directory = decode_directory(
             read_range(stream, shard.directory_offset, shard.directory_length, name), shard
         )
-        index = cls(SequenceType(contents["sequence_type"]), checked=contents["checked"])
+        index = cls(
+            SequenceType(contents["sequence_type"]), has_second_hash=contents["has_second_hash"]
+        )
         index.files = contents["files"]
         index._ordinals = {file: number for number, file in enumerate(index.files)}
-        runs = [
+        buckets = [
             BucketView(read_range(stream, ref.offset, ref.length, name), ref.layout, name)
             for _, ref in sorted(directory.items())
         ]
-        if runs:
-            index._runs = [concat_entries([run.read_all() for run in runs])]
+        if buckets:
+            index._generations = [concat_entries([bucket.read_all() for bucket in buckets])]
         return index

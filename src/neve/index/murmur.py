@@ -91,11 +91,11 @@ class Murmur:
     ) -> tuple[Hashes, Hashes]:
         """Hash values whose first words at an offset `read` returns, into an array of its own."""
         count, blocks = len(lengths), lengths // _BLOCK_BYTES
-        one, two, spare = np.full((3, count), np.uint64(self.seed))
+        h1, h2, spare = np.full((3, count), np.uint64(self.seed))
         most = int(blocks[0])
         for at in range(0, most * _BLOCK_BYTES, _BLOCK_BYTES):
             rows = int(np.count_nonzero(lengths >= at + _BLOCK_BYTES))
-            a, b, temporary = one[:rows], two[:rows], spare[:rows]
+            a, b, temporary = h1[:rows], h2[:rows], spare[:rows]
             a ^= self._mixed(read(at, rows), 0, temporary)
             _rotate(a, 27, temporary)
             a += b
@@ -108,13 +108,13 @@ class Murmur:
             b += np.uint64(0x38495AB5)
         rests = lengths % _BLOCK_BYTES
         tails: Any = most * _BLOCK_BYTES if most == blocks[-1] else blocks * _BLOCK_BYTES
-        halves = (one, two)
+        halves = (h1, h2)
         for lane in (0, 1):
             left = rests - 8 * lane
             if left.max() > 0:
                 tail = read(tails + 8 * lane, count) & _MASKS[np.clip(left, 0, 8)]
                 np.bitwise_xor(halves[lane], self._mixed(tail, lane, spare), out=halves[lane])
-        return _finished(one, two, lengths.view(np.uint64))
+        return _finished(h1, h2, lengths.view(np.uint64))
 
     def _mixed(self, words: Hashes, lane: int, spare: Hashes) -> Hashes:
         words *= self.multipliers[lane]
@@ -145,16 +145,16 @@ def _rotate(values: Hashes, bits: int, spare: Hashes) -> None:
     values |= spare
 
 
-def _finished(one: Hashes, two: Hashes, lengths: Hashes) -> tuple[Hashes, Hashes]:
-    one ^= lengths
-    two ^= lengths
-    one += two
-    two += one
-    _finalize(one)
-    _finalize(two)
-    one += two
-    two += one
-    return one, two
+def _finished(h1: Hashes, h2: Hashes, lengths: Hashes) -> tuple[Hashes, Hashes]:
+    h1 ^= lengths
+    h2 ^= lengths
+    h1 += h2
+    h2 += h1
+    _finalize(h1)
+    _finalize(h2)
+    h1 += h2
+    h2 += h1
+    return h1, h2
 
 
 def _finalize(values: Hashes) -> None:

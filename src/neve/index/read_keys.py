@@ -131,8 +131,8 @@ def _between(positions: Integers, start: int, stop: int) -> Any:
 
 
 def _is_delete(rows: Any) -> Any:
-    found = pc.equal(rows.column(KIND_COLUMN), DELETED_KIND)
-    return np.asarray(pc.fill_null(found, fill_value=False), np.bool_)
+    is_delete = pc.equal(rows.column(KIND_COLUMN), DELETED_KIND)
+    return np.asarray(pc.fill_null(is_delete, fill_value=False), np.bool_)
 
 
 def _positions(io: FileIO, vector: DeletionVector) -> Integers:

@@ -12,18 +12,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.index.build import row_parts, tombstone_parts
 from neve.index.cache import BucketCache
 from neve.index.entries import (
-    GONE,
+    ABSENT,
     SEVERAL,
     TOMBSTONE,
     Entries,
-    Integers,
+    Mask,
     concat_entries,
     find_rows,
     make_entries,
@@ -31,72 +30,67 @@ from neve.index.entries import (
 from neve.index.read_keys import Kind, Part
 from neve.index.resolve import greater, mark_several, resolve
 from neve.index.root import Root
-from neve.index.runs import RunReader, Runs, Source, by_bucket, write_buckets_of, write_runs
-from neve.index.search import IndexReader
+from neve.index.search import IndexReader, SearchResult
 from neve.index.shard import ShardRef
+from neve.index.shuffle import Shuffled, Source, shuffle
 from neve.lake.live_files import FileChanges, LiveFile
 from neve.lake.spark_tasks import TaskRunner
 
 
 @dataclass(frozen=True)
-class RowsIndexed:
+class _RowsIndexed:
     """What became of the rows of changed files."""
 
+    shards: tuple[ShardRef, ...] = ()
     moved: int = 0
-    """Rows that stand for one the index knew, which is no longer there."""
+    """Rows that replace one the index knew, which is no longer there."""
     lowered: int = 0
     """Those of them whose sequence is lower: a tombstone may be the greater one now."""
-    shards: tuple[ShardRef, ...] = ()
 
-    def __add__(self, other: RowsIndexed) -> RowsIndexed:
-        return RowsIndexed(
-            self.moved + other.moved,
-            self.lowered + other.lowered,
-            self.shards + other.shards,
+    def __add__(self, other: _RowsIndexed) -> _RowsIndexed:
+        return _RowsIndexed(
+            self.shards + other.shards, self.moved + other.moved, self.lowered + other.lowered
         )
 
 
 def refresh_root(
-    choose: Callable[[int], TaskRunner],
+    choose_runner: Callable[[int], TaskRunner],
     source: Source,
     root: Root,
     changes: FileChanges,
-    buried: Sequence[LiveFile],
-    all_buried: Callable[[], Sequence[LiveFile]],
+    added_tombstones: Sequence[LiveFile],
+    all_tombstones: Callable[[], Sequence[LiveFile]],
 ) -> Root:
     """Return a root with the entries of a later snapshot; which one that is the caller says.
 
     Not atomic: until somebody names the root, its new shards are orphans.
 
     Args:
-        choose: where so many rows are to be read.
+        choose_runner: where so many rows are to be read.
         changes: of the table's files, since the snapshot that the root names.
-        buried: files of tombstones that were added since.
-        all_buried: all files of tombstones; they are read only if a key lost its row and has none
-            now, so that an older tombstone counts again.
+        added_tombstones: files of tombstones that were added since.
+        all_tombstones: all files of tombstones; they are read only if a key lost its row and has
+            none now, so that an older tombstone counts again.
 
     Raises:
         UnsupportedError: a file cannot be indexed.
         CorruptionError: a shard of the root is missing, or not what was written.
     """
-    root, done = _with_rows(choose, source, root, changes)
-    lost = _rows_lost(changes) - done.moved
-    tombstones = all_buried() if lost > 0 or done.lowered else buried
+    root, indexed = _with_rows(choose_runner, source, root, changes)
+    lost = _rows_lost(changes) - indexed.moved
+    tombstones = all_tombstones() if lost > 0 or indexed.lowered else added_tombstones
     if not tombstones:
         return root
-    runner = choose(sum(one.record_count for one in tombstones))
-    runs = write_runs(runner, source, tombstone_parts(tombstones))
-    try:
-        shards = by_bucket(runner, runs, partial(_bury, runs, root), runs.rows_of(Kind.TOMBSTONES))
-    finally:
-        runs.delete()
-    return root.with_shards([one for one in shards if one.rows])
+    runner = choose_runner(sum(file.record_count for file in tombstones))
+    shards = shuffle(runner, source, tombstone_parts(tombstones), partial(_index_tombstones, root))
+    return root.with_shards([shard for shard in shards if shard.rows])
 
 
 def _rows_lost(changes: FileChanges) -> int:
     """Return how many live rows are no longer where they were; rather too many than too few."""
     lost = sum(
-        one.record_count - (one.vector.cardinality if one.vector else 0) for one in changes.removed
+        file.record_count - (file.vector.cardinality if file.vector else 0)
+        for file in changes.removed
     )
     return (
         lost
@@ -111,23 +105,17 @@ def _rows_lost(changes: FileChanges) -> int:
 
 
 def _with_rows(
-    choose: Callable[[int], TaskRunner], source: Source, before: Root, changes: FileChanges
-) -> tuple[Root, RowsIndexed]:
-    root = before.without_files(one.path for one in changes.removed)
-    root, ordinals = root.with_files([*(one.path for one in changes.added), *changes.vectors])
+    choose_runner: Callable[[int], TaskRunner], source: Source, before: Root, changes: FileChanges
+) -> tuple[Root, _RowsIndexed]:
+    root = before.without_files(file.path for file in changes.removed)
+    root, ordinals = root.with_files([*(file.path for file in changes.added), *changes.vectors])
     parts = [*row_parts(changes.added, ordinals), *_vector_parts(changes, ordinals)]
     if not parts:
-        return root, RowsIndexed()
-    rows = sum(part.rows for part in parts)
-    runner = choose(rows)
-    runs = write_runs(runner, source, parts)
-    try:
-        work = partial(_index_buckets, runs, before, root.dead - before.dead)
-        done = by_bucket(runner, runs, work, rows)
-    finally:
-        runs.delete()
-    total = sum(done, RowsIndexed())
-    return root.with_shards([one for one in total.shards if one.rows]), total
+        return root, _RowsIndexed()
+    runner = choose_runner(sum(part.rows for part in parts))
+    work = partial(_index_rows, before, root.removed_files - before.removed_files)
+    total = sum(shuffle(runner, source, parts, work), _RowsIndexed())
+    return root.with_shards([shard for shard in total.shards if shard.rows]), total
 
 
 def _vector_parts(changes: FileChanges, ordinals: dict[str, int]) -> Iterator[Part]:
@@ -141,82 +129,74 @@ def _vector_parts(changes: FileChanges, ordinals: dict[str, int]) -> Iterator[Pa
             yield Part(Kind.ROWS, ordinals[path], path, rows, within=before, without=after)
 
 
-def _index_buckets(
-    runs: Runs, before: Root, dead: frozenset[int], buckets: Sequence[int]
-) -> RowsIndexed:
-    reader = RunReader(runs)
-    known = IndexReader(before, runs.source.io(), BucketCache())
-    total = RowsIndexed()
+def _index_rows(before: Root, left_files: frozenset[int], shuffled: Shuffled) -> _RowsIndexed:
+    """Write the entries of rows that came, moved or went, in a task."""
+    index = IndexReader(before, shuffled.source.io(), BucketCache())
+    total = _RowsIndexed()
 
     def changed() -> Iterator[tuple[int, Entries]]:
         nonlocal total
-        for bucket in buckets:
-            rows = resolve(reader.read(bucket, Kind.ROWS), runs.source.bits).entries
-            removed = resolve(reader.read(bucket, Kind.REMOVED), runs.source.bits).entries
-            written, counts = _placed(known, dead, rows, removed)
-            hidden = _hidden(known, rows, removed)
+        for bucket, (read, deleted) in shuffled.read(Kind.ROWS, Kind.REMOVED):
+            rows = resolve(read, shuffled.source.bits).entries
+            removed = resolve(deleted, shuffled.source.bits).entries
+            placed, counts = _placed(index, left_files, rows, removed)
             total = total + counts
-            yield bucket, resolve(concat_entries([written, hidden])).entries
+            absent = _absent(index, rows, removed)
+            yield bucket, resolve(concat_entries([placed, absent])).entries
 
-    shard = write_buckets_of(runs.source, before.next_generation, changed())
-    return replace(total, shards=(shard,))
+    shard = shuffled.source.write_shard(before.next_generation, changed())
+    return total + _RowsIndexed((shard,))
 
 
 def _placed(
-    known: IndexReader, dead: frozenset[int], rows: Entries, removed: Entries
-) -> tuple[Entries, RowsIndexed]:
-    """Return the entries of rows that are at a new place, and what they stand for."""
-    old = known.search_values(rows.first, rows.second)
-    is_live = old.file >= 0
-    is_left = np.isin(old.file, list(dead)) | _is_at(rows, old.file, old.position)
+    index: IndexReader, left_files: frozenset[int], rows: Entries, removed: Entries
+) -> tuple[Entries, _RowsIndexed]:
+    """Return the entries of rows that are at a new place, and how many of them replace a row."""
+    old = index.search_values(rows.first, rows.second)
+    was_row = old.file >= 0
+    has_left = np.isin(old.file, list(left_files)) | _is_at(rows, old)
     at = find_rows(removed.first, removed.second, rows.first, rows.second)
     if len(removed):
-        same = (removed.file[at] == old.file) & (removed.position[at] == old.position)
-        is_left |= (at >= 0) & same
-    has_older = greater(old.sequence, rows.sequence)
+        has_left |= (at >= 0) & _is_at(removed.take(np.maximum(at, 0)), old)
+    was_greater = greater(old.sequence, rows.sequence)
     # A tombstone of a greater sequence goes on counting beside the row.
-    keeps = pa.array(has_older & (old.file == TOMBSTONE))
+    keeps = pa.array(was_greater & (old.file == TOMBSTONE))
     sequence = pc.if_else(keeps, old.sequence, rows.sequence)
-    counts = RowsIndexed(
-        moved=int((is_live & is_left).sum()),
-        lowered=int((is_live & is_left & has_older).sum()),
+    counts = _RowsIndexed(
+        moved=int((was_row & has_left).sum()),
+        lowered=int((was_row & has_left & was_greater).sum()),
     )
-    has_several = (old.file == SEVERAL) | (is_live & ~is_left)
+    has_several = (old.file == SEVERAL) | (was_row & ~has_left)
     return mark_several(replace(rows, sequence=sequence), has_several), counts
 
 
-def _hidden(known: IndexReader, rows: Entries, removed: Entries) -> Entries:
+def _absent(index: IndexReader, rows: Entries, removed: Entries) -> Entries:
     """Return entries that hide those of removed rows whose keys have no row now."""
-    alone = removed.take(find_rows(rows.first, rows.second, removed.first, removed.second) < 0)
-    old = known.search_values(alone.first, alone.second)
-    gone = alone.take((old.file >= 0) & _is_at(alone, old.file, old.position))
-    return make_entries(gone.first, gone.second, GONE, -1, gone.sequence)
+    without_row = find_rows(rows.first, rows.second, removed.first, removed.second) < 0
+    removed = removed.take(without_row)
+    old = index.search_values(removed.first, removed.second)
+    hidden = removed.take((old.file >= 0) & _is_at(removed, old))
+    return make_entries(hidden.first, hidden.second, ABSENT, -1, hidden.sequence)
 
 
-def _is_at(
-    entries: Entries, file: npt.NDArray[np.int32], position: Integers
-) -> npt.NDArray[np.bool_]:
-    same: npt.NDArray[np.bool_] = (entries.file == file) & (entries.position == position)
+def _is_at(entries: Entries, old: SearchResult) -> Mask:
+    """Tell which entries are at the place that the index knew."""
+    same: Mask = (entries.file == old.file) & (entries.position == old.position)
     return same
 
 
-def _bury(runs: Runs, root: Root, buckets: Sequence[int]) -> ShardRef:
-    """Write entries where tombstones say more than the index does."""
-    reader = RunReader(runs)
-    known = IndexReader(root, runs.source.io(), BucketCache())
+def _index_tombstones(root: Root, shuffled: Shuffled) -> ShardRef:
+    """Write entries where tombstones say more than the index does, in a task."""
+    index = IndexReader(root, shuffled.source.io(), BucketCache())
 
     def changed() -> Iterator[tuple[int, Entries]]:
-        for bucket in buckets:
-            buried = resolve(reader.read(bucket, Kind.TOMBSTONES), runs.source.bits).entries
-            old = known.search_values(buried.first, buried.second)
+        for bucket, (read,) in shuffled.read(Kind.TOMBSTONES):
+            tombstones = resolve(read, shuffled.source.bits).entries
+            old = index.search_values(tombstones.first, tombstones.second)
             has_row = (old.file >= 0) | (old.file == SEVERAL)
-            told = Entries(
-                buried.first,
-                buried.second,
-                np.where(has_row, old.file, TOMBSTONE).astype(np.int32),
-                old.position,
-                buried.sequence,
-            )
-            yield bucket, told.take(~old.found | greater(buried.sequence, old.sequence))
+            file = np.where(has_row, old.file, TOMBSTONE).astype(np.int32)
+            entries = replace(tombstones, file=file, position=old.position)
+            is_news = ~old.has_entry | greater(tombstones.sequence, old.sequence)
+            yield bucket, entries.take(is_news)
 
-    return write_buckets_of(runs.source, root.next_generation, changed())
+    return shuffled.source.write_shard(root.next_generation, changed())

@@ -63,7 +63,7 @@ def remove_unreferenced(mirror: Mirror, grace_seconds: float = GRACE_SECONDS) ->
     retained: dict[str, frozenset[str]] = {}
     named = [
         property_of(mirror),
-        *(one.statistics_path for one in mirror.table.metadata.statistics),
+        *(file.statistics_path for file in mirror.table.metadata.statistics),
     ]
     # One small file for each retained snapshot that has an index; most were read before.
     for path in {path for path in named if path in files}:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from neve.index.entries import SEVERAL, Entries, Integers, Sequences
+from neve.index.entries import SEVERAL, Entries, Integers, Mask, Sequences
 from neve.index.splitmix import Hashes
 
 
@@ -32,7 +32,7 @@ def resolve(entries: Entries, bits: int = 0) -> Resolved:
     them, which is what an event must exceed.
     """
     order = sorted_places(entries.first, bits)
-    tied = _tied(entries, order)
+    tied = _has_equal_neighbour(entries.first[order])
     if not tied.any():
         return Resolved(entries.take(order), 0)
     places = order[tied]
@@ -60,7 +60,7 @@ def resolve(entries: Entries, bits: int = 0) -> Resolved:
     return Resolved(resolved, int(np.maximum(rows - 1, 0).sum()))
 
 
-def mark_several(entries: Entries, mask: npt.NDArray[np.bool_]) -> Entries:
+def mark_several(entries: Entries, mask: Mask) -> Entries:
     """Return entries of which those under the mask say that their key has more than one row."""
     file = np.where(mask, np.int32(SEVERAL), entries.file)
     return replace(entries, file=file, position=np.where(mask, -1, entries.position))
@@ -78,7 +78,7 @@ def sorted_places(first: Hashes, bits: int) -> Integers:
     ranks = (first >> np.uint64(shift)).astype(np.uint32)
     order = np.argsort(ranks.astype(np.uint16), kind="stable")
     order = order[np.argsort((ranks >> np.uint32(16)).astype(np.uint16)[order], kind="stable")]
-    tied = _marked(ranks[order])
+    tied = _has_equal_neighbour(ranks[order])
     if tied.any():
         places = order[tied]
         order[tied] = places[np.argsort(first[places])]
@@ -99,19 +99,13 @@ def sequence_ranks(sequences: Sequences) -> Integers:
     return ranks
 
 
-def greater(one: Sequences, other: Sequences) -> npt.NDArray[np.bool_]:
-    """Tell where sequences are greater than others; where one is NULL, they are not."""
-    found = pc.fill_null(pc.greater(one, other), fill_value=False)
-    return np.asarray(found, np.bool_)
+def greater(sequences: Sequences, others: Sequences) -> Mask:
+    """Tell where sequences are greater than others; they are not where either is NULL."""
+    is_greater = pc.fill_null(pc.greater(sequences, others), fill_value=False)
+    return np.asarray(is_greater, np.bool_)
 
 
-def _tied(entries: Entries, order: Integers) -> npt.NDArray[np.bool_]:
-    """Mark entries that share a first hash with another one."""
-    return _marked(entries.first[order])
-
-
-def _marked(ordered: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Mark values that are equal to a neighbour."""
+def _has_equal_neighbour(ordered: npt.NDArray[Any]) -> Mask:
     same = ordered[1:] == ordered[:-1]
     marks = np.zeros(len(ordered), np.bool_)
     marks[1:] |= same
@@ -119,9 +113,8 @@ def _marked(ordered: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     return marks
 
 
-def _ends(
-    keys: list[Hashes],
-) -> npt.NDArray[np.bool_]:
+def _ends(keys: list[Hashes]) -> Mask:
+    """Mark the last of equal neighbours."""
     ends = np.ones(len(keys[0]), np.bool_)
     ends[:-1] = False
     for key in keys:

@@ -1,14 +1,13 @@
 """The root: a small file that says what an index covers and which shards it is made of.
 
-Immutable, as all files of an index: a change writes a new root, and whoever commits decides which
-one counts.
+It never changes, as all files of an index. A change writes a new root, and the table's next commit
+names it.
 """
 
 from __future__ import annotations
 
 import json
 import uuid
-import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -17,14 +16,13 @@ from pyiceberg.io import FileIO
 
 from neve.errors import CorruptionError, UnsupportedError
 from neve.index.entries import SequenceType
-from neve.index.files import opened
+from neve.index.files import add_checked, opened, read_checked
 from neve.index.hashing import KeyHasher
 from neve.index.shard import ShardRef
-from neve.lake.puffin import Footer, PuffinWriter, read_blob, read_footer
+from neve.lake.puffin import Footer, PuffinWriter
 
 ROOT_BLOB = "neve-index-root-v1"
 FILES_BLOB = "neve-index-files-v1"
-_CHECKSUM = "crc32"
 # 2: another hash of keys that are not one integer.
 _VERSION = 2
 
@@ -47,15 +45,15 @@ class Root:
     key_columns: tuple[KeyColumn, ...]
     sequence_columns: tuple[str, ...]
     sequence_type: SequenceType
-    checked: bool
+    has_second_hash: bool
     """Whether keys have a second hash."""
     bits: int
     """Top bits of the hash by which work is cut into buckets."""
     seed: int = 0
     files: tuple[str, ...] = ()
     """Data files by ordinal; only ever appended to, until all entries are written anew."""
-    dead: frozenset[int] = frozenset()
-    """Ordinals of files that are no longer in the table; entries there are as if gone."""
+    removed_files: frozenset[int] = frozenset()
+    """Ordinals of files that are no longer in the table; their entries do not count."""
     shards: tuple[ShardRef, ...] = ()
     tombstones_snapshot_id: int | None = None
     """Of the table of tombstones; None: there was none."""
@@ -79,15 +77,19 @@ class Root:
         return sum(shard.size for shard in self.shards)
 
     def generations(self) -> list[list[ShardRef]]:
-        """Return shards that are disjoint runs of one generation together, the oldest first."""
-        found: dict[int, list[ShardRef]] = {}
-        for shard in sorted(self.shards, key=lambda one: one.generation):
-            found.setdefault(shard.generation, []).append(shard)
-        return list(found.values())
+        """Return the shards of each generation, which share no key, the oldest first."""
+        by_generation: dict[int, list[ShardRef]] = {}
+        for shard in sorted(self.shards, key=lambda shard: shard.generation):
+            by_generation.setdefault(shard.generation, []).append(shard)
+        return list(by_generation.values())
 
     def with_files(self, paths: Iterable[str]) -> tuple[Root, dict[str, int]]:
         """Return a root that knows these data files, too, and the ordinal of each of them."""
-        known = {path: number for number, path in enumerate(self.files) if number not in self.dead}
+        known = {
+            path: number
+            for number, path in enumerate(self.files)
+            if number not in self.removed_files
+        }
         added = [path for path in dict.fromkeys(paths) if path not in known]
         known.update((path, len(self.files) + number) for number, path in enumerate(added))
         return replace(self, files=(*self.files, *added)), known
@@ -95,8 +97,8 @@ class Root:
     def without_files(self, paths: Iterable[str]) -> Root:
         """Return a root for which these data files have left the table."""
         leaving = set(paths)
-        gone = (number for number, path in enumerate(self.files) if path in leaving)
-        return replace(self, dead=self.dead | frozenset(gone))
+        numbers = (number for number, path in enumerate(self.files) if path in leaving)
+        return replace(self, removed_files=self.removed_files | frozenset(numbers))
 
     def with_shards(self, shards: Sequence[ShardRef], snapshot_id: int | None = None) -> Root:
         """Return a root with further shards, indexing another snapshot if one is given."""
@@ -108,30 +110,30 @@ class Root:
 
     def to_json(self, *, with_paths: bool = False) -> str:
         """Return the root as JSON; lookups in tasks need no paths of data files."""
-        found = asdict(self)
-        found["version"] = _VERSION
-        found["dead"] = sorted(self.dead)
-        found["sequence_type"] = self.sequence_type.value
+        fields = asdict(self)
+        fields["version"] = _VERSION
+        fields["removed_files"] = sorted(self.removed_files)
+        fields["sequence_type"] = self.sequence_type.value
         if not with_paths:
-            found["files"] = []
-        return json.dumps(found)
+            fields["files"] = []
+        return json.dumps(fields)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Root:
         """Read what `to_json` wrote. Raises CorruptionError."""
         try:
-            found: dict[str, Any] = json.loads(text)
-            if found.pop("version") != _VERSION:
+            fields: dict[str, Any] = json.loads(text)
+            if fields.pop("version") != _VERSION:
                 raise CorruptionError("an index root is of another version of Neve")
             return cls(
                 **{
-                    **found,
-                    "key_columns": tuple(KeyColumn(**one) for one in found["key_columns"]),
-                    "sequence_columns": tuple(found["sequence_columns"]),
-                    "sequence_type": SequenceType(found["sequence_type"]),
-                    "files": tuple(found["files"]),
-                    "dead": frozenset(found["dead"]),
-                    "shards": tuple(ShardRef(**one) for one in found["shards"]),
+                    **fields,
+                    "key_columns": tuple(KeyColumn(**column) for column in fields["key_columns"]),
+                    "sequence_columns": tuple(fields["sequence_columns"]),
+                    "sequence_type": SequenceType(fields["sequence_type"]),
+                    "files": tuple(fields["files"]),
+                    "removed_files": frozenset(fields["removed_files"]),
+                    "shards": tuple(ShardRef(**shard) for shard in fields["shards"]),
                 }
             )
         except (ValueError, KeyError, TypeError) as error:
@@ -159,19 +161,12 @@ class StoredRoot:
 
 def write_root(io: FileIO, path: str, root: Root) -> StoredRoot:
     """Write a root as a new file."""
-    body = root.to_json().encode()
-    files = "\n".join(root.files).encode()
+    field_ids = [column.field_id for column in root.key_columns]
+    payloads = {ROOT_BLOB: root.to_json(), FILES_BLOB: "\n".join(root.files)}
     with io.new_output(path).create(overwrite=False) as stream:
         writer = PuffinWriter(stream)
-        for kind, payload in ((ROOT_BLOB, body), (FILES_BLOB, files)):
-            writer.add(
-                kind,
-                payload,
-                fields=[column.field_id for column in root.key_columns],
-                snapshot_id=root.snapshot_id,
-                properties={_CHECKSUM: str(zlib.crc32(payload))},
-                compress=True,
-            )
+        for kind, payload in payloads.items():
+            add_checked(writer, kind, payload, fields=field_ids, snapshot_id=root.snapshot_id)
         footer = writer.finish()
     return StoredRoot(path, writer.size, footer)
 
@@ -183,25 +178,9 @@ def read_root(io: FileIO, path: str) -> Root:
         CorruptionError: it is missing, or not what was written.
     """
     try:
-        found = _read_blobs(io, path)
+        with opened(io, path) as (stream, size):
+            body, names = read_checked(stream, size, path, ROOT_BLOB, FILES_BLOB)
     except (OSError, UnsupportedError) as error:
         # Not of a kind that this module writes.
         raise CorruptionError(f"index root {path} cannot be read: {error}") from error
-    if len(found) != 2:
-        raise CorruptionError(f"{path} is no index root")
-    names = found[FILES_BLOB].decode()
-    return replace(
-        Root.from_json(found[ROOT_BLOB]), files=tuple(names.split("\n") if names else ())
-    )
-
-
-def _read_blobs(io: FileIO, path: str) -> dict[str, bytes]:
-    found = {}
-    with opened(io, path) as (stream, size):
-        for blob in read_footer(stream, size, path).blobs:
-            if blob.type in (ROOT_BLOB, FILES_BLOB):
-                payload = read_blob(stream, blob, path)
-                if str(zlib.crc32(payload)) != blob.properties.get(_CHECKSUM):
-                    raise CorruptionError(f"index root {path} does not have its checksum")
-                found[blob.type] = payload
-    return found
+    return replace(Root.from_json(body), files=tuple(names.split("\n") if names else ()))

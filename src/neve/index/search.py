@@ -1,6 +1,6 @@
-"""Find keys in an index: the shards of a root, the newest first, bucket by bucket.
+"""Find keys in an index: generation by generation, the newest first, and bucket by bucket.
 
-What runs in tasks takes a root's JSON, properties of the store and arrays: `lookup`.
+Tasks call `lookup`, which takes the JSON of a root, properties of the store and arrays.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from pyiceberg.io import FileIO, load_file_io
 from neve.errors import CorruptionError, UsageError
 from neve.index.cache import BucketCache, process_cache
 from neve.index.entries import (
-    GONE,
+    ABSENT,
     SEVERAL,
     Entries,
     Integers,
+    Mask,
     Sequences,
     SequenceType,
     concat_entries,
@@ -45,32 +46,22 @@ _READS_AT_ONCE = 8
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """What an index knows of keys, in the order in which they were asked for."""
 
     file: npt.NDArray[np.int32]
-    """Ordinal of the data file; TOMBSTONE: deleted; SEVERAL: in several rows; GONE: no entry."""
+    """Ordinal of the data file; TOMBSTONE, SEVERAL, or ABSENT where there is no entry."""
     position: Integers
     sequence: Sequences
-    """NULL where a key is not found."""
-    found: npt.NDArray[np.bool_]
-    """Whether the index has an entry for the key: of a row, of several, or a tombstone."""
+    """NULL where there is no entry."""
+    has_entry: Mask
+    """Whether the index has an entry for the key: of a row, of several rows, or a tombstone."""
 
     @property
-    def several(self) -> npt.NDArray[np.bool_]:
+    def several(self) -> Mask:
         """Where a key has more than one row, so that the index does not know them all."""
-        mask: npt.NDArray[np.bool_] = self.file == SEVERAL
+        mask: Mask = self.file == SEVERAL
         return mask
-
-    def to_batch(self) -> pa.RecordBatch:
-        return pa.RecordBatch.from_pydict(
-            {
-                "file": self.file,
-                "position": self.position,
-                "sequence": self.sequence,
-                "found": self.found,
-            }
-        )
 
 
 def lookup(
@@ -79,7 +70,7 @@ def lookup(
     first: Hashes,
     second: Hashes | None = None,
     cache: BucketCache = process_cache,
-) -> Found:
+) -> SearchResult:
     """Find keys, in a task: everything it needs can be pickled.
 
     Best called with the keys of whole buckets (`bucket_of(first, root.bits)`), so that tasks read
@@ -110,42 +101,42 @@ class IndexReader:
         self._cache = cache
         self._stamps: dict[str, Hashable] = {}
 
-    def search_values(self, first: Hashes, second: Hashes | None = None) -> Found:
+    def search_values(self, first: Hashes, second: Hashes | None = None) -> SearchResult:
         """Find each key's newest entry.
 
         Raises:
             CorruptionError: a shard is missing, truncated or not what was written; it is named.
         """
-        if self.root.checked != (second is not None):
+        if self.root.has_second_hash != (second is not None):
             raise UsageError("these hashes are not of the kind that the index has")
         # In the order of the hashes, so that memory is walked through once.
         open_places = np.argsort(first)
         places: list[Integers] = []
         hits: list[Entries] = []
         for generation in reversed(self.root.generations()):
+            if not len(open_places):
+                break
             for shard in generation:
-                if not len(open_places):
-                    break
                 for at, entries in self._search_shard(shard, first, second, open_places):
                     places.append(at)
                     hits.append(entries)
-                    # A row is asked for once: what is newer has been found.
             if places:
-                done = np.zeros(len(first), np.bool_)
-                done[np.concatenate(places)] = True
-                open_places = open_places[~done[open_places]]
-        return in_order(len(first), places, hits, self.root.dead, self.root.sequence_type)
+                # The newest entry counts: older generations are not asked for these keys.
+                is_done = np.zeros(len(first), np.bool_)
+                is_done[np.concatenate(places)] = True
+                open_places = open_places[~is_done[open_places]]
+        return in_order(len(first), places, hits, self.root.removed_files, self.root.sequence_type)
 
     def read_bucket(self, bucket: int, bits: int | None = None) -> Entries:
         """Return every key's newest entry in a bucket, tombstones among them, sorted."""
         bits = self.root.bits if bits is None else bits
-        runs = [
-            concat_entries([self.read_range(shard, bucket, bits) for shard in generation])
-            for generation in self.root.generations()
+        generations = [
+            concat_entries([self.read_range(shard, bucket, bits) for shard in shards])
+            for shards in self.root.generations()
         ]
-        empty = no_entries(self.root.sequence_type, checked=self.root.checked)
-        merged = merge_entries(runs or [empty], drop_gone=True)
-        return merged.take(~np.isin(merged.file, list(self.root.dead)))
+        empty = no_entries(self.root.sequence_type, has_second_hash=self.root.has_second_hash)
+        merged = merge_entries(generations or [empty], drop_absent=True)
+        return merged.take(~np.isin(merged.file, list(self.root.removed_files)))
 
     def read_range(self, shard: ShardRef, bucket: int, bits: int) -> Entries:
         """Return one shard's entries of a bucket, which the shard may have cut otherwise."""
@@ -158,7 +149,7 @@ class IndexReader:
                 start = int(np.searchsorted(entries.first, np.uint64(lowest)))
                 stop = int(np.searchsorted(entries.first, np.uint64(highest), side="right"))
                 parts.append(entries.slice(start, stop))
-        empty = no_entries(self.root.sequence_type, checked=self.root.checked)
+        empty = no_entries(self.root.sequence_type, has_second_hash=self.root.has_second_hash)
         return concat_entries(parts) if parts else empty
 
     def _search_shard(
@@ -257,27 +248,25 @@ def in_order(
     count: int,
     places: list[Integers],
     hits: list[Entries],
-    dead: frozenset[int],
+    removed_files: frozenset[int],
     sequence_type: SequenceType,
-) -> Found:
-    """Put what was found into the order of the question; what is gone counts as not found."""
-    file = np.full(count, GONE, np.int32)
+) -> SearchResult:
+    """Put entries into the order in which keys were asked for, without those that do not count."""
+    file = np.full(count, ABSENT, np.int32)
     position = np.full(count, -1, np.int64)
     if not places:
-        nothing = pa.nulls(count, sequence_type.arrow)
-        return Found(file, position, nothing, np.zeros(count, np.bool_))
+        no_sequences = pa.nulls(count, sequence_type.arrow)
+        return SearchResult(file, position, no_sequences, np.zeros(count, np.bool_))
     at, entries = np.concatenate(places), concat_entries(hits)
-    alive = entries.file != GONE
-    if dead:
-        alive &= ~np.isin(entries.file, list(dead))
-    at, entries = at[alive], entries.take(alive)
+    counts = (entries.file != ABSENT) & ~np.isin(entries.file, list(removed_files))
+    at, entries = at[counts], entries.take(counts)
     file[at] = entries.file
     position[at] = entries.position
     source = np.full(count, -1, np.int64)
     source[at] = np.arange(len(at))
-    found = source >= 0
-    sequence = entries.sequence.take(pa.array(source, mask=~found))
-    return Found(file, position, sequence, found)
+    has_entry = source >= 0
+    sequence = entries.sequence.take(pa.array(source, mask=~has_entry))
+    return SearchResult(file, position, sequence, has_entry)
 
 
 def _bucket(first: int, bits: int) -> int:

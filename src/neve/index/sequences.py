@@ -58,11 +58,9 @@ def encode_sequences(columns: Sequence[Column]) -> Sequences:
             pieces.append(_bytes(part))
             continue
         # Ended by two zeros, so that "a" comes before "a" with anything behind it.
-        pieces += [pc.replace_substring(_bytes(part), b"\x00", _ESCAPED), _END]
-    return pc.binary_join_element_wise(
-        *(pa.scalar(one, pa.large_binary()) if isinstance(one, bytes) else one for one in pieces),
-        pa.scalar(b"", pa.large_binary()),
-    )
+        escaped = pc.replace_substring(_bytes(part), b"\x00", _ESCAPED)
+        pieces += [escaped, pa.scalar(_END, pa.large_binary())]
+    return pc.binary_join_element_wise(*pieces, pa.scalar(b"", pa.large_binary()))
 
 
 def _is_integer(kind: pa.DataType) -> bool:
@@ -83,14 +81,14 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 def _plain(column: Column) -> Any:
     """Return a column as one array of plain values."""
-    found = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(found, pa.ChunkedArray):
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(array, pa.ChunkedArray):
         raise UsageError("a column of sequences is too long for one array")
-    if pa.types.is_dictionary(found.type):
-        found = found.dictionary_decode()
-    if found.null_count:
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if array.null_count:
         raise UsageError("a sequence is NULL")
-    return found
+    return array
 
 
 def _integers(part: Any) -> Sequences:

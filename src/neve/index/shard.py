@@ -1,14 +1,14 @@
-"""A shard: a sorted run of entries in a Puffin file, cut into buckets by the hash's top bits.
+"""A shard: sorted entries in a Puffin file, cut into buckets by the top bits of the hash.
 
 The last blob is the directory: where each bucket and its columns lie, and the checksums of their
-blocks. Who names the shard knows the directory's place and checksum, so the footer is for others.
+blocks. The root has the directory's place and checksum, so the footer is for other readers.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyiceberg.io import FileIO
 
 from neve.errors import CorruptionError
-from neve.index.entries import Entries, merge_entries
+from neve.index.entries import Entries, Integers, merge_entries
 from neve.index.hash_bucket import (
     FILE,
     FIRST,
@@ -27,6 +27,7 @@ from neve.index.hash_bucket import (
     Span,
     encode_bucket,
 )
+from neve.index.splitmix import Hashes
 from neve.lake.puffin import PuffinWriter
 
 BUCKET_BLOB = "neve-index-bucket-v1"
@@ -43,15 +44,12 @@ class ShardRef:
     path: str
     size: int
     generation: int
-    """Of two entries for a key, that of the higher generation is the newer."""
+    """Of two entries for a key, the one of the higher generation counts."""
     bits: int
     rows: int
     directory_offset: int
     directory_length: int
     directory_crc: int
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -81,18 +79,25 @@ def bucket_bounds(bucket: int, bits: int) -> tuple[int, int]:
 
 
 def split_buckets(entries: Entries, bits: int) -> Iterator[tuple[int, Entries]]:
-    """Sort entries into buckets and in those, the last of a key only; empty ones are left out.
+    """Sort entries by bucket and hash, the last of each key only; empty buckets are left out.
 
     A bucket at a time fits into the processor's cache, which all of them would not.
     """
-    buckets = bucket_of(entries.first, bits).astype(np.uint16)
+    order, slices = order_by_bucket(entries.first, bits)
+    for bucket, rows in slices.items():
+        yield bucket, merge_entries([entries.take(order[rows])])
+
+
+def order_by_bucket(first: Hashes, bits: int) -> tuple[Integers, dict[int, slice]]:
+    """Return an order by bucket, and where in it the hashes of each bucket are."""
+    buckets = bucket_of(first, bits).astype(np.uint16)
     order = np.argsort(buckets, kind="stable")  # of 16 bits: a radix sort
-    stops = np.cumsum(np.bincount(buckets, minlength=1 << bits))
-    start = 0
-    for bucket, stop in enumerate(stops.tolist()):
-        if stop > start:
-            yield bucket, merge_entries([entries.take(order[start:stop])])
-        start = stop
+    counts = np.bincount(buckets, minlength=1 << bits)
+    stops = np.cumsum(counts)
+    return order, {
+        int(bucket): slice(int(stops[bucket] - counts[bucket]), int(stops[bucket]))
+        for bucket in np.flatnonzero(counts)
+    }
 
 
 def write_shard(
@@ -118,14 +123,14 @@ def write_buckets(
 ) -> ShardRef:
     """Write buckets and their directory as blobs; the size is known when the footer is written."""
     written: list[BucketRef] = []
-    for bucket, entries in buckets:
+    for number, entries in buckets:
         if not len(entries):
             continue
         payload, layout = encode_bucket(entries)
         blob = writer.add(
-            BUCKET_BLOB, payload, properties={"bucket": str(bucket), "rows": str(layout.rows)}
+            BUCKET_BLOB, payload, properties={"bucket": str(number), "rows": str(layout.rows)}
         )
-        written.append(BucketRef(bucket, blob.offset, blob.length, layout))
+        written.append(BucketRef(number, blob.offset, blob.length, layout))
     directory = encode_directory(written)
     blob = writer.add(DIRECTORY_BLOB, directory)
     return ShardRef(
@@ -133,7 +138,7 @@ def write_buckets(
         size=writer.size,
         generation=generation,
         bits=bits,
-        rows=sum(one.layout.rows for one in written),
+        rows=sum(bucket.layout.rows for bucket in written),
         directory_offset=blob.offset,
         directory_length=blob.length,
         directory_crc=zlib.crc32(directory),
@@ -143,16 +148,16 @@ def write_buckets(
 def encode_directory(buckets: list[BucketRef]) -> bytes:
     """Write a directory as one Arrow record batch, a row for each bucket."""
     rows = []
-    for one in buckets:
+    for bucket in buckets:
         row: dict[str, Any] = {
-            "bucket": one.bucket,
-            "offset": one.offset,
-            "length": one.length,
-            "rows": one.layout.rows,
-            "fences": one.layout.fences,
-            "checksums": one.layout.checksums,
+            "bucket": bucket.bucket,
+            "offset": bucket.offset,
+            "length": bucket.length,
+            "rows": bucket.layout.rows,
+            "fences": bucket.layout.fences,
+            "checksums": bucket.layout.checksums,
         }
-        for name, span in one.layout.spans.items():
+        for name, span in bucket.layout.spans.items():
             row[f"{name}_offset"], row[f"{name}_length"] = span.offset, span.length
         rows.append(row)
     sink = pa.BufferOutputStream()
@@ -175,7 +180,7 @@ def decode_directory(data: bytes, shard: ShardRef) -> dict[int, BucketRef]:
     table = pa.ipc.open_stream(data).read_all().combine_chunks()
     lists = {name: table.column(name) for name in ("fences", "checksums")}
     plain = table.drop_columns(list(lists)).to_pylist()
-    found = {}
+    directory = {}
     for number, row in enumerate(plain):
         fences, checksums = (lists[name][number].values.to_numpy() for name in lists)
         spans = {
@@ -184,8 +189,8 @@ def decode_directory(data: bytes, shard: ShardRef) -> dict[int, BucketRef]:
             if row[f"{name}_offset"] is not None
         }
         layout = BucketLayout(row["rows"], spans, fences, checksums)
-        found[row["bucket"]] = BucketRef(row["bucket"], row["offset"], row["length"], layout)
-    return found
+        directory[row["bucket"]] = BucketRef(row["bucket"], row["offset"], row["length"], layout)
+    return directory
 
 
 _DIRECTORY_SCHEMA = pa.schema(

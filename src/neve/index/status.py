@@ -38,7 +38,7 @@ class IndexStatus:
     bytes_per_entry: float | None = None
     shards: int = 0
     deltas: int = 0
-    """Runs that are not yet merged into the base; a lookup asks each."""
+    """Generations that are not yet merged into the base; a lookup asks each."""
     files: int = 0
     tombstones_snapshot_id: int | None = None
 
@@ -71,7 +71,7 @@ def status(lake: Lake, identifier: Identifier) -> IndexStatus:
         round(root.size / root.rows, 2) if root.rows else None,
         len(root.shards),
         max(0, len(root.generations()) - 1),
-        len(root.files) - len(root.dead),
+        len(root.files) - len(root.removed_files),
         root.tombstones_snapshot_id,
     )
 

@@ -1,7 +1,7 @@
 """Compare an index with its table: every row and tombstone has its entry, and there are no others.
 
-The entries that must be there are gathered as a build gathers them, and compared bucket by bucket,
-in tasks. Values of rows are never shown: a difference is told by file and position.
+Tasks make the entries that must be there as a build does, and compare them bucket by bucket. Values
+of rows are never shown: a difference is reported by file and position.
 """
 
 from __future__ import annotations
@@ -14,21 +14,20 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow.compute as pc
 
 from neve.errors import CorruptionError, NotFoundError
 from neve.index.build import row_parts, tombstone_parts
 from neve.index.cache import BucketCache
 from neve.index.current_root import find_root
-from neve.index.entries import SEVERAL, TOMBSTONE, Entries, find_rows
+from neve.index.entries import SEVERAL, TOMBSTONE, Entries, Mask, concat_entries, find_rows
 from neve.index.indexed_table import observe
 from neve.index.maintain import Progress
 from neve.index.read_keys import Kind
 from neve.index.resolve import resolve
 from neve.index.root import Root
-from neve.index.runs import RunReader, Runs, by_bucket, write_runs
 from neve.index.search import IndexReader
+from neve.index.shuffle import Shuffled, shuffle
 from neve.lake.spark_tasks import runner_for
 
 if TYPE_CHECKING:
@@ -94,12 +93,12 @@ class _Compared:
     examples: list[tuple[str, int, int]] = field(default_factory=list)
     corrupt: str | None = None
 
-    def add(self, what: str, entries: Entries, wrong: npt.NDArray[np.bool_]) -> None:
-        places = np.flatnonzero(wrong)
+    def add(self, what: str, entries: Entries, is_wrong: Mask) -> None:
+        places = np.flatnonzero(is_wrong)
         self.counts[what] = self.counts.get(what, 0) + len(places)
         self.examples += [
-            (what, int(entries.file[one]), int(entries.position[one]))
-            for one in places[: MOST_EXAMPLES - len(self.examples)]
+            (what, int(entries.file[place]), int(entries.position[place]))
+            for place in places[: MOST_EXAMPLES - len(self.examples)]
         ]
 
 
@@ -120,78 +119,75 @@ def verify(lake: Lake, identifier: Identifier, progress: Progress = logger.info)
         )
     then = mirror.at(root)
     files, tombstones = then.files(), then.tombstone_files()
-    wide, ordinals = root.with_files(one.path for one in files)
+    wide, ordinals = root.with_files(file.path for file in files)
     parts = [*row_parts(files, ordinals), *tombstone_parts(tombstones)]
     rows = sum(part.rows for part in parts)
     progress(f"{mirror.name}: comparing about {rows} rows with {root.rows} entries")
-    runner = runner_for(lake, rows)
-    runs = write_runs(runner, then.source_of(root), parts)
-    try:
-        compared = by_bucket(runner, runs, partial(_compare, runs, root), rows)
-    finally:
-        runs.delete()
+    compared = shuffle(runner_for(lake, rows), then.source_of(root), parts, partial(_compare, root))
     return _summed(mirror.name, wide, compared, time.monotonic() - started)
 
 
 def _summed(table: str, root: Root, compared: Sequence[_Compared], seconds: float) -> Verified:
     def total(what: str) -> int:
-        return sum(one.counts.get(what, 0) for one in compared)
+        return sum(part.counts.get(what, 0) for part in compared)
 
     examples = [
         Difference(what, root.files[file] if file >= 0 else "", position)
-        for one in compared
-        for what, file, position in one.examples
+        for part in compared
+        for what, file, position in part.examples
     ]
     return Verified(
         table,
         root.snapshot_id,
-        rows=sum(one.rows for one in compared),
-        tombstones=sum(one.tombstones for one in compared),
-        entries=sum(one.entries for one in compared),
+        rows=sum(part.rows for part in compared),
+        tombstones=sum(part.tombstones for part in compared),
+        entries=sum(part.entries for part in compared),
         missing=total(MISSING),
         extra=total(EXTRA),
         misplaced=total(MISPLACED),
         wrong_sequence=total(SEQUENCE),
         duplicates=total(DUPLICATE),
-        corrupt=next((one.corrupt for one in compared if one.corrupt), None),
+        corrupt=next((part.corrupt for part in compared if part.corrupt), None),
         examples=tuple(examples[:MOST_EXAMPLES]),
         seconds=seconds,
     )
 
 
-def _compare(runs: Runs, root: Root, buckets: Sequence[int]) -> _Compared:
+def _compare(root: Root, shuffled: Shuffled) -> _Compared:
     """Compare some buckets, in a task."""
-    found = _Compared()
-    wanted = RunReader(runs)
-    has = IndexReader(root, runs.source.io(), BucketCache())
-    for bucket in buckets:
-        resolved = resolve(wanted.read(bucket, Kind.TOMBSTONES, Kind.ROWS), runs.source.bits)
+    compared = _Compared()
+    bits = shuffled.source.bits
+    index = IndexReader(root, shuffled.source.io(), BucketCache())
+    for bucket, read in shuffled.read(Kind.TOMBSTONES, Kind.ROWS):
+        resolved = resolve(concat_entries(read), bits)
         expected = resolved.entries
-        duplicates = found.counts.get(DUPLICATE, 0) + resolved.duplicates
-        found.counts[DUPLICATE] = duplicates
-        is_buried = expected.file == TOMBSTONE
-        found.rows += int((~is_buried).sum())
-        found.tombstones += int(is_buried.sum())
+        duplicates = compared.counts.get(DUPLICATE, 0) + resolved.duplicates
+        compared.counts[DUPLICATE] = duplicates
+        is_tombstone = expected.file == TOMBSTONE
+        compared.rows += int((~is_tombstone).sum())
+        compared.tombstones += int(is_tombstone.sum())
         try:
-            entries = has.read_bucket(bucket, runs.source.bits)
+            entries = index.read_bucket(bucket, bits)
         except CorruptionError as error:
-            found.corrupt = error.message
+            compared.corrupt = error.message
             continue
-        found.entries += len(entries)
-        _compare_bucket(found, expected, entries)
-    return found
+        compared.entries += len(entries)
+        _compare_bucket(compared, expected, entries)
+    return compared
 
 
-def _compare_bucket(found: _Compared, expected: Entries, entries: Entries) -> None:
+def _compare_bucket(compared: _Compared, expected: Entries, entries: Entries) -> None:
     at = find_rows(entries.first, entries.second, expected.first, expected.second)
     back = find_rows(expected.first, expected.second, entries.first, entries.second)
-    found.add(MISSING, expected, at < 0)
-    found.add(EXTRA, entries, (back < 0) & (entries.file != SEVERAL))
-    # An entry that says SEVERAL stays until the index is built anew, and has every key looked for.
-    both = np.flatnonzero((at >= 0) & (entries.file[at] != SEVERAL if len(entries) else False))
-    one, other = expected.take(both), entries.take(at[both])
+    compared.add(MISSING, expected, at < 0)
+    # SEVERAL stays until the index is built anew, and has the key decided by a scan: never wrong.
+    compared.add(EXTRA, entries, (back < 0) & (entries.file != SEVERAL))
+    both = np.flatnonzero(at >= 0)
+    both = both[entries.file[at[both]] != SEVERAL]
+    wanted, present = expected.take(both), entries.take(at[both])
     # The position of a tombstone says nothing.
-    moved = (one.file != other.file) | ((one.position != other.position) & (one.file >= 0))
-    differs = np.asarray(pc.not_equal(one.sequence, other.sequence), np.bool_)
-    found.add(MISPLACED, one, moved)
-    found.add(SEQUENCE, one, differs & ~moved)
+    is_elsewhere = (wanted.position != present.position) & (wanted.file >= 0)
+    is_misplaced = (wanted.file != present.file) | is_elsewhere
+    differs = np.asarray(pc.not_equal(wanted.sequence, present.sequence), np.bool_)
+    compared.add(MISPLACED, wanted, is_misplaced)
+    compared.add(SEQUENCE, wanted, differs & ~is_misplaced)

@@ -20,7 +20,7 @@ from neve.errors import CorruptionError, StorageError
 from neve.index.cache import process_cache
 from neve.index.hashing import KeyHasher, PkHash
 from neve.index.root import Root
-from neve.index.search import Found, in_order, lookup
+from neve.index.search import SearchResult, in_order, lookup
 from neve.index.sequences import encode_sequences
 from neve.index.shard import bucket_of
 from neve.lake.frames import map_batches
@@ -165,7 +165,7 @@ class _Decide:
                 has_key = part.column(cols.OTHER).null_count
                 yield self._decided(part) if has_key else _counted_only(part)
 
-    def _nothing(self, hashes: PkHash) -> Found:
+    def _nothing(self, hashes: PkHash) -> SearchResult:
         kind = Root.from_json(self.root_json).sequence_type
         return in_order(len(hashes.first), [], [], frozenset(), kind)
 
@@ -190,7 +190,7 @@ class _Decide:
             _where(is_row, pa.array(hits.position)),
             disposition,
             pa.array(np.zeros(count, np.int64)),
-            pa.array(hits.found.astype(np.int64)),
+            pa.array(hits.has_entry.astype(np.int64)),
             _once(process_cache.hits - before, count),
             _once(int(is_broken), count),
         )

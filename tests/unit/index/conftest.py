@@ -20,7 +20,7 @@ def sequences(values, sequence_type):
 class Workshop:
     """Writes indexes of one kind into one directory."""
 
-    def __init__(self, location, sequence_type=SequenceType.INTEGER, checked=False):
+    def __init__(self, location, sequence_type=SequenceType.INTEGER, has_second_hash=False):
         self.location = location
         self.io = load_file_io({}, location)
         self.sequence_type = sequence_type
@@ -30,18 +30,18 @@ class Workshop:
             key_columns=(KeyColumn("id", 1),),
             sequence_columns=("seq",),
             sequence_type=sequence_type,
-            checked=checked,
+            has_second_hash=has_second_hash,
             bits=3,
             files=tuple(f"f{number}" for number in range(50)),
         )
 
     def entries(self, first, file, position, sequence, second=None):
         first = np.asarray(first, np.uint64)
-        if self.root.checked and second is None:
+        if self.root.has_second_hash and second is None:
             second = first ^ np.uint64(0xFFFF)
         return make_entries(
             first,
-            second if self.root.checked else None,
+            second if self.root.has_second_hash else None,
             file,
             position,
             sequences(sequence, self.sequence_type),
@@ -52,7 +52,7 @@ class Workshop:
 
     def search(self, root, first, second=None, cache=None):
         first = np.asarray(first, np.uint64)
-        if root.checked and second is None:
+        if root.has_second_hash and second is None:
             second = first ^ np.uint64(0xFFFF)
         return self.reader(root, cache).search_values(first, second)
 
@@ -67,6 +67,6 @@ def sequence_type(request):
     return SequenceType(request.param)
 
 
-@pytest.fixture(params=[False, True], ids=["bijective", "checked"])
+@pytest.fixture(params=[False, True], ids=["bijective", "has_second_hash"])
 def workshop_of_any_kind(tmp_path, request, sequence_type):
     return Workshop(str(tmp_path / "t__index"), sequence_type, request.param)

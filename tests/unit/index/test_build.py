@@ -10,13 +10,13 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, LongType, NestedField, UUIDType
 
 from neve.errors import StorageError, UnsupportedError
-from neve.index import runs
+from neve.index import shuffle
 from neve.index.cache import BucketCache
 from neve.index.columns import IndexedColumns
 from neve.index.files import list_files
 from neve.index.read_keys import Kind, Part
-from neve.index.runs import packed
 from neve.index.search import IndexReader
+from neve.index.shuffle import packed
 from neve.lake.spark_tasks import LocalTasks
 from tests.support.indexed import Workbench
 
@@ -47,24 +47,24 @@ def filled(bench):
 
 
 def test_live_rows_and_the_greatest_of_their_tombstones(bench):
-    built = filled(bench).build()
-    assert bench.contents(built.root) == bench.wanted()
-    assert (built.rows, built.tombstones, built.files) == (20, 6, 3)
+    root = filled(bench).build()
+    assert bench.contents(root) == bench.wanted()
+    assert (root.rows, len(root.files)) == (20 + 6, 3)
 
 
 def test_many_tasks_and_small_runs_make_the_same(bench, monkeypatch):
-    monkeypatch.setattr(runs, "RUN_ROWS", 4)
-    monkeypatch.setattr(runs, "bits_for", lambda rows: 4)
-    built = filled(bench).build(Tasks())
-    assert len(built.root.shards) == 3
-    assert bench.contents(built.root) == bench.wanted()
+    monkeypatch.setattr(shuffle, "SHUFFLE_FILE_ROWS", 4)
+    monkeypatch.setattr(shuffle, "bits_for", lambda rows: 4)
+    root = filled(bench).build(Tasks())
+    assert len(root.shards) == 3
+    assert bench.contents(root) == bench.wanted()
     # Only shards are left.
     left = list_files(bench.io, bench.source.location)
-    assert left.keys() == {one.path for one in built.root.shards}
+    assert left.keys() == {one.path for one in root.shards}
     before = bench.snapshot()
     bench.compact(list(bench.now.rows)[:2])
     bench.remove({5, 20})
-    after = bench.refresh(built.root, before, Tasks())
+    after = bench.refresh(root, before, Tasks())
     assert bench.contents(after) == bench.wanted()
 
 
@@ -89,11 +89,11 @@ def test_parts_have_every_row_once_and_tasks_are_alike():
 def test_two_rows_of_a_key_are_marked(bench):
     bench.add([(1, 1), (2, 9)])
     bench.add([(2, 2)])
-    root = bench.build().root
+    root = bench.build()
     assert bench.contents(root) == bench.wanted()
     search = IndexReader(root, bench.io, BucketCache()).search_values(bench.hashes([1, 2, 3]))
     assert search.several.tolist() == [False, True, False]
-    assert search.found.tolist() == [True, True, False]
+    assert search.has_entry.tolist() == [True, True, False]
     assert search.sequence.to_pylist() == [1, 9, None]
 
 
@@ -127,7 +127,7 @@ def test_a_file_from_before_a_column_was_widened(tmp_path):
     rows = [(n, n) for n in range(-3, 4)]
     narrow.add(rows)
     wide.now = narrow.now
-    one, other = narrow.build().root, wide.build().root
+    one, other = narrow.build(), wide.build()
     assert narrow.contents(one) == wide.contents(other)
     assert np.array_equal(narrow.hashes([-3, 3]), wide.hashes([-3, 3]))
 
@@ -138,9 +138,9 @@ def test_columns_that_cannot_be_indexed():
         NestedField(2, "uid", UUIDType()),
         NestedField(3, "ratio", DoubleType()),
     )
-    assert not IndexedColumns.of(schema, ["id"], ["id"]).checked
-    assert IndexedColumns.of(schema, ["ratio"], ["id"]).checked
-    assert IndexedColumns.of(schema, ["uid"], ["id"]).checked
+    assert not IndexedColumns.of(schema, ["id"], ["id"]).has_second_hash
+    assert IndexedColumns.of(schema, ["ratio"], ["id"]).has_second_hash
+    assert IndexedColumns.of(schema, ["uid"], ["id"]).has_second_hash
     for keys, sequence in ((["id"], ["uid"]), (["id"], ["ratio"]), (["nope"], ["id"])):
         with pytest.raises(UnsupportedError):
             IndexedColumns.of(schema, keys, sequence)

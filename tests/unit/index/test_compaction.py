@@ -13,9 +13,9 @@ from neve.index.compaction import (
     compact_buckets,
     plan_compaction,
     with_compacted,
-    write_run,
+    write_entries,
 )
-from neve.index.entries import GONE, TOMBSTONE
+from neve.index.entries import ABSENT, TOMBSTONE
 from neve.index.files import list_files
 from neve.index.removal import unreferenced
 from neve.index.shard import ShardRef
@@ -57,12 +57,12 @@ def history(workshop, steps, seed=2):
     root, truth = workshop.root, {}
     for step in range(steps):
         keys = rng.choice(3000, 400, replace=False).astype(np.uint64) << np.uint64(52)
-        files = rng.choice([TOMBSTONE, GONE, 0, 1, 2, 3, 4], 400)
+        files = rng.choice([TOMBSTONE, ABSENT, 0, 1, 2, 3, 4], 400)
         entries = workshop.entries(keys, files, np.arange(400) + 1000 * step, np.full(400, step))
         root = add_delta(workshop.io, root, workshop.location, entries, step)
         for number, (key, file) in enumerate(zip(keys.tolist(), files.tolist(), strict=True)):
             truth[key] = (file, number + 1000 * step)
-    return root, {key: value for key, value in truth.items() if value[0] != GONE}
+    return root, {key: value for key, value in truth.items() if value[0] != ABSENT}
 
 
 def known(workshop, root):
@@ -103,7 +103,7 @@ def test_a_full_compaction_drops_dead_files_and_what_only_hides(workshop_of_any_
     assert known(workshop, root) == expected
     plan = plan_compaction(root, force=True)
     whole = compact(workshop.io, root, plan, workshop.location)
-    assert (len(whole.shards), whole.dead) == (1, frozenset())
+    assert (len(whole.shards), whole.removed_files) == (1, frozenset())
     assert whole.files == tuple(
         path for number, path in enumerate(root.files) if number not in (1, 3)
     )
@@ -117,13 +117,13 @@ def test_a_partial_compaction_keeps_hiding_what_lies_underneath(workshop):
         workshop.io, workshop.root, workshop.location, workshop.entries(keys, 0, 1, keys), 1
     )
     for number in range(4):
-        gone = workshop.entries(keys[number : number + 1], GONE, -1, [0])
+        gone = workshop.entries(keys[number : number + 1], ABSENT, -1, [0])
         root = add_delta(workshop.io, root, workshop.location, gone, 2)
     plan = plan_compaction(root)
     assert (plan.generations, plan.is_full) == ((2, 3, 4, 5), False)
     merged = compact(workshop.io, root, plan, workshop.location)
     assert len(merged.shards) == 2
-    assert workshop.search(merged, keys[:6]).found.tolist() == [False] * 4 + [True] * 2
+    assert workshop.search(merged, keys[:6]).has_entry.tolist() == [False] * 4 + [True] * 2
 
 
 def test_tasks_share_a_compaction(workshop):
@@ -150,7 +150,7 @@ def test_a_compaction_needs_the_memory_of_a_bucket(workshop):
         keys = np.arange(1 << (12 + bits), dtype=np.uint64) << np.uint64(52 - bits)
         root = workshop.root
         for file in (1, 2):
-            shard = write_run(
+            shard = write_entries(
                 workshop.io,
                 workshop.location,
                 workshop.entries(keys, file, keys % 9, keys),
