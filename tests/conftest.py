@@ -13,6 +13,13 @@ from tests.support.servers import (
     running_s3,
 )
 
+# For a few rows, compiling the code of a query takes a quarter of the processor's time. Tests that
+# start the installed command have Spark's defaults.
+INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+
 
 def pytest_collection_modifyitems(items):
     """Mark what uses Spark in this process, and what starts servers: `tools/side_by_side.py`."""
@@ -52,7 +59,9 @@ def rest_catalog(server_directory, s3):
 @pytest.fixture(scope="session")
 def embedded_lake(tmp_path_factory):
     """The embedded lake; it keeps Spark running between the tests that open others."""
-    with neve.open(sqlite_settings(tmp_path_factory.mktemp("embedded"))) as lake:
+    settings = sqlite_settings(tmp_path_factory.mktemp("embedded"))
+    spark = settings.spark.model_copy(update={"conf": {**settings.spark.conf, **INTERPRETED}})
+    with neve.open(settings.model_copy(update={"spark": spark})) as lake:
         with pytest.MonkeyPatch.context() as environment:
             for name, value in SHORT_LIVED_JAVA.items():
                 environment.setenv(name, value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
 from collections.abc import Callable, Sequence
@@ -92,6 +93,9 @@ class Consolidation:
             self.worker.prepare()
         except NeveError as error:
             logger.warning("Spark is not ready yet: %s", error)
+        # What is loaded by now stays: without it a full collection, which may fall into any commit,
+        # takes 0.1 ms instead of 80 ms.
+        gc.freeze()
         watch(self.worker, stop, self.recorder)
 
     def finish(self) -> None:
