@@ -24,6 +24,7 @@ from neve.merge.strategy import Strategy
 from tests.support.merging import SCHEMA, Mirrored, event
 
 FAR = 2**40
+OTHERS = (Strategy.SCAN, Strategy.MERGE)
 NOTHING = {"id": None, "name": None, "amount": None, "lsn": None}
 
 
@@ -201,7 +202,9 @@ def test_a_column_of_another_type_sets_its_rows_aside_until_the_mirror_s_is_out_
     }
 
 
-@pytest.mark.parametrize("strategy", [Strategy.SCAN, Strategy.MERGE])
+@pytest.mark.parametrize(
+    "strategy", [Strategy.SCAN, pytest.param(Strategy.MERGE, marks=pytest.mark.soak)]
+)
 def test_an_unchanged_marker_in_a_column_that_the_mirror_gets_with_this_batch(
     embedded_lake, strategy
 ):
@@ -225,7 +228,7 @@ def test_an_unchanged_marker_in_a_column_that_the_mirror_gets_with_this_batch(
     }
 
 
-@pytest.mark.parametrize("by_field", [True, False], ids=["renamed", "dropped-and-added"])
+@pytest.mark.parametrize("by_field", [pytest.param(True, marks=pytest.mark.soak), False])
 def test_the_mirror_follows_a_rename_that_the_configuration_tells(embedded_lake, by_field):
     mirrored = Mirrored(embedded_lake, strategy=Strategy.SCAN, unchanged_marker="?")
     mirrored.append(event("I", 1, 1, "a"), event("I", 1, 2, "b"))
@@ -340,25 +343,9 @@ def test_a_new_column_that_is_the_same_to_spark_is_refused_before_anything_is_wr
     assert {key: row["NAME"] for (key,), row in mirrored.found().items()} == {1: "b", 2: "c"}
 
 
-def test_a_rebuild_that_would_lose_a_column_is_refused_by_name(embedded_lake):
-    mirrored = Mirrored(embedded_lake)
-    mirrored.append(event("I", 1, 1, "a"))
-    mirrored.append(event("I", 1, 2, "b"))
-    mirrored.merge()
-    with evolving(mirrored) as update:
-        update.delete_column("name")
-    mirrored.compact(mirrored.changelog)
-    before = mirrored.found()
-    with pytest.raises(CatalogError, match=r"no column name any more.*compacted") as caught:
-        mirrored.merger().rebuild()
-    assert f"ALTER TABLE {mirrored.mirror} DROP COLUMN name" in caught.value.hint
-    assert mirrored.found() == before
-    mirrored.lake.sql(f"ALTER TABLE {mirrored.mirror} DROP COLUMN name")
-    mirrored.merger().rebuild()
-    assert mirrored.found() == {(key,): {"id": key, "amount": 0, "lsn": 1} for key in (1, 2)}
-
-
-@pytest.mark.parametrize("strategy", [Strategy.INDEX, Strategy.SCAN, Strategy.MERGE])
+@pytest.mark.parametrize(
+    "strategy", [Strategy.INDEX, *(pytest.param(one, marks=pytest.mark.soak) for one in OTHERS)]
+)
 def test_merging_all_again_erases_nothing_of_a_dropped_column(embedded_lake, strategy):
     """The changelog was compacted without the column, and the checkpoint's snapshot is expired."""
     mirrored = Mirrored(embedded_lake, strategy=strategy)
@@ -368,6 +355,8 @@ def test_merging_all_again_erases_nothing_of_a_dropped_column(embedded_lake, str
         update.delete_column("name")
     mirrored.append({"op": "U", "lsn": 2, "id": 2, "amount": 2})
     mirrored.compact(mirrored.changelog)
+    with pytest.raises(CatalogError, match=r"no column name any more.*compacted"):
+        mirrored.merger().rebuild()
     mirrored.expire(mirrored.changelog)
     report = mirrored.merge()
     assert "is expired" in report.notes[0]
