@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from neve.errors import CatalogError, NeveError
+from neve.merge.mirror import SOURCE
 from neve.merge.strategy import Strategy
 from tests.support.merging import Mirrored, event
 from tests.support.power_cut import power_cut
@@ -85,6 +87,10 @@ def recreate(mirrored, *columns):
     mirrored.rows.clear()
 
 
+def source_uuid(mirrored):
+    return json.loads(mirrored.table().properties[SOURCE])["uuid"]
+
+
 def test_a_changelog_that_is_created_again_is_a_truncate_by_policy(embedded_lake):
     mirrored = Mirrored(embedded_lake, batch_size=3, strategy=Strategy.SCAN)
     mirrored.append(event("I", 90, 1, "old"), event("D", 95, 9), event("T", 50, None))
@@ -102,8 +108,11 @@ def test_a_changelog_that_is_created_again_is_a_truncate_by_policy(embedded_lake
         with power_cut(point):
             mirrored.merge()
         assert mirrored.found() == old
+    old_uuid = source_uuid(mirrored)
     with power_cut("merge.published"):
         mirrored.merge()
+    # The very commit that has the new rows says where they come from.
+    assert old_uuid != source_uuid(mirrored) == str(mirrored.table("changes").metadata.table_uuid)
     assert mirrored.found().keys() == {(1,), (9,), (3,)}
     report = mirrored.merge()
     assert (report.batches, report.rows_scanned, report.set_aside) == (1, 2, 0)

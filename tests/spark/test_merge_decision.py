@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from functools import reduce
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyspark.sql import functions
+from pyspark.sql import DataFrame, functions
 from pyspark.sql.types import StructType
 
 from neve.merge import columns as cols
@@ -100,15 +101,20 @@ def test_spark_decides_by_the_truth_table(embedded_lake):
         functions.lit(1).alias(cols.NUMBER),
         functions.lit(1).alias(cols.EVENTS),
     )
+    decided = []
     for barrier in BARRIERS:
         of_barrier = events.where(functions.col("barrier").eqNullSafe(functions.lit(barrier)))
         since = barrier_column(None if barrier is None else (str(barrier),), SHAPE)
-        rows = disposed(of_barrier, SHAPE, since).collect()
-        assert len(rows) == len(list(every_case(barrier)))
-        assert [row[cols.DISPOSITION] for row in rows] == [row["expected"] for row in rows]
+        decided.append(disposed(of_barrier, SHAPE, since))
+    rows = reduce(DataFrame.unionByName, decided).collect()
+    assert len(rows) == len(cases)
+    assert [row[cols.DISPOSITION] for row in rows] == [row["expected"] for row in rows]
 
 
-@pytest.mark.parametrize("strategy", [Strategy.INDEX, Strategy.SCAN, Strategy.MERGE])
+@pytest.mark.parametrize(
+    "strategy",
+    [Strategy.INDEX, Strategy.SCAN, pytest.param(Strategy.MERGE, marks=pytest.mark.soak)],
+)
 def test_a_row_that_is_older_than_its_tombstone(embedded_lake, strategy):
     """Somebody else, or a rollback that lost its commits, has brought a deleted row back."""
     mirrored = Mirrored(embedded_lake, strategy=strategy)

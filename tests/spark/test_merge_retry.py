@@ -81,8 +81,10 @@ def test_events_set_aside_after_a_rename_come_back_exactly_once(embedded_lake):
     inexact = {"reason": "a rename", "event": INEXACT}
     stored = mirrored.table("rows_rejected")
     stored.append(pa.Table.from_pylist([inexact], schema=stored.schema().as_arrow()))
+    # A column that is dropped meanwhile is in the events still, and in the mirror.
+    mirrored.lake.sql(f"ALTER TABLE {mirrored.changelog} DROP COLUMN share")
+    mirrored.schema = mirrored.schema.remove(mirrored.schema.get_field_index("share"))
     # Nothing has changed: nothing can be taken, and nothing is committed.
-    before = mirrored.past()
     assert mirrored.merger().retry_rejected().outcome == "idle"
     mirrored.lake.sql(f"ALTER TABLE {mirrored.mirror} RENAME COLUMN name TO label")
     mirrored.append(row("U", 8, 2, label="newer"))
@@ -102,7 +104,7 @@ def test_events_set_aside_after_a_rename_come_back_exactly_once(embedded_lake):
     expected = row("U", 2, 1)
     del expected["op"]
     assert found[1,] == expected
-    assert found[2,]["label"] == "newer"
+    assert (found[2,]["label"], found[2,]["share"]) == ("newer", None)
     left = rejected(mirrored)
     assert len(left) == 3
     assert INEXACT in left

@@ -10,6 +10,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 
 _CHUNK_BYTES = 65_536
+# Then it hangs up, and lets nobody in: who has no time-out fails its test, and does not stop it.
+MOST_SECONDS = 60.0
 
 
 @dataclass
@@ -37,12 +39,19 @@ def running_silent_server(upstream_port: int | None = None) -> Iterator[SilentSe
         if upstream_port is None:
             server.silent.set()
         ended = threading.Event()
+        sockets = [listener]
+
+        def hang_up() -> None:
+            for connection in sockets:
+                with suppress(OSError):  # its client has closed it
+                    connection.shutdown(socket.SHUT_RDWR)
 
         def accept() -> None:
             with suppress(OSError):  # it is closed to end this
                 while True:
                     client, _ = listener.accept()
                     stack.callback(client.close)
+                    sockets.append(client)
                     server.connections += 1
                     if upstream_port is not None:
                         upstream = socket.create_connection(("127.0.0.1", upstream_port))
@@ -52,11 +61,14 @@ def running_silent_server(upstream_port: int | None = None) -> Iterator[SilentSe
 
         acceptor = threading.Thread(target=accept, daemon=True)
         acceptor.start()
+        limit = threading.Timer(MOST_SECONDS, hang_up)
+        limit.start()
         try:
             yield server
         finally:
             ended.set()
-            listener.shutdown(socket.SHUT_RDWR)
+            limit.cancel()
+            hang_up()
             acceptor.join()
 
 

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import reduce
-from operator import or_
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
-from neve.errors import ConflictError
 from neve.lake.frames import added_rows
 from neve.lake.identifier import Identifier
 from neve.lake.java_tables import JavaTable
@@ -22,23 +18,25 @@ from neve.merge import columns as cols
 from neve.merge import transforms as tr
 from neve.merge.checkpoint import BARRIER
 from neve.merge.decision import ABSENT, LATE, REMOVE, REPEAT, TIE, UPSERT
-from neve.merge.dropped import needs_schema
 from neve.merge.locators import Decided, Locator, ScanLocator
 from neve.merge.mirror import names_at
 from neve.merge.pending import Batch, Slice, consumed_slices
+from neve.merge.read_events import (
+    mirror_columns,
+    read_changes,
+    read_slices,
+    require_same_columns,
+)
 from neve.merge.rejected import parse_rejected
 from neve.merge.report import Counts, Tally
 from neve.merge.shape import Shape, as_text, barrier_column, quoted, sequence_of, shape_of
 from neve.merge.side_tables import AT, BATCH, DELETED, KIND, TRUNCATED
 from neve.merge.spec import TRUNCATE
-from neve.merge.unreadable import fields_to_read
 
 if TYPE_CHECKING:
-    from pyiceberg.schema import Schema
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from neve.lake import Lake
-    from neve.lake.table_ref import TableRef
     from neve.merge.drift import IncompatibleColumn
     from neve.merge.plan import Look
     from neve.merge.rejected import RejectedEvents
@@ -77,9 +75,9 @@ class BatchWork:
         """Read a batch's events and look at what they are."""
         with ExitStack() as stack, lake.explaining():
             changelog = JavaTable(lake, session, lake.ref(spec.changelog))
-            changes = _changes(stack, changelog, found, batch)
-            _require_same_columns(spec, found, changes)
-            columns = _columns(changelog, lake.ref(spec.mirror), found, changes.schema)
+            changes = read_changes(stack, changelog, found, batch)
+            require_same_columns(spec, found, changes)
+            columns = mirror_columns(changelog, lake.ref(spec.mirror), found, changes.schema)
             shape = shape_of(spec, columns, found.drift)
             retried = None
             if batch.rejected_id is None:
@@ -281,12 +279,11 @@ class BatchWork:
         is_near = F.col(quoted(self.shape.sequence[0])).between(F.lit(least), F.lit(most))
         on = list(self.shape.decisive)
         both = rows.withColumn(cols.MERGED, F.lit(0))
-        events = self._merged_events()
-        if events is None:
-            return both
-        merged = self._as_merged(events.where(is_near))
-        merged = merged.join(rows.select(*map(quoted, on)), on=on, how="left_semi")
-        return both.unionByName(merged.withColumn(cols.MERGED, F.lit(1)))
+        for events in self._merged_events():
+            merged = self._as_merged(events.where(is_near))
+            merged = merged.join(rows.select(*map(quoted, on)), on=on, how="left_semi")
+            both = both.unionByName(merged.withColumn(cols.MERGED, F.lit(1)))
+        return both
 
     @property
     def _incompatible(self) -> tuple[IncompatibleColumn, ...]:
@@ -305,24 +302,29 @@ class BatchWork:
         rows = tr.as_rows(events, self.shape, incompatible)
         return rows.where(F.col(cols.OTHER).isNull())
 
-    def _merged_events(self) -> DataFrame | None:
+    def _merged_events(self) -> Iterator[DataFrame]:
         """Return the events that are merged already, as far as the changelog still has them."""
         checkpoint = self.found.state.checkpoint if self.found.state else None
         if checkpoint is None:
-            return None
+            return
         changelog = JavaTable(self.lake, self.session, self.lake.ref(self.spec.changelog))
-        is_kept = self.found.changelog.snapshot_by_id
-        slices: list[Slice] = []
-        if checkpoint.snapshot_id is not None and is_kept(checkpoint.snapshot_id):
-            tasks = changelog.plan_files(checkpoint.snapshot_id)
-            slices += [Slice(task, 0, task.records) for task in tasks]
-        if checkpoint.scanning is not None and is_kept(checkpoint.scanning):
-            after = None if checkpoint.whole else checkpoint.snapshot_id
+        metadata, schema = self.found.changelog, self.found.drift.read_schema
+        merged, slices = checkpoint.snapshot_id, list[Slice]()
+        if merged is not None and metadata.snapshot_by_id(merged) is not None:
+            if schema is None:
+                # Iceberg leaves out files by the bounds of their sequences.
+                names = names_at(metadata, merged).items()
+                rows = self._at(self.spec.changelog, merged)
+                yield rows.select(*(F.col(quoted(before)).alias(name) for before, name in names))
+            else:
+                tasks = changelog.plan_files(merged)
+                slices += [Slice(task, 0, task.records) for task in tasks]
+        if checkpoint.scanning is not None and metadata.snapshot_by_id(checkpoint.scanning):
+            after = None if checkpoint.whole else merged
             tasks = changelog.plan_files(checkpoint.scanning, after)
             slices += consumed_slices(checkpoint, tasks)
-        if not slices:
-            return None
-        return _slices(self._stack, changelog, slices, self.found.drift.read_schema)
+        if slices:
+            yield read_slices(self._stack, changelog, slices, schema)
 
     @property
     def has_tombstones(self) -> bool:
@@ -363,72 +365,6 @@ class BatchWork:
     def _at(self, identifier: Identifier, snapshot_id: int) -> DataFrame:
         reader = self.session.read.option("versionAsOf", snapshot_id)
         return reader.table(self.lake.ref(identifier).quoted)
-
-
-def _require_same_columns(spec: MergeSpec, found: Look, changes: DataFrame) -> None:
-    """Refuse columns that nobody has compared with the mirror's: they changed a moment ago."""
-    looked_at = {field.name for field in fields_to_read(spec, found.changelog.schema())}
-    read = {name for name in changes.columns if not name.startswith(cols.DROPPED)}
-    read -= {cols.FILE, cols.POSITION}
-    if read != looked_at:
-        changed = ", ".join(sorted(read ^ looked_at))
-        raise ConflictError(
-            f"{spec.changelog_name}: its columns have changed: {changed}",
-            hint="it is tried again",
-            retryable=True,
-        )
-
-
-def _columns(
-    changelog: JavaTable, mirror: TableRef, found: Look, changes: T.StructType
-) -> T.StructType:
-    """Return the mirror's columns as they are once it has followed the changelog."""
-    if found.mirror is None:
-        return T.StructType([field for field in changes if field.name in found.drift.mirrored])
-    renamed = dict(found.drift.renamed)
-    present = [
-        T.StructField(renamed.get(field.name, field.name), field.dataType)
-        for field in changelog.session.table(mirror.quoted).schema
-    ]
-    sources = {each.column.name: each.read_as for each in found.drift.dropped}
-    wider = {
-        name: changes[source].dataType
-        for name in found.drift.widened
-        if (source := name if name in changes.names else sources[name]) in changes.names
-    }
-    fields = [T.StructField(field.name, wider.get(field.name, field.dataType)) for field in present]
-    return T.StructType([*fields, *(changes[name] for name in found.drift.added)])
-
-
-def _changes(stack: ExitStack, changelog: JavaTable, found: Look, batch: Batch) -> DataFrame:
-    schema = found.drift.read_schema
-    if batch.until_id is not None:
-        after_id, until_id = batch.after_id, batch.until_id
-        if schema and needs_schema(found.changelog, schema, after_id, until_id):
-            tasks = changelog.plan_files(until_id, after_id)
-            return stack.enter_context(changelog.scan(tasks, schema.model_dump_json()))
-        rows = added_rows(changelog.session, changelog.ref, batch.until_id, batch.after_id)
-        return rows.select("*", cols.FILE, cols.POSITION)
-    return _slices(stack, changelog, batch.slices, schema)
-
-
-def _slices(
-    stack: ExitStack, changelog: JavaTable, slices: Sequence[Slice], schema: Schema | None
-) -> DataFrame:
-    schema_json = schema.model_dump_json() if schema else None
-    rows = stack.enter_context(changelog.scan([one.task for one in slices], schema_json))
-    # At most two files are cut: the first and the last.
-    cut = [one for one in slices if not one.is_whole]
-    if not cut:
-        return rows
-    inside = [
-        (F.col(cols.FILE) == one.task.path)
-        & (F.col(cols.POSITION) >= one.start)
-        & (F.col(cols.POSITION) < one.end)
-        for one in cut
-    ]
-    whole = ~F.col(cols.FILE).isin([one.task.path for one in cut])
-    return rows.where(reduce(or_, inside, whole))
 
 
 def _stamped(rows: DataFrame, batch_id: str, now: datetime) -> DataFrame:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import Transform, parse_transform
-from pyiceberg.types import NestedField
+from pyiceberg.types import FixedType, NestedField
 
 from neve.errors import ConfigError
 from neve.index.indexed_table import KEYS, SEQUENCE
@@ -81,7 +81,9 @@ def partition_spec(spec: MergeSpec, schema: Schema) -> PartitionSpec:
         source = next((field for field in schema.fields if field.name == column), None)
         if source is None:
             raise _unusable(spec, text)
-        if not transform.can_transform(source.field_type):
+        # PyIceberg cannot read manifests in which Iceberg's Java library wrote a fixed value.
+        is_fixed = kind == "identity" and isinstance(source.field_type, FixedType)
+        if is_fixed or not transform.can_transform(source.field_type):
             raise ConfigError(
                 f"merge.tables: {spec.name}: partition_by {text}: {column} is "
                 f"{source.field_type}, which {kind} does not take",

@@ -1,8 +1,8 @@
 """Events that were set aside, written as text and read back as rows of the changelog.
 
 An event comes back only as what it was. Spark writes it as JSON, which has no text of its own for
-every value of every type: so an event is taken if writing it once more gives the very same text,
-and stays where it is otherwise.
+every value of every type: so an event is taken if writing it once more gives the same JSON, and
+stays where it is otherwise.
 """
 
 from __future__ import annotations
@@ -74,7 +74,9 @@ def parse_rejected(
         F.struct("*").alias(_STORED),
         F.from_json("event", readable, EVENT_JSON).alias(_ROW),
     )
-    is_same = F.to_json(_ROW, EVENT_JSON) == F.col(f"{_STORED}.event")
+    before, now = F.col(f"{_STORED}.event"), F.to_json(_ROW, EVENT_JSON)
+    # The order of columns does not matter: some may have been dropped, or moved, since.
+    is_same = (before == now) | (_in_order(before) == _in_order(now))
     events = parsed.select(
         *(value(field) for field in columns),
         F.col(f"{_STORED}.changelog_file").alias(cols.FILE),
@@ -88,6 +90,11 @@ def parse_rejected(
         known.where(is_accepted).drop(_ROW, _STORED),
         known.where(~is_accepted).select(f"{_STORED}.*"),
     )
+
+
+def _in_order(event: Column) -> Column:
+    """Return JSON with its keys in order; NULL if it is too large for that."""
+    return F.to_json(F.try_parse_json(event))
 
 
 def _has_json(kind: T.DataType) -> bool:

@@ -89,6 +89,8 @@ class _WriteRows:
     tombstones: TableMetadata
     tombstones_io: dict[str, str]
     columns: tuple[str, ...]
+    # By which of them ties are compared with the rows they would replace.
+    compared: tuple[str, ...]
     keys: tuple[str, ...]
     sequence: tuple[str, ...]
     hash_keys: KeyHasher | None  # None: there is no index to be kept
@@ -129,7 +131,7 @@ class _WriteRows:
         most_rows = None if is_decided else MOST_ROWS
         schema = self.mirror.schema()
         is_new = wins.copy()
-        is_new[wins] = ~equal_rows(schema, io, ties, self.columns, self._path_of, most_rows)
+        is_new[wins] = ~equal_rows(schema, io, ties, self.compared, self._path_of, most_rows)
         dispositions = np.array(rows[cols.DISPOSITION].to_pylist(), object)
         dispositions[places] = np.where(is_new, UPSERT if is_decided else TIE, REPEAT)
         at = rows.column_names.index(cols.DISPOSITION)
@@ -230,6 +232,7 @@ def write_changes(
         _without_history(tombstones.metadata),
         dict(tombstones.io.properties),
         tuple(shape.columns.names),
+        tuple(field.name for field in shape.compared),
         shape.keys,
         shape.sequence,
         root.hasher if root else None,

@@ -82,6 +82,9 @@ def test_each_way_a_disk_can_differ_is_noticed(tmp_path):
     (tmp_path / "driver").write_text(token)
     result = probe_from_task(str(tmp_path), token)
     check_result("/lake", tmp_path, token, result)
+    (tmp_path / result.file).write_text("of another cluster")
+    with pytest.raises(ConfigError, match="the driver reads something else"):
+        check_result("/lake", tmp_path, token, result)
     (tmp_path / result.file).unlink()
     with pytest.raises(ConfigError, match="does not see what it wrote"):
         check_result("/lake", tmp_path, token, result)

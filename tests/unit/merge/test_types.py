@@ -15,7 +15,7 @@ UNORDERED = NESTED | {"boolean", "float", "double", "uuid", "fixed[3]"}
 TIMES = {"timestamp", "timestamptz"}
 NUMBERS = {"int", "long", "decimal(9, 2)", "decimal(38, 10)"}
 PARTITIONS = {
-    "v": set(TYPES) - NESTED,
+    "v": set(TYPES) - NESTED - {"fixed[3]"},
     "bucket(4, v)": set(TYPES) - NESTED - {"boolean", "float", "double"},
     "truncate(2, v)": NUMBERS | {"string", "binary"},
     "year(v)": TIMES | {"date"},

@@ -12,7 +12,7 @@ import pytest
 import neve
 from neve.config import Settings
 from neve.errors import CatalogError
-from neve.lake.catalog import load_table
+from neve.lake.catalog import list_tables, load_table
 from neve.lake.staging import StagingTable
 from neve.observe.metrics import Registry
 from neve.publish.batch import STAGED_PREFIX
@@ -21,6 +21,7 @@ from neve.publish.ranges import BATCH_ID, RANGES, Range, encode_ranges
 from neve.publish.staged_batches import list_staged
 from neve.service.upkeep import TableUpkeep
 from neve.signals import Signal
+from neve.upkeep import upkeep as upkeep_module
 from neve.upkeep.spec import UpkeepSpec
 from neve.upkeep.upkeep import LOOK_SECONDS, Upkeep
 from tests.support.consolidation import Bench
@@ -138,6 +139,22 @@ def test_a_table_that_fails_stops_no_other(bench, monkeypatch, caplog, error):
     assert list(report.failures) == ["otel.logs"]
     assert reason in ("it is down", "internal error: KeyError")
     assert "otel.logs was not looked after" in caplog.text
+
+
+def test_a_namespace_that_cannot_be_listed_stops_no_other(bench, monkeypatch):
+    bench.send(Signal.LOGS, "a")
+    bench.run()
+    stage(bench, stream_of(bench, "logs"))
+
+    def fail_for_the_ledger(profile, catalog, namespace):
+        if namespace == ("neve",):
+            raise CatalogError("it is down")
+        return list_tables(profile, catalog, namespace)
+
+    monkeypatch.setattr(upkeep_module, "list_tables", fail_for_the_ledger)
+    report = upkeep(bench, DAY + HOUR).run()
+    assert report.abandoned == 1
+    assert report.failures == {"neve": "it is down"}
 
 
 def test_tables_are_looked_at_now_and_then_and_never_by_a_batch(bench, monkeypatch):

@@ -1,0 +1,96 @@
+"""Read the events of a batch from the changelog, with the columns that the mirror gets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from neve.errors import ConflictError
+from neve.lake.frames import added_rows
+from neve.lake.java_tables import JavaTable
+from neve.merge import columns as cols
+from neve.merge.dropped import needs_schema
+from neve.merge.pending import Batch, Slice
+from neve.merge.unreadable import fields_to_read
+
+if TYPE_CHECKING:
+    from pyiceberg.schema import Schema
+    from pyspark.sql import DataFrame
+
+    from neve.lake.table_ref import TableRef
+    from neve.merge.plan import Look
+    from neve.merge.spec import MergeSpec
+
+
+def require_same_columns(spec: MergeSpec, found: Look, changes: DataFrame) -> None:
+    """Refuse columns that nobody has compared with the mirror's: they changed a moment ago."""
+    looked_at = {field.name for field in fields_to_read(spec, found.changelog.schema())}
+    read = {name for name in changes.columns if not name.startswith(cols.DROPPED)}
+    read -= {cols.FILE, cols.POSITION}
+    if read != looked_at:
+        changed = ", ".join(sorted(read ^ looked_at))
+        raise ConflictError(
+            f"{spec.changelog_name}: its columns have changed: {changed}",
+            hint="it is tried again",
+            retryable=True,
+        )
+
+
+def mirror_columns(
+    changelog: JavaTable, mirror: TableRef, found: Look, changes: T.StructType
+) -> T.StructType:
+    """Return the mirror's columns as they are once it has followed the changelog."""
+    if found.mirror is None:
+        return T.StructType([field for field in changes if field.name in found.drift.mirrored])
+    renamed = dict(found.drift.renamed)
+    present = [
+        T.StructField(renamed.get(field.name, field.name), field.dataType)
+        for field in changelog.session.table(mirror.quoted).schema
+    ]
+    sources = {each.column.name: each.read_as for each in found.drift.dropped}
+    wider = {
+        name: changes[source].dataType
+        for name in found.drift.widened
+        if (source := name if name in changes.names else sources[name]) in changes.names
+    }
+    fields = [T.StructField(field.name, wider.get(field.name, field.dataType)) for field in present]
+    return T.StructType([*fields, *(changes[name] for name in found.drift.added)])
+
+
+def read_changes(stack: ExitStack, changelog: JavaTable, found: Look, batch: Batch) -> DataFrame:
+    """Read the events of a batch, with the place of each in its file."""
+    schema = found.drift.read_schema
+    if batch.until_id is not None:
+        after_id, until_id = batch.after_id, batch.until_id
+        if schema and needs_schema(found.changelog, schema, after_id, until_id):
+            tasks = changelog.plan_files(until_id, after_id)
+            return stack.enter_context(changelog.scan(tasks, schema.model_dump_json()))
+        rows = added_rows(changelog.session, changelog.ref, batch.until_id, batch.after_id)
+        return rows.select("*", cols.FILE, cols.POSITION)
+    return read_slices(stack, changelog, batch.slices, schema)
+
+
+def read_slices(
+    stack: ExitStack, changelog: JavaTable, slices: Sequence[Slice], schema: Schema | None
+) -> DataFrame:
+    """Read rows of files, each with its place."""
+    schema_json = schema.model_dump_json() if schema else None
+    rows = stack.enter_context(changelog.scan([part.task for part in slices], schema_json))
+    # At most two files are cut: the first and the last.
+    cut = [part for part in slices if not part.is_whole]
+    if not cut:
+        return rows
+    inside = [
+        (F.col(cols.FILE) == part.task.path)
+        & (F.col(cols.POSITION) >= part.start)
+        & (F.col(cols.POSITION) < part.end)
+        for part in cut
+    ]
+    whole = ~F.col(cols.FILE).isin([part.task.path for part in cut])
+    return rows.where(reduce(or_, inside, whole))
