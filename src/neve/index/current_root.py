@@ -32,7 +32,7 @@ _ATTEMPTS = 3
 
 @dataclass(frozen=True)
 class Registration:
-    """A root that is written, and what a commit sets so that it counts."""
+    """A root that is written, and what a commit sets to name it."""
 
     snapshot_id: int
     path: str
@@ -46,7 +46,7 @@ class Registration:
 
 
 def current_root(lake: Lake, identifier: Identifier) -> tuple[Root | None, str]:
-    """Return the root to go on from, which may be behind `main`; or None, and why.
+    """Return the newest usable root, which may be behind `main`; or None, and why.
 
     Raises:
         NotFoundError: there is no such table.
@@ -125,7 +125,7 @@ def store_root(mirror: Mirror, root: Root) -> Registration:
 
 
 def register(lake: Lake, mirror: Mirror, root: Root) -> Registration:
-    """Write a root and make it the one that counts.
+    """Write a root and have the table name it.
 
     Atomic. Of two at once the later wins; if its root is behind, that is noticed.
 

@@ -1,4 +1,4 @@
-"""One bucket of a shard: a Parquet file that can also be searched as it lies.
+"""A bucket of a shard: a Parquet file that can be searched without decoding it.
 
 Fixed-width columns are stored plain, uncompressed, in one page each. So any Parquet reader reads a
 bucket, and this one takes the values straight from the bytes: nothing is decoded, and of a file
@@ -41,14 +41,14 @@ class Span:
 
 @dataclass(frozen=True)
 class BucketLayout:
-    """Where a bucket's columns lie, and what its blocks must add up to."""
+    """Where the columns of a bucket are, and the checksums of its blocks."""
 
     rows: int
     spans: dict[str, Span]
     fences: Hashes
     """The first hash of each block."""
     checksums: npt.NDArray[np.uint32]
-    """Of each block; one more for a sequence column that is not of a fixed width."""
+    """One for each block, and a last one for sequences that are not of a fixed width."""
 
     @property
     def is_variable(self) -> bool:
@@ -146,7 +146,7 @@ class BucketView:
         return np.frombuffer(self._payload[span.offset : span.offset + span.length], kind)
 
     def _touched(self, first: Hashes) -> Integers:
-        """Return the blocks that may hold these hashes. Equal ones may lie on both sides."""
+        """Return the blocks that may hold these hashes; equal hashes may lie in two blocks."""
         fences = self.layout.fences
         low = np.maximum(np.searchsorted(fences, first, side="left") - 1, 0)
         high = np.maximum(np.searchsorted(fences, first, side="right") - 1, 0)
@@ -236,7 +236,7 @@ def _as_table(entries: Entries) -> pa.Table:
 
 
 def _spans(payload: bytes, table: pa.Table) -> dict[str, Span]:
-    """Find where the values of plain columns end in the file: where their one page does."""
+    """Return where the values of plain columns are; they end where their only page ends."""
     variable = _is_variable(table)
     metadata = pq.read_metadata(pa.BufferReader(payload))
     spans: dict[str, Span] = {}

@@ -1,4 +1,4 @@
-"""A mirror as its index sees it: which snapshot, which columns, which tombstones.
+"""What an index needs of a mirror: its snapshot, columns and tombstones.
 
 The names here are those that the merge writes into the mirror's properties and summaries.
 """
@@ -94,7 +94,7 @@ class Mirror:
         return _files(self.tombstones, self.tombstones_id)
 
     def pinned(self, root: Root) -> Root:
-        """Return a root that says it is of this moment."""
+        """Return the root with this moment's snapshots."""
         return replace(root, snapshot_id=self.main_id, tombstones_snapshot_id=self.tombstones_id)
 
     def at(self, root: Root) -> Mirror:
@@ -122,7 +122,7 @@ class Mirror:
 
 
 def observe(lake: Lake, identifier: Identifier) -> Mirror:
-    """Look at a mirror as it is now.
+    """Load a mirror as it is now.
 
     Raises:
         NotFoundError: there is no such table.

@@ -20,16 +20,16 @@ from neve.lake.vectors import DeletionVector, read_vector
 
 BATCH_ROWS = 256 * 1024
 KIND_COLUMN, DELETED_KIND = "neve_kind", "delete"
-"""Of tombstones: the column that says what a row is, and what those rows have there."""
+"""The column that tells deletes from TRUNCATEs among tombstones, and its value for deletes."""
 
 
 class Kind(IntEnum):
-    """What the rows of a part are to an index."""
+    """What the rows of a part mean for the index."""
 
     TOMBSTONES = 1
     ROWS = 2
     REMOVED = 3
-    """Rows that a deletion vector has come to delete."""
+    """Rows that a new deletion vector deletes."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,13 @@ class Part:
     ordinal: int
     path: str
     rows: int
-    """About how many."""
+    """An estimate."""
     share: int = 0
     shares: int = 1
     within: DeletionVector | None = None
-    """Only positions in this one."""
+    """If given, only these positions are read."""
     without: DeletionVector | None = None
-    """No positions in this one."""
+    """If given, these positions are left out."""
 
 
 def read_part(io: FileIO, part: Part, columns: IndexedColumns) -> Iterator[Entries]:

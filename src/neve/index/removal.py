@@ -1,4 +1,4 @@
-"""Which files of an index nobody needs any more, and their removal."""
+"""Remove files of an index that no retained snapshot needs."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from neve.index.splitmix import Hashes
 
 @dataclass(frozen=True)
 class Resolved:
-    """Each key once, sorted; and how many rows there were beside the one that is kept."""
+    """One entry for each key, sorted; and how many further rows the keys have."""
 
     entries: Entries
     duplicates: int
@@ -61,13 +61,13 @@ def resolve(entries: Entries, bits: int = 0) -> Resolved:
 
 
 def mark_several(entries: Entries, mask: Mask) -> Entries:
-    """Return entries of which those under the mask say that their key has more than one row."""
+    """Return entries in which those under the mask are SEVERAL."""
     file = np.where(mask, np.int32(SEVERAL), entries.file)
     return replace(entries, file=file, position=np.where(mask, -1, entries.position))
 
 
 def sorted_places(first: Hashes, bits: int) -> Integers:
-    """Return an order of hashes that share their top bits.
+    """Return the order of hashes that have the same top bits.
 
     By the 32 bits behind those, in two passes of a radix sort, which takes half the time of others;
     the few that agree in all of them are put in order afterwards.
@@ -86,7 +86,7 @@ def sorted_places(first: Hashes, bits: int) -> Integers:
 
 
 def sequence_ranks(sequences: Sequences) -> Integers:
-    """Return integers that have the order of the sequences, equal for equal ones."""
+    """Return integers in the order of the sequences, equal where those are."""
     if pa.types.is_integer(sequences.type):
         return np.asarray(sequences, np.int64)
     # Ranking is not there for binary; equal values are told apart by their places' order.

@@ -1,4 +1,4 @@
-"""Sequences of any type as an index keeps them: integers, or bytes whose order is theirs.
+"""Encode sequences of any type: as integers, or as bytes that have the same order.
 
 One integer, date or timestamp stays an integer. Everything else becomes bytes: a text its UTF-8,
 which Spark orders texts by; a decimal its unscaled value, so that it may gain precision; several
@@ -24,7 +24,7 @@ _MOST_DIGITS = 38
 
 
 def sequence_type_of(types: Sequence[pa.DataType]) -> SequenceType:
-    """Tell how sequences of these columns are kept.
+    """Return how sequences of these columns are encoded.
 
     Raises:
         UnsupportedError: a column of a type that has no order to rely on.
@@ -37,7 +37,7 @@ def sequence_type_of(types: Sequence[pa.DataType]) -> SequenceType:
 
 
 def encode_sequences(columns: Sequence[Column]) -> Sequences:
-    """Write sequences, given as one Arrow column for each of theirs, as an index keeps them.
+    """Encode sequences, given as one Arrow column for each sequence column.
 
     Equal values are equal whatever the width of an integer or the precision of a decimal.
 
@@ -123,7 +123,7 @@ def _decimals(part: Any) -> Sequences:
 
 
 def _ordered(rows: Any) -> Sequences:
-    """Turn big-endian two's complement into bytes: the negative ones come first."""
+    """Turn big-endian two's complement into bytes that sort negative numbers first."""
     flipped = np.array(rows, np.uint8, order="C")
     flipped[:, 0] ^= _SIGN
     count, width = flipped.shape

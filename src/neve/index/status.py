@@ -1,4 +1,4 @@
-"""What there is of a mirror's index: read from metadata and the root alone, no JVM."""
+"""The status of a mirror's index, read from the metadata and the root, without a JVM."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ FRESH, STALE, CORRUPT, MISSING = "fresh", "stale", "corrupt", "missing"
 
 @dataclass(frozen=True)
 class IndexStatus:
-    """An index at a glance."""
+    """The status of an index."""
 
     table: str
     state: str
     why: str
     snapshot_id: int | None = None
-    """Which one is indexed."""
+    """The snapshot that is indexed."""
     main_id: int | None = None
     snapshots_behind: int = 0
     files_changed: int | None = 0
-    """Data files to look into before the index is of `main`; None: all."""
+    """Data files that a refresh has to read; None: all of them."""
     entries: int = 0
-    """Those that newer ones hide are counted, too."""
+    """Entries that newer ones hide are counted, too."""
     bytes: int = 0
     bytes_per_entry: float | None = None
     shards: int = 0
@@ -44,7 +44,7 @@ class IndexStatus:
 
 
 def status(lake: Lake, identifier: Identifier) -> IndexStatus:
-    """Say what index a mirror has, and how far behind it is. Reads no entries.
+    """Return the status of a mirror's index. Reads no entries.
 
     Raises:
         NotFoundError: there is no such table.
@@ -77,7 +77,7 @@ def status(lake: Lake, identifier: Identifier) -> IndexStatus:
 
 
 def missing_shard(mirror: Mirror, root: Root) -> str | None:
-    """Say which shard is not there, or not of its size; None: all are."""
+    """Say which shard is missing or has another size; None: no shard is."""
     for shard in root.shards:
         try:
             with opened(mirror.table.io, shard.path) as (_, size):
