@@ -30,6 +30,7 @@ def equal_rows(
     io: FileIO,
     events: pa.Table,
     columns: Sequence[str],
+    missing: Sequence[str],
     path_of: Callable[[str], str | None],
     most_rows: int | None = MOST_ROWS,
 ) -> npt.NDArray[np.bool_]:
@@ -37,10 +38,12 @@ def equal_rows(
 
     Args:
         events: with ROW_FILE and ROW_POSITION.
+        columns: are compared, and of those that are `missing` in the changelog the values.
         path_of: gives the path of a file as events name it, or None.
         most_rows: how many may be read for it; None: as many as it takes.
     """
     is_equal = np.zeros(len(events), np.bool_)
+    missing = [name for name in missing if events[name].null_count < len(events)]
     files = events[cols.ROW_FILE].combine_chunks().dictionary_encode()
     numbers = np.asarray(files.indices)
     positions = events[cols.ROW_POSITION].to_numpy()
@@ -49,7 +52,7 @@ def equal_rows(
             continue
         places = np.flatnonzero(numbers == number)
         places = places[np.argsort(positions[places], kind="stable")]
-        wanted = events.select(columns).take(pa.array(places))
+        wanted = events.select([*columns, *missing]).take(pa.array(places))
         try:
             rows, read = _rows_at(schema, io, path, positions[places], wanted, most_rows)
         except (OSError, pa.ArrowException):
@@ -58,7 +61,10 @@ def equal_rows(
             most_rows -= read
         if rows is not None:
             pairs = zip(rows.to_pylist(), wanted.to_pylist(), strict=True)
-            is_equal[places] = [row == event for row, event in pairs]
+            is_equal[places] = [
+                row == event | {name: row[name] for name in missing if event[name] is None}
+                for row, event in pairs
+            ]
     return is_equal
 
 

@@ -91,6 +91,8 @@ class _WriteRows:
     columns: tuple[str, ...]
     # By which of them ties are compared with the rows they would replace.
     compared: tuple[str, ...]
+    # And by which of them that the changelog lacks now, where there are values.
+    missing: tuple[str, ...]
     keys: tuple[str, ...]
     sequence: tuple[str, ...]
     hash_keys: KeyHasher | None  # None: there is no index to be kept
@@ -131,7 +133,9 @@ class _WriteRows:
         most_rows = None if is_decided else MOST_ROWS
         schema = self.mirror.schema()
         is_new = wins.copy()
-        is_new[wins] = ~equal_rows(schema, io, ties, self.compared, self._path_of, most_rows)
+        is_new[wins] = ~equal_rows(
+            schema, io, ties, self.compared, self.missing, self._path_of, most_rows
+        )
         dispositions = np.array(rows[cols.DISPOSITION].to_pylist(), object)
         dispositions[places] = np.where(is_new, UPSERT if is_decided else TIE, REPEAT)
         at = rows.column_names.index(cols.DISPOSITION)
@@ -233,6 +237,7 @@ def write_changes(
         dict(tombstones.io.properties),
         tuple(shape.columns.names),
         tuple(field.name for field in shape.compared),
+        tuple(shape.missing),
         shape.keys,
         shape.sequence,
         root.hasher if root else None,

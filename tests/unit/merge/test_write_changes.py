@@ -85,7 +85,7 @@ def test_wide_rows_are_written_in_portions(tmp_path, monkeypatch, batches, porti
     mirror = table_at(tmp_path)
     columns = tuple(schema_to_pyarrow(MIRROR).names)
     task = _WriteRows(
-        mirror, {}, mirror, {}, columns, columns, ("id",), ("lsn",), None, 0, (), None
+        mirror, {}, mirror, {}, columns, columns, (), ("id",), ("lsn",), None, 0, (), None
     )
     before = pa.total_allocated_bytes()
     with PeakArrowMemory() as memory:
