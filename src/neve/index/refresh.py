@@ -163,8 +163,7 @@ def _placed(
     keeps = pa.array(was_greater & (old.file == TOMBSTONE))
     sequence = pc.if_else(keeps, old.sequence, rows.sequence)
     counts = _RowsIndexed(
-        moved=int((was_row & has_left).sum()),
-        lowered=int((was_row & has_left & was_greater).sum()),
+        moved=int((was_row & has_left).sum()), lowered=int((was_row & has_left & was_greater).sum())
     )
     has_several = (old.file == SEVERAL) | (was_row & ~has_left)
     return mark_several(replace(rows, sequence=sequence), has_several), counts

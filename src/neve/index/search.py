@@ -91,10 +91,7 @@ class IndexReader:
     """
 
     def __init__(
-        self,
-        root: Root,
-        io: FileIO | Mapping[str, str],
-        cache: BucketCache = process_cache,
+        self, root: Root, io: FileIO | Mapping[str, str], cache: BucketCache = process_cache
     ) -> None:
         self.root = root
         self._io = io

@@ -21,12 +21,7 @@ from neve.merge.decision import ABSENT, LATE, REMOVE, REPEAT, TIE, UPSERT
 from neve.merge.locators import Decided, Locator, ScanLocator
 from neve.merge.mirror import names_at
 from neve.merge.pending import Batch, Slice, consumed_slices
-from neve.merge.read_events import (
-    mirror_columns,
-    read_changes,
-    read_slices,
-    require_same_columns,
-)
+from neve.merge.read_events import mirror_columns, read_changes, read_slices, require_same_columns
 from neve.merge.rejected import parse_rejected
 from neve.merge.report import Counts, Tally
 from neve.merge.shape import Shape, as_text, barrier_column, quoted, sequence_of, shape_of

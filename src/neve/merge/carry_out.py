@@ -8,13 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
-from neve.errors import (
-    ConflictError,
-    CorruptionError,
-    NeveError,
-    StorageError,
-    UnsupportedError,
-)
+from neve.errors import ConflictError, CorruptionError, NeveError, StorageError, UnsupportedError
 from neve.index.indexed_table import observe
 from neve.index.maintain import Refreshed, refreshed
 from neve.index.removal import remove_unreferenced

@@ -20,11 +20,7 @@ from typing import TYPE_CHECKING
 from pyiceberg.table.snapshots import ancestors_of
 
 from neve import failpoints
-from neve.errors import (
-    ConfigError,
-    ConflictError,
-    NeveError,
-)
+from neve.errors import ConfigError, ConflictError, NeveError
 from neve.index.maintain import build
 from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_known
 from neve.lake.create import load_if_exists
@@ -251,9 +247,7 @@ class Merger:
         read_from, work.found = work.found, self.tables.prepare(work.found, observe)
         if work.found.pending.checkpoint != read_from.pending.checkpoint:
             raise ConflictError(
-                f"{self.name}: another worker has made it",
-                hint="it is tried again",
-                retryable=True,
+                f"{self.name}: another worker has made it", hint="it is tried again", retryable=True
             )
 
     def _write(

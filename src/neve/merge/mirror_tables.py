@@ -40,10 +40,7 @@ class MirrorTables:
                 found.schema.model_dump_json(),
                 partitions.model_dump_json(),
                 mirror_properties(self.spec, str(found.changelog.table_uuid)),
-                {
-                    CHECKPOINT: Checkpoint(str(found.changelog.table_uuid)).encode(),
-                    **sides,
-                },
+                {CHECKPOINT: Checkpoint(str(found.changelog.table_uuid)).encode(), **sides},
             )
             return self.prepare(observe(self.lake, self.spec), observe)
         # Where all rows are replaced, the commit that does so says what they come from.

@@ -14,12 +14,7 @@ from neve.lake.catalog import load_table
 from neve.lake.create import load_if_exists
 from neve.lake.java_tables import JavaTable
 from neve.merge.check import check_columns
-from neve.merge.checkpoint import (
-    Checkpoint,
-    MirrorState,
-    mirror_state,
-    snapshot_to_restore,
-)
+from neve.merge.checkpoint import Checkpoint, MirrorState, mirror_state, snapshot_to_restore
 from neve.merge.drift import Drift, find_drift
 from neve.merge.dropped import older_schemas, require_no_loss
 from neve.merge.mirror import (

@@ -120,8 +120,7 @@ class ReplaceRows:
             root = self._grown(lake, self.index, snapshot_id)
             tombstones = summary[TOMBSTONES]
             named = replace(
-                root,
-                tombstones_snapshot_id=None if tombstones == NO_SNAPSHOT else int(tombstones),
+                root, tombstones_snapshot_id=None if tombstones == NO_SNAPSHOT else int(tombstones)
             )
             stored = store_root(self.index.mirror, named)
         except (NeveError, OSError) as error:

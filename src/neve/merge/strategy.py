@@ -73,11 +73,7 @@ class MergePlan:
     @property
     def fallbacks(self) -> dict[Obstacle, Strategy]:
         """What is done instead, by what may show while the batch is merged."""
-        met = (
-            Counts(index_is_broken=True),
-            Counts(duplicate_keys=1),
-            Counts(truncated=True),
-        )
+        met = (Counts(index_is_broken=True), Counts(duplicate_keys=1), Counts(truncated=True))
         obstacles = filter(None, (find_obstacle(self, counts) for counts in met))
         return {obstacle: next_plan(self, obstacle).strategy for obstacle in obstacles}
 

@@ -45,10 +45,7 @@ def classified(
     reason = _reason(spec, incompatible, operation)
     other = F.when(reason.isNotNull(), REJECTED).when(operation == TRUNCATE, TRUNCATES)
     return changes.select(
-        "*",
-        operation.alias(cols.OPERATION),
-        reason.alias(cols.REASON),
-        other.alias(cols.OTHER),
+        "*", operation.alias(cols.OPERATION), reason.alias(cols.REASON), other.alias(cols.OTHER)
     )
 
 
