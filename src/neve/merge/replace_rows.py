@@ -126,7 +126,7 @@ class ReplaceRows:
         except (NeveError, OSError) as error:
             logger.warning("%s: the index was not kept: %s", ".".join(self.table.name()), error)
             return {}, None
-        return dict(stored.properties), stored.statistics
+        return stored.properties, stored.statistics
 
     def _grown(self, lake: Lake, index: Refreshed, snapshot_id: int) -> Root:
         io, location = self.table.io, index.mirror.index_location
