@@ -48,6 +48,7 @@ class ReplaceRows:
     tombstones: SideTable
     # The index of the snapshot the batch was decided on.
     index: Refreshed | None = None
+    # Whether parts of the index were merged, so that older ones go with their snapshots.
     compacted_index: bool = False
     _written: Written = field(default_factory=Written)
     # Data files of which no row is left.

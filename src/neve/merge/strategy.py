@@ -1,6 +1,6 @@
 """The plan of a batch: how rows are found and replaced, why, and what is done if that fails.
 
-All plans give the same rows. Pure: what has to be read for a plan is read in `plan_batch`.
+All plans give the same rows. Pure: what has to be read for a plan is read in `carry_out`.
 """
 
 from __future__ import annotations
