@@ -199,7 +199,9 @@ def many_merges(directory: str, root: Root, rows: int) -> None:
         keys = rng.integers(0, rows, max(1, rows // 1000))
         root = add_delta(io, root, directory, entries_of(keys), number + 2)
         while plan := plan_compaction(root):
-            merged = compact_buckets(root.to_json(), io.properties, plan, directory, plan.buckets)
+            merged = compact_buckets(
+                root.to_json(), io.properties, plan, directory, range(1 << plan.bits)
+            )
             root = with_compacted(root, plan, [merged])
         most = max(most, len(root.shards) - 1)
         slowest = max(slowest, time.process_time() - step)

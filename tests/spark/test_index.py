@@ -12,7 +12,7 @@ import pytest
 from neve.cli.app import run
 from neve.errors import NotFoundError, UnsupportedError, UsageError
 from neve.index import maintain
-from neve.index.current_root import ROOT_PROPERTY, current_root
+from neve.index.current_root import ROOT_PROPERTY, find_root
 from neve.index.files import list_files
 from neve.index.indexed_table import observe
 from neve.index.removal import remove_unreferenced
@@ -56,7 +56,7 @@ class Indexed(Mirrored):
         self.call("rewrite_data_files", "options => map('rewrite-all', 'true')")
 
     def root(self):
-        return current_root(self.lake, self.identifier)[0]
+        return find_root(observe(self.lake, self.identifier))[0]
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def test_a_rollback_is_noticed(indexed):
     indexed.refresh()
     indexed.call("rollback_to_snapshot", f"snapshot_id => {then}")
     # The property names a root of the future; the statistics file still has the right one.
-    assert current_root(indexed.lake, indexed.identifier)[0] == first.root
+    assert find_root(observe(indexed.lake, indexed.identifier))[0] == first.root
     assert indexed.refresh().outcome == "fresh"
     indexed.verify()
     indexed.append(event("I", 62, 201, "m"))

@@ -10,7 +10,8 @@ from urllib.parse import urlparse
 import pyarrow as pa
 import pytest
 
-from neve.index.current_root import current_root
+from neve.index.current_root import find_root
+from neve.index.indexed_table import observe
 from neve.index.maintain import build
 from neve.index.verify import verify
 from neve.lake.identifier import parse_identifier
@@ -87,7 +88,7 @@ def test_data_files_without_rows_leave_the_mirror(mirrored, strategy):
     assert files == [files[0]] * 3
     mirrored.check()
     change(mirrored, 20)
-    root, _ = current_root(mirrored.lake, parse_identifier(mirrored.mirror))
+    root, _ = find_root(observe(mirrored.lake, parse_identifier(mirrored.mirror)))
     known = {path for number, path in enumerate(root.files) if number not in root.removed_files}
     assert known == set(live_files(mirrored.table(), root.snapshot_id))
     assert verify(mirrored.lake, parse_identifier(mirrored.mirror)).differences == 0

@@ -217,5 +217,5 @@ def as_lists(result):
 
 def compact(io, root, plan, location):
     """Merge generations as a task does, all buckets in one."""
-    task = (root.to_json(), io.properties, plan, location, plan.buckets)
+    task = (root.to_json(), io.properties, plan, location, range(1 << plan.bits))
     return with_compacted(root, plan, [compact_buckets(*task)])

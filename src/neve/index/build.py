@@ -41,7 +41,7 @@ def build_root(
     parts = [*row_parts(files, ordinals), *tombstone_parts(tombstones)]
     shards = shuffle(runner, source, parts, _build_buckets)
     bits = max(shard.bits for shard in shards)
-    return replace(root.with_shards([shard for shard in shards if shard.rows]), bits=bits)
+    return replace(root.with_shards(shards), bits=bits)
 
 
 def row_parts(files: Iterable[LiveFile], ordinals: dict[str, int]) -> list[Part]:

@@ -16,7 +16,7 @@ import numpy as np
 from pyiceberg.io import FileIO, load_file_io
 
 from neve.index.cache import BucketCache
-from neve.index.entries import Entries, concat_entries, merge_entries
+from neve.index.entries import Entries
 from neve.index.root import Root, new_path
 from neve.index.search import IndexReader
 from neve.index.shard import ShardRef, bits_for, split_buckets, write_shard
@@ -37,10 +37,6 @@ class Compaction:
     is_full: bool
     """Whether the base is among them, so that entries which only hide older ones go."""
     rows: int = 0
-
-    @property
-    def buckets(self) -> range:
-        return range(1 << self.bits)
 
 
 def plan_compaction(root: Root, *, force: bool = False) -> Compaction | None:
@@ -113,33 +109,26 @@ def compact_buckets(
 ) -> ShardRef:
     """Merge some buckets of a compaction into a shard, in a task; `with_compacted` ends it."""
     root, io = Root.from_json(root_json), load_file_io(dict(io_properties), location)
+    # Entries of files that left the table go only if they hide nothing in an older generation.
+    removed = root.removed_files if plan.is_full else frozenset()
+    shards = tuple(shard for shard in root.shards if shard.generation in plan.generations)
     # A cache of its own: what is read once must not push out what lookups need.
-    reader = IndexReader(root, io, BucketCache())
-    generations = [
-        shards for shards in root.generations() if shards[0].generation in plan.generations
-    ]
+    reader = IndexReader(replace(root, shards=shards, removed_files=removed), io, BucketCache())
 
     def merged() -> Iterator[tuple[int, Entries]]:
         for bucket in buckets:
-            parts = [
-                concat_entries([reader.read_range(shard, bucket, plan.bits) for shard in shards])
-                for shards in generations
-            ]
-            entries = merge_entries(parts, drop_absent=plan.is_full)
-            yield bucket, _renumbered(entries, root.removed_files) if plan.is_full else entries
+            entries = reader.read_bucket(bucket, plan.bits, drop_absent=plan.is_full)
+            yield bucket, _renumbered(entries, removed)
 
     path = new_path(location, "shard")
     return write_shard(io, path, merged(), plan.bits, plan.generations[-1])
 
 
 def _renumbered(entries: Entries, removed_files: frozenset[int]) -> Entries:
-    """Drop entries of files that left the table, and number the other files without those."""
-    if not removed_files:
-        return entries
+    """Number the files of entries without those that left the table."""
     removed = np.array(sorted(removed_files), np.int32)
-    kept = entries.take(~np.isin(entries.file, removed))
-    shift = np.searchsorted(removed, kept.file)
-    return replace(kept, file=(kept.file - shift).astype(np.int32))
+    shift = np.searchsorted(removed, entries.file)
+    return replace(entries, file=(entries.file - shift).astype(np.int32))
 
 
 def with_compacted(root: Root, plan: Compaction, shards: Sequence[ShardRef]) -> Root:

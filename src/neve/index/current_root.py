@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,6 @@ from neve.lake.table_ref import TableRef
 
 if TYPE_CHECKING:
     from neve.lake import Lake
-    from neve.lake.identifier import Identifier
 
 logger = logging.getLogger(__name__)
 
@@ -34,55 +32,36 @@ _ATTEMPTS = 3
 class Registration:
     """A root that is written, and what a commit sets to name it."""
 
-    snapshot_id: int
-    path: str
-    size: int
-    footer_size: int
-    properties: Mapping[str, str]
-
-    @property
-    def statistics(self) -> StatisticsFile:
-        return StatisticsFile(self.snapshot_id, self.path, self.size, self.footer_size)
-
-
-def current_root(lake: Lake, identifier: Identifier) -> tuple[Root | None, str]:
-    """Return the newest usable root, which may be behind `main`; or None, and why.
-
-    Raises:
-        NotFoundError: there is no such table.
-        UsageError: it is no mirror.
-    """
-    return find_root(observe(lake, identifier))
+    statistics: StatisticsFile
+    properties: dict[str, str]
 
 
 def find_root(mirror: Mirror) -> tuple[Root | None, str]:
-    """Return the newest root of an ancestor of `main` that can be read; or None, and why."""
+    """Return the newest root of an ancestor of `main` that can be read; or None, and why.
+
+    It may be behind `main`.
+    """
     why = "it was never built"
-    for path in named_roots(mirror):
+    for path in _named_roots(mirror):
         try:
             root = read_root(mirror.table.io, path)
         except CorruptionError as error:
             why = error.message
             continue
-        reason = _unfit(mirror, root)
-        if reason is None:
+        why = _unfit(mirror, root)
+        if not why:
             return root, ""
-        why = reason
     return None, why
 
 
-def named_roots(mirror: Mirror) -> Iterator[str]:
+def _named_roots(mirror: Mirror) -> list[str]:
     """Return the paths that may be roots: the property's, then `main`'s and its ancestors'."""
-    seen = set()
-    named = property_of(mirror)
     ages = {snapshot_id: age for age, snapshot_id in enumerate(mirror.ancestors)}
     statistics = [file for file in mirror.table.metadata.statistics if file.snapshot_id in ages]
     newest_first = sorted(statistics, key=lambda file: ages[file.snapshot_id])
-    for path in ([named] if named else []) + [file.statistics_path for file in newest_first]:
-        # Others' statistics have other names; asking the store for each would take long.
-        if path not in seen and path.startswith(mirror.index_location):
-            seen.add(path)
-            yield path
+    named = [property_of(mirror) or "", *(file.statistics_path for file in newest_first)]
+    # Others' statistics have other names; asking the store for each would take long.
+    return [path for path in dict.fromkeys(named) if path.startswith(mirror.index_location)]
 
 
 def property_of(mirror: Mirror) -> str | None:
@@ -93,7 +72,8 @@ def property_of(mirror: Mirror) -> str | None:
         return None
 
 
-def _unfit(mirror: Mirror, root: Root) -> str | None:
+def _unfit(mirror: Mirror, root: Root) -> str:
+    """Say why a root cannot be used; nothing if it can."""
     columns = mirror.columns
     if root.table_uuid != str(mirror.table.metadata.table_uuid):
         return "it is of another table"
@@ -104,24 +84,20 @@ def _unfit(mirror: Mirror, root: Root) -> str | None:
         return "its keys or sequences are of other types"
     if root.snapshot_id not in mirror.ancestors:
         return f"snapshot {root.snapshot_id}, which it is of, is expired or rolled back"
-    return None
+    return ""
 
 
 def store_root(mirror: Mirror, root: Root) -> Registration:
     """Write a root as a file. Until a commit sets what is returned, it is an orphan."""
-    stored = write_root(mirror.table.io, new_path(mirror.index_location, "root"), root)
+    path, snapshot_id = new_path(mirror.index_location, "root"), root.snapshot_id
+    sizes = write_root(mirror.table.io, path, root)
     named = {
-        "path": stored.path,
-        "snapshot_id": root.snapshot_id,
+        "path": path,
+        "snapshot_id": snapshot_id,
         "tombstones_snapshot_id": root.tombstones_snapshot_id,
     }
-    return Registration(
-        root.snapshot_id,
-        stored.path,
-        stored.size,
-        stored.footer.size,
-        {ROOT_PROPERTY: json.dumps(named)},
-    )
+    statistics = StatisticsFile(snapshot_id, path, *sizes)
+    return Registration(statistics, {ROOT_PROPERTY: json.dumps(named)})
 
 
 def register(lake: Lake, mirror: Mirror, root: Root) -> Registration:
@@ -142,7 +118,7 @@ def register(lake: Lake, mirror: Mirror, root: Root) -> Registration:
 
     def find_applied() -> Registration | None:
         named = property_of(observe(lake, mirror.identifier))
-        return stored if named == stored.path else None
+        return stored if named == stored.statistics.path else None
 
     return commit_until_known(
         lambda: None,

@@ -158,12 +158,8 @@ def merge_entries(generations: Sequence[Entries], *, drop_absent: bool = False) 
     """
     together = concat_entries(generations)
     order = _sorted_order(together)
-    first = together.first[order]
-    is_last = np.ones(len(order), np.bool_)
-    is_last[:-1] = first[1:] != first[:-1]
-    if together.second is not None:
-        second = together.second[order]
-        is_last[:-1] |= second[1:] != second[:-1]
+    halves = [half for half in (together.first, together.second) if half is not None]
+    is_last = last_of_equals([half[order] for half in halves])
     if drop_absent:
         is_last &= together.file[order] != ABSENT
     return together.take(order[is_last])
@@ -200,16 +196,29 @@ def _sorted_order(entries: Entries) -> Integers:
     """Return an order by both hashes; equal keys stay in the order they have."""
     # Several times as fast as a stable sort; ties are few, and put in order afterwards.
     order = np.argsort(entries.first)
-    first = entries.first[order]
-    same = first[1:] == first[:-1]
-    if not same.any():
+    tied = has_equal_neighbour(entries.first[order])
+    if not tied.any():
         return order
-    tied = np.zeros(len(order), np.bool_)
-    tied[1:] |= same
-    tied[:-1] |= same
     places = order[tied]
     keys = [places, entries.first[places]]
     if entries.second is not None:
         keys.insert(1, entries.second[places])
     order[tied] = places[np.lexsort(keys)]
     return order
+
+
+def has_equal_neighbour(ordered: npt.NDArray[Any]) -> Mask:
+    same = ordered[1:] == ordered[:-1]
+    marks = np.zeros(len(ordered), np.bool_)
+    marks[1:] |= same
+    marks[:-1] |= same
+    return marks
+
+
+def last_of_equals(keys: Sequence[Hashes]) -> Mask:
+    """Mark the last of equal neighbours, given each part of their keys."""
+    is_last = np.ones(len(keys[0]), np.bool_)
+    is_last[:-1] = False
+    for key in keys:
+        is_last[:-1] |= key[1:] != key[:-1]
+    return is_last

@@ -25,23 +25,29 @@ def opened(io: FileIO, path: str) -> Iterator[tuple[Any, int]]:
         CorruptionError: it is missing.
         StorageError: the store does not let it be read now.
     """
-    try:
+    with _explained(path):
         source = io.new_input(path)
         stream = source.open(seekable=True)
         # Opening has asked for the size already, where pyarrow did it.
         size = stream.size() if hasattr(stream, "size") else len(source)
-    except FileNotFoundError as error:
-        raise missing(path) from error
-    except OSError as error:
-        raise StorageError(f"{path} cannot be read: {error}", retryable=True) from error
     with stream:
         yield stream, size
 
 
-def missing(path: str) -> CorruptionError:
+def _missing(path: str) -> CorruptionError:
     return CorruptionError(
         f"index file {path} is missing", hint="the index is rebuilt from the table"
     )
+
+
+@contextmanager
+def _explained(path: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise _missing(path) from error
+    except OSError as error:
+        raise StorageError(f"{path} cannot be read: {error}", retryable=True) from error
 
 
 def add_checked(writer: PuffinWriter, blob_type: str, text: str, **metadata: Any) -> None:
@@ -87,12 +93,8 @@ def list_files(io: FileIO, location: str) -> dict[str, int]:
 
 def file_stamp(path: Path, name: str) -> tuple[int, int, int]:
     """Return what changes when a file does. Raises CorruptionError where there is none."""
-    try:
+    with _explained(name):
         status = path.stat()
-    except FileNotFoundError as error:
-        raise missing(name) from error
-    except OSError as error:
-        raise StorageError(f"{name} cannot be read: {error}", retryable=True) from error
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
@@ -102,7 +104,7 @@ def map_local(path: Path, name: str) -> mmap.mmap:
         with path.open("rb") as file:
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except FileNotFoundError as error:
-        raise missing(name) from error
+        raise _missing(name) from error
     except (OSError, ValueError) as error:
         # A file of no bytes cannot be mapped.
         raise CorruptionError(f"index file {name} cannot be read: {error}") from error

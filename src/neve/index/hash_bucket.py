@@ -113,14 +113,10 @@ class BucketView:
         rows = touched[at // BLOCK_ROWS] * BLOCK_ROWS + at % BLOCK_ROWS
         return np.where(at >= 0, rows, -1)
 
-    def read(self, rows: Integers) -> Entries:
-        """Return the entries of rows that `search` found."""
-        return self._entries(rows)
-
     def read_all(self) -> Entries:
         """Return all entries."""
         self._check(np.arange(self.blocks))
-        return self._entries(slice(None))
+        return self.read(slice(None))
 
     def checksum(self, block: int) -> int:
         """Return the CRC-32 of a block's values, column after column."""
@@ -177,7 +173,8 @@ class BucketView:
             return gathered
         return np.concatenate([gathered, column[whole * BLOCK_ROWS :]])
 
-    def _entries(self, rows: Any) -> Entries:
+    def read(self, rows: Any) -> Entries:
+        """Return the entries of rows that `search` has returned, or of a slice that is checked."""
         columns = self._columns
         file = columns[FILE][rows]
         if file.dtype == _NARROW_FILE:

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from pyiceberg.table.snapshots import Operation, ancestors_of
@@ -23,6 +22,7 @@ from neve.index.indexed_table import Mirror, observe
 from neve.index.refresh import refresh_root
 from neve.index.removal import remove_unreferenced
 from neve.index.root import Root
+from neve.index.shard import bucket_ranges
 from neve.lake.live_files import LiveFile, changed_files
 from neve.lake.spark_tasks import LocalTasks, SparkTasks, runner_for
 
@@ -83,16 +83,14 @@ def refresh(lake: Lake, identifier: Identifier, progress: Progress = logger.info
     return index if index.outcome == FRESH else _named(lake, index)
 
 
-def compact(
-    lake: Lake, identifier: Identifier, *, force: bool = True, progress: Progress = logger.info
-) -> Refreshed:
-    """Bring an index to `main` and merge its generations: all of them, or as the policy says.
+def compact(lake: Lake, identifier: Identifier, progress: Progress = logger.info) -> Refreshed:
+    """Bring an index to `main` and merge all its generations.
 
     Raises as `build`.
     """
     started = time.monotonic()
     index = refreshed(lake, observe(lake, identifier), progress)
-    root = compacted(lake, index.mirror, index.root, force=force)
+    root = compacted(lake, index.mirror, index.root, force=True)
     if root is index.root and index.outcome == FRESH:
         return index
     is_compacted = root is not index.root or index.compacted
@@ -177,9 +175,7 @@ def compacted(lake: Lake, mirror: Mirror, root: Root, *, force: bool = False) ->
     if plan is None:
         return root
     runner = LocalTasks() if plan.rows <= _MERGED_HERE else SparkTasks(lake)
-    count = min(len(plan.buckets), runner.parallelism)
-    bounds = [len(plan.buckets) * number // count for number in range(count + 1)]
-    ranges = [plan.buckets[start:stop] for start, stop in pairwise(bounds)]
+    ranges = bucket_ranges(plan.bits, runner.parallelism)
     source = mirror.source_of(root)
     work = partial(compact_buckets, root.to_json(), source.io_properties, plan, source.location)
     return with_compacted(root, plan, runner.run(work, ranges))

@@ -83,7 +83,7 @@ def refresh_root(
         return root
     runner = choose_runner(sum(file.record_count for file in tombstones))
     shards = shuffle(runner, source, tombstone_parts(tombstones), partial(_index_tombstones, root))
-    return root.with_shards([shard for shard in shards if shard.rows])
+    return root.with_shards(shards)
 
 
 def _rows_lost(changes: FileChanges) -> int:
@@ -115,7 +115,7 @@ def _with_rows(
     runner = choose_runner(sum(part.rows for part in parts))
     work = partial(_index_rows, before, root.removed_files - before.removed_files)
     total = sum(shuffle(runner, source, parts, work), _RowsIndexed())
-    return root.with_shards([shard for shard in total.shards if shard.rows]), total
+    return root.with_shards(total.shards), total
 
 
 def _vector_parts(changes: FileChanges, ordinals: dict[str, int]) -> Iterator[Part]:
@@ -163,8 +163,7 @@ def _placed(
     keeps = pa.array(was_greater & (old.file == TOMBSTONE))
     sequence = pc.if_else(keeps, old.sequence, rows.sequence)
     counts = _RowsIndexed(
-        moved=int((was_row & has_left).sum()),
-        lowered=int((was_row & has_left & was_greater).sum()),
+        moved=int((was_row & has_left).sum()), lowered=int((was_row & has_left & was_greater).sum())
     )
     has_several = (old.file == SEVERAL) | (was_row & ~has_left)
     return mark_several(replace(rows, sequence=sequence), has_several), counts

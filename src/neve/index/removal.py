@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import OrderedDict
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from neve.errors import CorruptionError, StorageError, UnsupportedError
+from neve.index.cache import BucketCache
 from neve.index.current_root import property_of
 from neve.index.files import list_files
 from neve.index.root import read_root
@@ -79,14 +79,13 @@ def remove_unreferenced(mirror: Mirror, grace_seconds: float = GRACE_SECONDS) ->
     return len(doomed)
 
 
-_read: OrderedDict[str, frozenset[str]] = OrderedDict()
-_MOST_READ = 16 * 1024
+# The shards that each root names; roots never change. Each counts as one.
+_shards = BucketCache(16 * 1024)
 
 
 def _shards_of(io: FileIO, path: str) -> frozenset[str]:
-    """Return the shards a root names; roots never change."""
-    if path not in _read:
-        _read[path] = frozenset(shard.path for shard in read_root(io, path).shards)
-        while len(_read) > _MOST_READ:
-            _read.popitem(last=False)
-    return _read[path]
+    def load() -> tuple[frozenset[str], int]:
+        return frozenset(shard.path for shard in read_root(io, path).shards), 1
+
+    shards: frozenset[str] = _shards.get(path, load)
+    return shards

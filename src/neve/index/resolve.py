@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from neve.index.entries import SEVERAL, Entries, Integers, Mask, Sequences
+from neve.index.entries import (
+    SEVERAL,
+    Entries,
+    Integers,
+    Mask,
+    Sequences,
+    has_equal_neighbour,
+    last_of_equals,
+)
 from neve.index.splitmix import Hashes
 
 
@@ -32,7 +38,7 @@ def resolve(entries: Entries, bits: int = 0) -> Resolved:
     them, which is what an event must exceed.
     """
     order = sorted_places(entries.first, bits)
-    tied = _has_equal_neighbour(entries.first[order])
+    tied = has_equal_neighbour(entries.first[order])
     if not tied.any():
         return Resolved(entries.take(order), 0)
     places = order[tied]
@@ -43,7 +49,7 @@ def resolve(entries: Entries, bits: int = 0) -> Resolved:
         keys.insert(0, entries.second[places])
     by_row = np.lexsort([rank, live, *keys])
     by_sequence = np.lexsort([rank, *keys])
-    is_last = _ends([key[by_row] for key in keys])
+    is_last = last_of_equals([key[by_row] for key in keys])
     starts = np.flatnonzero(np.roll(is_last, 1))
     rows = np.add.reduceat(live[by_row].astype(np.int64), starts)
     kept = np.ones(len(order), np.bool_)
@@ -78,7 +84,7 @@ def sorted_places(first: Hashes, bits: int) -> Integers:
     ranks = (first >> np.uint64(shift)).astype(np.uint32)
     order = np.argsort(ranks.astype(np.uint16), kind="stable")
     order = order[np.argsort((ranks >> np.uint32(16)).astype(np.uint16)[order], kind="stable")]
-    tied = _has_equal_neighbour(ranks[order])
+    tied = has_equal_neighbour(ranks[order])
     if tied.any():
         places = order[tied]
         order[tied] = places[np.argsort(first[places])]
@@ -103,20 +109,3 @@ def greater(sequences: Sequences, others: Sequences) -> Mask:
     """Tell where sequences are greater than others; they are not where either is NULL."""
     is_greater = pc.fill_null(pc.greater(sequences, others), fill_value=False)
     return np.asarray(is_greater, np.bool_)
-
-
-def _has_equal_neighbour(ordered: npt.NDArray[Any]) -> Mask:
-    same = ordered[1:] == ordered[:-1]
-    marks = np.zeros(len(ordered), np.bool_)
-    marks[1:] |= same
-    marks[:-1] |= same
-    return marks
-
-
-def _ends(keys: list[Hashes]) -> Mask:
-    """Mark the last of equal neighbours."""
-    ends = np.ones(len(keys[0]), np.bool_)
-    ends[:-1] = False
-    for key in keys:
-        ends[:-1] |= key[1:] != key[:-1]
-    return ends

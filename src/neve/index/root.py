@@ -15,11 +15,11 @@ from typing import Any
 from pyiceberg.io import FileIO
 
 from neve.errors import CorruptionError, UnsupportedError
-from neve.index.entries import SequenceType
+from neve.index.entries import Entries, SequenceType, no_entries
 from neve.index.files import add_checked, opened, read_checked
 from neve.index.hashing import KeyHasher
 from neve.index.shard import ShardRef
-from neve.lake.puffin import Footer, PuffinWriter
+from neve.lake.puffin import PuffinWriter
 
 ROOT_BLOB = "neve-index-root-v1"
 FILES_BLOB = "neve-index-files-v1"
@@ -64,6 +64,10 @@ class Root:
         return KeyHasher(self.seed, tuple(column.is_uuid for column in self.key_columns))
 
     @property
+    def no_entries(self) -> Entries:
+        return no_entries(self.sequence_type, has_second_hash=self.has_second_hash)
+
+    @property
     def next_generation(self) -> int:
         return max((shard.generation for shard in self.shards), default=0) + 1
 
@@ -101,12 +105,13 @@ class Root:
         return replace(self, removed_files=self.removed_files | frozenset(numbers))
 
     def with_shards(self, shards: Sequence[ShardRef], snapshot_id: int | None = None) -> Root:
-        """Return a root with further shards, indexing another snapshot if one is given."""
-        return replace(
-            self,
-            shards=(*self.shards, *shards),
-            snapshot_id=self.snapshot_id if snapshot_id is None else snapshot_id,
-        )
+        """Return a root with further shards, of another snapshot if one is given.
+
+        Shards without entries are left out.
+        """
+        written = (shard for shard in shards if shard.rows)
+        at = self.snapshot_id if snapshot_id is None else snapshot_id
+        return replace(self, shards=(*self.shards, *written), snapshot_id=at)
 
     def to_json(self, *, with_paths: bool = False) -> str:
         """Return the root as JSON; lookups in tasks need no paths of data files."""
@@ -150,17 +155,8 @@ def new_path(location: str, kind: str) -> str:
     return f"{location}/{kind}-{uuid.uuid4()}.puffin"
 
 
-@dataclass(frozen=True)
-class StoredRoot:
-    """A root as a file, with what a statistics file of Iceberg records."""
-
-    path: str
-    size: int
-    footer: Footer
-
-
-def write_root(io: FileIO, path: str, root: Root) -> StoredRoot:
-    """Write a root as a new file."""
+def write_root(io: FileIO, path: str, root: Root) -> tuple[int, int]:
+    """Write a root as a new file; return the bytes of the file, and of its footer."""
     field_ids = [column.field_id for column in root.key_columns]
     payloads = {ROOT_BLOB: root.to_json(), FILES_BLOB: "\n".join(root.files)}
     with io.new_output(path).create(overwrite=False) as stream:
@@ -168,7 +164,7 @@ def write_root(io: FileIO, path: str, root: Root) -> StoredRoot:
         for kind, payload in payloads.items():
             add_checked(writer, kind, payload, fields=field_ids, snapshot_id=root.snapshot_id)
         footer = writer.finish()
-    return StoredRoot(path, writer.size, footer)
+    return writer.size, footer.size
 
 
 def read_root(io: FileIO, path: str) -> Root:

@@ -27,7 +27,6 @@ from neve.index.entries import (
     SequenceType,
     concat_entries,
     merge_entries,
-    no_entries,
 )
 from neve.index.files import file_stamp, map_local, opened
 from neve.index.hash_bucket import BucketView
@@ -91,10 +90,7 @@ class IndexReader:
     """
 
     def __init__(
-        self,
-        root: Root,
-        io: FileIO | Mapping[str, str],
-        cache: BucketCache = process_cache,
+        self, root: Root, io: FileIO | Mapping[str, str], cache: BucketCache = process_cache
     ) -> None:
         self.root = root
         self._io = io
@@ -127,18 +123,20 @@ class IndexReader:
                 open_places = open_places[~is_done[open_places]]
         return in_order(len(first), places, hits, self.root.removed_files, self.root.sequence_type)
 
-    def read_bucket(self, bucket: int, bits: int | None = None) -> Entries:
+    def read_bucket(
+        self, bucket: int, bits: int | None = None, *, drop_absent: bool = True
+    ) -> Entries:
         """Return every key's newest entry in a bucket, tombstones among them, sorted."""
         bits = self.root.bits if bits is None else bits
         generations = [
-            concat_entries([self.read_range(shard, bucket, bits) for shard in shards])
+            concat_entries([self._read_range(shard, bucket, bits) for shard in shards])
             for shards in self.root.generations()
         ]
-        empty = no_entries(self.root.sequence_type, has_second_hash=self.root.has_second_hash)
-        merged = merge_entries(generations or [empty], drop_absent=True)
-        return merged.take(~np.isin(merged.file, list(self.root.removed_files)))
+        merged = merge_entries(generations or [self.root.no_entries], drop_absent=drop_absent)
+        removed = list(self.root.removed_files)
+        return merged.take(~np.isin(merged.file, removed)) if removed else merged
 
-    def read_range(self, shard: ShardRef, bucket: int, bits: int) -> Entries:
+    def _read_range(self, shard: ShardRef, bucket: int, bits: int) -> Entries:
         """Return one shard's entries of a bucket, which the shard may have cut otherwise."""
         lowest, highest = bucket_bounds(bucket, bits)
         directory = self._directory(shard)
@@ -149,8 +147,7 @@ class IndexReader:
                 start = int(np.searchsorted(entries.first, np.uint64(lowest)))
                 stop = int(np.searchsorted(entries.first, np.uint64(highest), side="right"))
                 parts.append(entries.slice(start, stop))
-        empty = no_entries(self.root.sequence_type, has_second_hash=self.root.has_second_hash)
-        return concat_entries(parts) if parts else empty
+        return concat_entries(parts or [self.root.no_entries])
 
     def _search_shard(
         self, shard: ShardRef, first: Hashes, second: Hashes | None, places: Integers
@@ -217,14 +214,14 @@ class IndexReader:
         whole = self._whole(shard)
         if whole is not None:
             return memoryview(whole)[offset : offset + length]
-        with opened(self._store(shard), shard.path) as (stream, size):
-            _check_size(shard, size)
-            return read_range(stream, offset, length, shard.path)
+        return self._fetch(shard, offset, length)
 
-    def _store(self, shard: ShardRef) -> FileIO:
+    def _fetch(self, shard: ShardRef, offset: int, length: int) -> bytes:
         if not isinstance(self._io, FileIO):
             self._io = load_file_io(dict(self._io), shard.path)
-        return self._io
+        with opened(self._io, shard.path) as (stream, size):
+            _check_size(shard, size)
+            return read_range(stream, offset, length, shard.path)
 
     def _whole(self, shard: ShardRef) -> Any | None:
         """Return all bytes of a shard that is local or small."""
@@ -233,13 +230,11 @@ class IndexReader:
             return None
 
         def load() -> tuple[Any, int]:
-            if local is not None:
-                mapped = map_local(local, shard.path)
-                _check_size(shard, len(mapped))
-                return mapped, len(mapped) // _MAPPED_SHARE
-            with opened(self._store(shard), shard.path) as (stream, size):
-                _check_size(shard, size)
-                return read_range(stream, 0, shard.size, shard.path), shard.size
+            if local is None:
+                return self._fetch(shard, 0, shard.size), shard.size
+            mapped = map_local(local, shard.path)
+            _check_size(shard, len(mapped))
+            return mapped, len(mapped) // _MAPPED_SHARE
 
         return self._cache.get(("shard", *self._identity(shard)), load)
 

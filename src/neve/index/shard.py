@@ -9,6 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,13 @@ def bucket_bounds(bucket: int, bits: int) -> tuple[int, int]:
     """Return the lowest and the highest hash of a bucket, both inclusive."""
     width = 1 << (64 - bits)
     return bucket * width, (bucket + 1) * width - 1
+
+
+def bucket_ranges(bits: int, count: int) -> list[range]:
+    """Divide all buckets among so many tasks, or fewer."""
+    count = min(1 << bits, count)
+    bounds = [(number << bits) // count for number in range(count + 1)]
+    return [range(start, stop) for start, stop in pairwise(bounds)]
 
 
 def split_buckets(entries: Entries, bits: int) -> Iterator[tuple[int, Entries]]:

@@ -29,7 +29,7 @@ from neve.index.entries import Entries, concat_entries, no_entries
 from neve.index.hash_bucket import FILE, FIRST, POSITION, SECOND, SEQUENCE
 from neve.index.read_keys import Kind, Part, read_part
 from neve.index.root import new_path
-from neve.index.shard import ShardRef, bits_for, order_by_bucket, write_shard
+from neve.index.shard import ShardRef, bits_for, bucket_ranges, order_by_bucket, write_shard
 from neve.lake.paths import local_path
 from neve.lake.spark_tasks import TaskRunner
 
@@ -114,10 +114,7 @@ def shuffle(
     source = replace(source, bits=bits_for(rows))
     written = runner.run(partial(_write_shuffle_files, source), packed(parts, runner.parallelism))
     shuffled = Shuffled(source, tuple(file for files in written for file in files))
-    buckets = 1 << source.bits
-    count = min(buckets, max(runner.parallelism, -(-rows // _SHARD_ROWS)))
-    bounds = [buckets * number // count for number in range(count + 1)]
-    ranges = [range(bounds[number], bounds[number + 1]) for number in range(count)]
+    ranges = bucket_ranges(source.bits, max(runner.parallelism, -(-rows // _SHARD_ROWS)))
     try:
         return runner.run(function, [replace(shuffled, buckets=chosen) for chosen in ranges])
     finally:

@@ -18,15 +18,10 @@ from neve.merge import columns as cols
 from neve.merge import transforms as tr
 from neve.merge.checkpoint import BARRIER
 from neve.merge.decision import ABSENT, LATE, REMOVE, REPEAT, TIE, UPSERT
-from neve.merge.locators import Decided, Locator, ScanLocator
+from neve.merge.locators import Decided, ScanLocator
 from neve.merge.mirror import names_at
 from neve.merge.pending import Batch, Slice, consumed_slices
-from neve.merge.read_events import (
-    mirror_columns,
-    read_changes,
-    read_slices,
-    require_same_columns,
-)
+from neve.merge.read_events import mirror_columns, read_changes, read_slices, require_same_columns
 from neve.merge.rejected import parse_rejected
 from neve.merge.report import Counts, Tally
 from neve.merge.shape import Shape, as_text, barrier_column, quoted, sequence_of, shape_of
@@ -38,6 +33,7 @@ if TYPE_CHECKING:
 
     from neve.lake import Lake
     from neve.merge.drift import IncompatibleColumn
+    from neve.merge.locators import Locator
     from neve.merge.plan import Look
     from neve.merge.rejected import RejectedEvents
     from neve.merge.spec import MergeSpec
@@ -100,7 +96,7 @@ class BatchWork:
             raise AssertionError("the mirror was prepared")
         return self.found.state.main_id
 
-    def decide(self, locator: Locator) -> None:
+    def decide(self, locator: ScanLocator) -> None:
         """Decide what becomes of each event, and keep it for a writer that reads it repeatedly."""
         self.barrier = self._known_barrier()
         self._keep_decided(locator)
@@ -115,10 +111,10 @@ class BatchWork:
             self._tied_between = (least, most)
             self._keep_decided(locator)
 
-    def _keep_decided(self, locator: Locator) -> None:
+    def _keep_decided(self, locator: ScanLocator) -> None:
         """Decide in one job that also counts, and keep what came of it."""
         self._forget()
-        decided, mirror = self._decided_by(locator).as_frame(), self._mirror_rows()
+        decided, mirror = self._decided_by(locator).frame, self._mirror_rows()
         if self._tied_between is not None and mirror is not None:
             decided = tr.with_settled_ties(decided, mirror, self.shape)
         decided = decided.persist()
@@ -148,11 +144,7 @@ class BatchWork:
             rows = self._with_merged(rows, *self._tied_between)
         rows = locator.distributed(rows, shape)
         if shape.marked:
-            # A row is made of several events, so that no one of them can be compared with it.
-            nothing = F.lit(0).cast("long")
-            reduced = tr.folded(rows, shape).withColumns(
-                {cols.CONTESTED: nothing, cols.WINS_TIE: nothing}
-            )
+            reduced = tr.folded(rows, shape)
         else:
             # Events that were set aside are in the changelog, among those of the past.
             anew = self.found.pending.whole is not None or self.retried is not None
@@ -191,7 +183,7 @@ class BatchWork:
     def barrier_summary(self) -> dict[str, str]:
         return {BARRIER: json.dumps(self.barrier)} if self.barrier else {}
 
-    def scanning(self, tombstones_id: int | None, now: datetime) -> Locator:
+    def scanning(self, tombstones_id: int | None, now: datetime) -> ScanLocator:
         """Return the locator that reads the whole mirror."""
         return ScanLocator(self._mirror_rows(), self._known_deletes(tombstones_id, now))
 

@@ -1,4 +1,7 @@
-"""Carry out the plan of a batch: write everything but the mirror's commit, then commit."""
+"""Plan a batch and carry the plan out: write everything but the mirror's commit, then commit.
+
+A merge and a dry run make their plans here.
+"""
 
 from __future__ import annotations
 
@@ -6,50 +9,100 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-from neve.errors import (
-    ConflictError,
-    CorruptionError,
-    NeveError,
-    StorageError,
-    UnsupportedError,
-)
+from neve.errors import ConflictError, CorruptionError, NeveError, StorageError, UnsupportedError
+from neve.index.current_root import find_root
 from neve.index.indexed_table import observe
 from neve.index.maintain import Refreshed, refreshed
 from neve.index.removal import remove_unreferenced
+from neve.lake.catalog import load_table
 from neve.lake.java_tables import JavaTable
+from neve.lake.live_files import live_files
 from neve.merge.index_locator import index_locator
 from neve.merge.merge_into import MergeInto
-from neve.merge.plan_batch import MirrorAccess, plan_batch, revise
 from neve.merge.replace_rows import ReplaceRows
-from neve.merge.strategy import MergePlan, Obstacle, Strategy, find_obstacle
+from neve.merge.strategy import (
+    MergePlan,
+    Obstacle,
+    Strategy,
+    find_obstacle,
+    first_plan,
+    next_plan,
+)
 from neve.observe.traces import span
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
+    from pyiceberg.table import Table
 
+    from neve.index.indexed_table import Mirror
     from neve.merge.batch import BatchWork
-    from neve.merge.locators import Locator
+    from neve.merge.locators import Locator, ScanLocator
     from neve.merge.report import TableReport
     from neve.merge.side_tables import SideTable
 
 logger = logging.getLogger(__name__)
 
 
-class Writer(Protocol):
-    """Brings a batch into the mirror."""
+@dataclass
+class MirrorAccess:
+    """The mirror's table, and what is known of its index: each is loaded once, when needed."""
 
-    # Whether parts of the index were merged, so that older ones go with their snapshots.
-    compacted_index: bool
+    work: BatchWork
 
-    def commit(self, work: BatchWork, summary: Mapping[str, str]) -> None:
-        """Commit one snapshot with the summary on it, if `main` is where the batch was decided.
+    @cached_property
+    def indexed(self) -> Mirror:
+        return observe(self.work.lake, self.work.spec.mirror)
 
-        Raises:
-            ConflictError: `main` has moved; nothing was applied.
-            UnknownOutcomeError: the answer was lost.
-        """
+    @cached_property
+    def table(self) -> Table:
+        if "indexed" in self.__dict__:
+            return self.indexed.table
+        work = self.work
+        return load_table(work.lake.profile, work.lake.catalog(), work.spec.mirror)
+
+
+def plan_batch(mirror: MirrorAccess, forced: Strategy) -> MergePlan:
+    """Plan a batch whose events are not decided yet. Writes nothing."""
+    work = mirror.work
+    plan = first_plan(work.found, work.spec, work.batch.events, forced)
+    if plan.uses_index:
+        plan = _with_index(plan, mirror, forced)
+    return with_vectors(plan, mirror)
+
+
+def _with_index(plan: MergePlan, mirror: MirrorAccess, forced: Strategy) -> MergePlan:
+    """Keep to the index if there is one, or one may be built first."""
+    try:
+        mirror.indexed.columns  # noqa: B018 - raises for a mirror that cannot be indexed
+        root, why = find_root(mirror.indexed)
+    except UnsupportedError as error:
+        return next_plan(plan, Obstacle.NOT_INDEXABLE, error.message)
+    except StorageError as error:
+        return next_plan(plan, Obstacle.INDEX_BROKEN, error.message)
+    if root is None and forced is not Strategy.INDEX:
+        # A merge does not wait for a whole index, unless it was asked to.
+        return next_plan(plan, Obstacle.NO_INDEX, f"{Obstacle.NO_INDEX.value}: {why}")
+    return plan
+
+
+def with_vectors(plan: MergePlan, mirror: MirrorAccess) -> MergePlan:
+    """Leave a mirror with deletes that are no deletion vectors to the statement."""
+    if not plan.uses_vectors:
+        return plan
+    try:
+        # Read for the commit anyway, and held.
+        live_files(mirror.table, mirror.work.main_id, ())
+    except UnsupportedError as error:
+        return next_plan(plan, Obstacle.OTHER_DELETES, error.message)
+    return plan
+
+
+def revise(plan: MergePlan, obstacle: Obstacle, mirror: MirrorAccess, why: str = "") -> MergePlan:
+    """Return what is done instead of a plan that met an obstacle, as far as the mirror can."""
+    return with_vectors(next_plan(plan, obstacle, why), mirror)
 
 
 @dataclass(frozen=True)
@@ -59,11 +112,16 @@ class WrittenBatch:
     work: BatchWork
     # The plan that was carried out in the end.
     plan: MergePlan
-    writer: Writer
+    writer: ReplaceRows | MergeInto
     tombstone_files: list[DataFile]
 
     def commit(self, summary: Mapping[str, str]) -> None:
-        """Commit to the mirror. Raises as `Writer.commit`."""
+        """Commit one snapshot with the summary on it, if `main` is where the batch was decided.
+
+        Raises:
+            ConflictError: `main` has moved; nothing was applied.
+            UnknownOutcomeError: the answer was lost.
+        """
         with span("merge.commit", table=self.work.spec.name):
             self.writer.commit(self.work, summary)
 
@@ -120,7 +178,7 @@ class PlannedWrite:
         return self._write_vectors(plan, ReplaceRows(mirror.table, self.tombstones, index), locator)
 
     @property
-    def _scan(self) -> Locator:
+    def _scan(self) -> ScanLocator:
         return self.work.scanning(self.tombstones_id, self.now)
 
     def _write_by_statement(self, plan: MergePlan) -> WrittenBatch:
@@ -131,7 +189,7 @@ class PlannedWrite:
                 work.decide(self._scan)
         self._check(plan)
         mirror = JavaTable(lake, work.session, lake.ref(work.spec.mirror))
-        writer = MergeInto(lake, mirror, self.tombstones)
+        writer = MergeInto(mirror, self.tombstones)
         with span("merge.write", table=work.spec.name):
             return WrittenBatch(work, plan, writer, writer.write(work, self.batch_id, self.now))
 

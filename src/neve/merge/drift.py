@@ -8,17 +8,11 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from pyiceberg.schema import Schema
-from pyiceberg.types import (
-    IcebergType,
-    ListType,
-    MapType,
-    NestedField,
-    StructType,
-)
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
 from neve.lake.widening import widens
+from neve.merge.check import fields_to_read
 from neve.merge.dropped import DroppedColumn, dropped_columns, schema_to_read
-from neve.merge.unreadable import fields_to_read
 
 if TYPE_CHECKING:
     from neve.merge.spec import MergeSpec

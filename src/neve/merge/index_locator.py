@@ -109,7 +109,7 @@ class IndexLocator:
             self.root.hasher,
             None if barrier is None else self._encoded(barrier, shape),
         )
-        return Decided(reduced, task, _ADDED)
+        return Decided(reduced, task)
 
     def _encoded(self, barrier: tuple[str, ...], shape: Shape) -> Any:
         columns = [

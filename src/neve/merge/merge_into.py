@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
     from pyspark.sql import DataFrame
 
-    from neve.lake import Lake
     from neve.merge.batch import BatchWork
     from neve.merge.plan import Look
     from neve.merge.side_tables import SideTable
@@ -40,15 +40,14 @@ _DELETES = "_neve_deletes"
 _KEEPS = "_neve_keeps_"
 
 
+@dataclass(frozen=True)
 class MergeInto:
     """Applies a batch with one statement on a branch, and moves `main` there."""
 
-    compacted_index = False
+    mirror: JavaTable
+    tombstones: SideTable
 
-    def __init__(self, lake: Lake, mirror: JavaTable, tombstones: SideTable) -> None:
-        self.lake = lake
-        self.mirror = mirror
-        self.tombstones = tombstones
+    compacted_index = False
 
     def write(self, work: BatchWork, batch_id: str, now: datetime) -> list[DataFile]:
         if not work.has_tombstones:

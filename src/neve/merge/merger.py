@@ -20,22 +20,17 @@ from typing import TYPE_CHECKING
 from pyiceberg.table.snapshots import ancestors_of
 
 from neve import failpoints
-from neve.errors import (
-    ConfigError,
-    ConflictError,
-    NeveError,
-)
+from neve.errors import ConfigError, ConflictError, NeveError
 from neve.index.maintain import build
 from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_known
 from neve.lake.create import load_if_exists
 from neve.lake.java_tables import MAIN, JavaTable, isolated
 from neve.merge.batch import BatchWork
-from neve.merge.carry_out import PlannedWrite, WrittenBatch
+from neve.merge.carry_out import MirrorAccess, PlannedWrite, WrittenBatch, plan_batch, revise
 from neve.merge.checkpoint import BATCH_ID, CHECKPOINT, side_summary
-from neve.merge.mirror_tables import MirrorTables, write_rejected
-from neve.merge.plan import Look, Observe, look, look_anew, look_rejected, next_batch
-from neve.merge.plan_batch import MirrorAccess, plan_batch, revise
+from neve.merge.plan import Look, Observe, look, look_anew, look_rejected, next_batch, side_snapshot
 from neve.merge.report import Counts, Preview, TableReport
+from neve.merge.side_tables import MirrorTables, write_rejected
 from neve.merge.spec import merge_specs
 from neve.merge.strategy import Strategy, find_obstacle
 from neve.observe.traces import span
@@ -93,12 +88,7 @@ class Merger:
         Raises:
             CatalogError: the changelog's history is not complete.
         """
-        report = report or TableReport(self.name)
-        with _timed(report):
-            done = self._retry_until_committed(report, look_anew)
-            if done is not None:
-                report.add(done.written.work.counts, done.seconds)
-        return report
+        return self._commit_once(report or TableReport(self.name), look_anew)
 
     def retry_rejected(self, report: TableReport | None = None) -> TableReport:
         """Merge the events of `<mirror>_rejected` that can be taken now, in one commit.
@@ -111,9 +101,11 @@ class Merger:
         Raises:
             CatalogError: they are events of a changelog that does not exist any more.
         """
-        report = report or TableReport(self.name)
+        return self._commit_once(report or TableReport(self.name), look_rejected)
+
+    def _commit_once(self, report: TableReport, observe: Observe) -> TableReport:
         with _timed(report):
-            done = self._retry_until_committed(report, look_rejected)
+            done = self._retry_until_committed(report, observe)
             if done is not None:
                 report.add(done.written.work.counts, done.seconds)
         return report
@@ -134,8 +126,9 @@ class Merger:
             )
             tombstones_id, state = None, found.state
             if state is not None and not found.rebuild:
-                side = self.tables.tombstones(found)
-                tombstones_id = side.snapshot_to_restore(state, state.tombstones_id)
+                tombstones_id = side_snapshot(
+                    self.lake, self.spec.tombstones, state, state.tombstones_id
+                )
             work.decide(work.scanning(tombstones_id, datetime.now(timezone.utc)))
             mirror = MirrorAccess(work)
             plan = plan_batch(mirror, self.strategy)
@@ -251,9 +244,7 @@ class Merger:
         read_from, work.found = work.found, self.tables.prepare(work.found, observe)
         if work.found.pending.checkpoint != read_from.pending.checkpoint:
             raise ConflictError(
-                f"{self.name}: another worker has made it",
-                hint="it is tried again",
-                retryable=True,
+                f"{self.name}: another worker has made it", hint="it is tried again", retryable=True
             )
 
     def _write(
@@ -285,7 +276,9 @@ class Merger:
             report.note(note)
         if written.tombstone_files:
             with span("merge.bury", table=self.name):
-                tombstones_id = tombstones.append(written.tombstone_files, {BATCH_ID: batch_id})
+                tombstones_id = tombstones.staging.append(
+                    written.tombstone_files, {BATCH_ID: batch_id}
+                )
         failpoints.reach("merge.buried")
         rejected_id = write_rejected(work, rejected, rejected_id, batch_id, now)
         failpoints.reach("merge.rejected")

@@ -13,13 +13,8 @@ from neve.errors import CatalogError, ConfigError, NotFoundError
 from neve.lake.catalog import load_table
 from neve.lake.create import load_if_exists
 from neve.lake.java_tables import JavaTable
-from neve.merge.check import check_columns
-from neve.merge.checkpoint import (
-    Checkpoint,
-    MirrorState,
-    mirror_state,
-    snapshot_to_restore,
-)
+from neve.merge.check import check_added, check_columns
+from neve.merge.checkpoint import Checkpoint, MirrorState, mirror_state, snapshot_to_restore
 from neve.merge.drift import Drift, find_drift
 from neve.merge.dropped import older_schemas, require_no_loss
 from neve.merge.mirror import (
@@ -38,12 +33,12 @@ from neve.merge.pending import (
     require_complete,
     whole_snapshots,
 )
-from neve.merge.unreadable import check_added
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
     from neve.lake import Lake
+    from neve.lake.identifier import Identifier
     from neve.merge.spec import MergeSpec
 
 
@@ -91,24 +86,31 @@ def look(lake: Lake, spec: MergeSpec) -> Look:
         ConfigError: columns are missing, or a table in the mirror's place or beside it is not ours.
         CatalogError: the changelog cannot be followed, or its schema does not fit (strict).
     """
-    catalog = lake.catalog()
-    changelog = load_table(lake.profile, catalog, spec.changelog).metadata
-    found = load_if_exists(lake.profile, catalog, spec.mirror)
-    mirror = found.metadata if found else None
-    check_columns(spec, changelog.schema(), older_schemas(changelog))
+    changelog, mirror = _load(lake, spec)
     if mirror is None:
         require_side_tables(lake, spec)
         schema = mirror_schema(spec, changelog.schema())
         drift = find_drift(spec, changelog.schema(), schema, {})
         waiting = pending(spec.changelog_name, spec.name, changelog, None)
-        return Look(changelog, None, None, _first(waiting), drift, schema)
-    require_ours(spec, mirror)
+        return Look(changelog, None, None, replace(waiting, note=None), drift, schema)
     state = mirror_state(mirror)
     if spec.truncates_if_recreated and is_recreated(spec, changelog, mirror, state):
         waiting = recreated(spec.changelog_name, spec.name, changelog)
         return _replacing(spec, changelog, mirror, waiting)
     waiting = pending(spec.changelog_name, spec.name, changelog, state.checkpoint)
     return Look(changelog, mirror, state, waiting, _drift(spec, changelog, mirror), mirror.schema())
+
+
+def _load(lake: Lake, spec: MergeSpec) -> tuple[TableMetadata, TableMetadata | None]:
+    """Return the changelog and the mirror, if there is one, that are as the configuration says."""
+    catalog = lake.catalog()
+    changelog = load_table(lake.profile, catalog, spec.changelog).metadata
+    mirror = load_if_exists(lake.profile, catalog, spec.mirror)
+    check_columns(spec, changelog.schema(), older_schemas(changelog))
+    if mirror is None:
+        return changelog, None
+    require_ours(spec, mirror.metadata)
+    return changelog, mirror.metadata
 
 
 def require_side_tables(lake: Lake, spec: MergeSpec) -> None:
@@ -124,14 +126,9 @@ def look_anew(lake: Lake, spec: MergeSpec) -> Look:
     Raises:
         CatalogError: the changelog's history is not complete, so that rows would be lost.
     """
-    catalog = lake.catalog()
-    changelog = load_table(lake.profile, catalog, spec.changelog).metadata
-    found = load_if_exists(lake.profile, catalog, spec.mirror)
-    if found is None:
+    changelog, mirror = _load(lake, spec)
+    if mirror is None:
         return look(lake, spec)
-    mirror = found.metadata
-    check_columns(spec, changelog.schema(), older_schemas(changelog))
-    require_ours(spec, mirror)
     require_complete(spec.changelog_name, changelog)
     main = changelog.snapshot_by_name(MAIN_BRANCH)
     waiting = Pending(Checkpoint(str(changelog.table_uuid)), whole=main)
@@ -159,12 +156,17 @@ def look_rejected(lake: Lake, spec: MergeSpec) -> Look:
         raise NotFoundError(
             f"the mirror {spec.name} does not exist yet", hint="neve merge --once makes it"
         )
-    rejected = load_if_exists(lake.profile, lake.catalog(), spec.rejected)
-    rejected_id = (
-        snapshot_to_restore(rejected.metadata, state, state.rejected_id) if rejected else None
-    )
+    rejected_id = side_snapshot(lake, spec.rejected, state, state.rejected_id)
     checkpoint = state.checkpoint or found.pending.checkpoint
     return replace(found, pending=Pending(checkpoint, rejected_id=rejected_id))
+
+
+def side_snapshot(
+    lake: Lake, identifier: Identifier, state: MirrorState, named: int | None
+) -> int | None:
+    """Return the snapshot of a table beside the mirror whose rows count; None: none of its rows."""
+    table = load_if_exists(lake.profile, lake.catalog(), identifier)
+    return snapshot_to_restore(table.metadata, state, named) if table else None
 
 
 def _replacing(
@@ -183,10 +185,6 @@ def _drift(spec: MergeSpec, changelog: TableMetadata, mirror: TableMetadata) -> 
     check_added(spec, mirror.schema(), drift)
     _refuse_incompatible(spec, drift)
     return drift
-
-
-def _first(waiting: Pending) -> Pending:
-    return Pending(waiting.checkpoint, waiting.snapshots, waiting.whole)
 
 
 def _refuse_incompatible(spec: MergeSpec, drift: Drift) -> None:

@@ -15,9 +15,9 @@ from neve.errors import ConflictError
 from neve.lake.frames import added_rows
 from neve.lake.java_tables import JavaTable
 from neve.merge import columns as cols
+from neve.merge.check import fields_to_read
 from neve.merge.dropped import needs_schema
 from neve.merge.pending import Batch, Slice
-from neve.merge.unreadable import fields_to_read
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema

@@ -71,8 +71,7 @@ def parse_rejected(
         return stored_value.cast(field.dataType).alias(field.name)
 
     parsed = stored.select(
-        F.struct("*").alias(_STORED),
-        F.from_json("event", readable, EVENT_JSON).alias(_ROW),
+        F.struct("*").alias(_STORED), F.from_json("event", readable, EVENT_JSON).alias(_ROW)
     )
     before, now = F.col(f"{_STORED}.event"), F.to_json(_ROW, EVENT_JSON)
     # The order of columns does not matter: some may have been dropped, or moved, since.

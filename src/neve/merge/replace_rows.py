@@ -48,6 +48,7 @@ class ReplaceRows:
     tombstones: SideTable
     # The index of the snapshot the batch was decided on.
     index: Refreshed | None = None
+    # Whether parts of the index were merged, so that older ones go with their snapshots.
     compacted_index: bool = False
     _written: Written = field(default_factory=Written)
     # Data files of which no row is left.
@@ -120,14 +121,13 @@ class ReplaceRows:
             root = self._grown(lake, self.index, snapshot_id)
             tombstones = summary[TOMBSTONES]
             named = replace(
-                root,
-                tombstones_snapshot_id=None if tombstones == NO_SNAPSHOT else int(tombstones),
+                root, tombstones_snapshot_id=None if tombstones == NO_SNAPSHOT else int(tombstones)
             )
             stored = store_root(self.index.mirror, named)
         except (NeveError, OSError) as error:
             logger.warning("%s: the index was not kept: %s", ".".join(self.table.name()), error)
             return {}, None
-        return dict(stored.properties), stored.statistics
+        return stored.properties, stored.statistics
 
     def _grown(self, lake: Lake, index: Refreshed, snapshot_id: int) -> Root:
         io, location = self.table.io, index.mirror.index_location

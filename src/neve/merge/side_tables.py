@@ -1,8 +1,8 @@
-"""The tables beside a mirror: what was deleted, and what could not be taken.
+"""The tables of a mirror: itself, what was deleted, and what could not be taken.
 
-They are written first, and the mirror's commit names their snapshots. What a crash left there
-without a commit of the mirror is undone by restoring the snapshot that the mirror names. What
-others do there, such as a compaction, stays.
+The tables beside it are written first, and the mirror's commit names their snapshots. What a crash
+left there without a commit of the mirror is undone by restoring the snapshot that the mirror names.
+What others do there, such as a compaction, stays.
 
 A table without rows has no snapshot at first: PyIceberg cannot list the files of an empty one.
 """
@@ -10,21 +10,37 @@ A table without rows has no snapshot at first: PyIceberg cannot list the files o
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 
+from neve.errors import ConflictError
 from neve.lake.create import TableSpec, ensure_table, load_if_exists
 from neve.lake.faults import explained
 from neve.lake.frames import write_frame
+from neve.lake.java_tables import JavaTable
 from neve.lake.pyiceberg_private import schema_without_ids
 from neve.lake.staging import Change, StagingTable
-from neve.merge.checkpoint import BATCH_ID, snapshot_to_restore
+from neve.merge.checkpoint import (
+    BATCH_ID,
+    CHECKPOINT,
+    Checkpoint,
+    side_summary,
+    snapshot_to_restore,
+)
 from neve.merge.drift import Fit, fit_of
-from neve.merge.mirror import SIDE_OF, require_our_side_table
+from neve.merge.mirror import (
+    SIDE_OF,
+    changed_schema,
+    mirror_properties,
+    partition_spec,
+    require_our_side_table,
+    source_properties,
+)
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -33,7 +49,9 @@ if TYPE_CHECKING:
 
     from neve.lake import Lake
     from neve.lake.identifier import Identifier
+    from neve.merge.batch import BatchWork
     from neve.merge.checkpoint import MirrorState
+    from neve.merge.plan import Look, Observe
     from neve.merge.spec import MergeSpec
 
 KIND, BATCH, AT = "neve_kind", "neve_batch_id", "neve_merged_at"
@@ -70,17 +88,15 @@ def tombstones_schema(spec: MergeSpec, mirror: Schema) -> pa.Schema:
     )
 
 
+@dataclass
 class SideTable:
     """A table that follows the mirror: its `main` is what the mirror's newest commit names."""
 
-    def __init__(
-        self, lake: Lake, spec: MergeSpec, identifier: Identifier, schema: pa.Schema
-    ) -> None:
-        self.lake = lake
-        self.spec = spec
-        self.identifier = identifier
-        self.schema = schema
-        self._staging: StagingTable | None = None
+    lake: Lake
+    spec: MergeSpec
+    identifier: Identifier
+    schema: pa.Schema
+    _staging: StagingTable | None = None
 
     def open(self) -> None:
         """Make the table if it is missing, and widen what became wider.
@@ -121,23 +137,10 @@ class SideTable:
             return self.empty()
         return self.staging.apply(Change(base_main=main, to_main=target))
 
-    def snapshot_to_restore(self, state: MirrorState, named: int | None) -> int | None:
-        """Return the snapshot whose rows `restore` would leave; None: no rows. Writes nothing."""
-        table = load_if_exists(self.lake.profile, self.lake.catalog(), self.identifier)
-        return snapshot_to_restore(table.metadata, state, named) if table else None
-
     def write(self, rows: DataFrame) -> list[DataFile]:
         """Write rows as files; nothing is committed."""
         with self.lake.explaining():
             return write_frame(rows, self.staging.table)
-
-    def append(self, files: list[DataFile], summary: Mapping[str, str]) -> int:
-        """Add files to `main` in one commit; return its snapshot."""
-        return self.staging.append(files, summary)
-
-    def replace(self, files: list[DataFile], summary: Mapping[str, str]) -> int:
-        """Have `main` hold these files instead of all others; return its snapshot. One commit."""
-        return self.staging.replace(files, summary)
 
     @property
     def staging(self) -> StagingTable:
@@ -158,3 +161,78 @@ class SideTable:
             with explained(self.lake.profile), table.update_schema() as update:
                 for name, kind in wider.items():
                     update.update_column(name, kind)
+
+
+@dataclass(frozen=True)
+class MirrorTables:
+    """The tables of one mirror."""
+
+    lake: Lake
+    spec: MergeSpec
+
+    def prepare(self, found: Look, observe: Observe) -> Look:
+        """Make the mirror, or give it the columns it lacks; return how it is then. Idempotent.
+
+        Args:
+            observe: looks at the tables once more.
+        """
+        mirror = JavaTable(self.lake, self.lake.spark, self.lake.ref(self.spec.mirror))
+        if found.mirror is None or found.state is None:
+            partitions = partition_spec(self.spec, found.schema)
+            sides = side_summary(self.tombstones(found).empty(), self.rejected().empty())
+            mirror.create(
+                found.schema.model_dump_json(),
+                partitions.model_dump_json(),
+                mirror_properties(self.spec, str(found.changelog.table_uuid)),
+                {CHECKPOINT: Checkpoint(str(found.changelog.table_uuid)).encode(), **sides},
+            )
+            return self.prepare(observe(self.lake, self.spec), observe)
+        # Where all rows are replaced, the commit that does so says what they come from.
+        remembered = {} if found.rebuild else source_properties(self.spec, found)
+        grown = found.drift.changes_mirror
+        if grown or not remembered.items() <= found.mirror.properties.items():
+            changed = changed_schema(found.drift).model_dump_json()
+            mirror.union_schema(changed, remembered, dict(found.drift.renamed))
+        return self.prepare(observe(self.lake, self.spec), observe) if grown else found
+
+    def restore_side_tables(self, found: Look) -> None:
+        """Restore the tables beside the mirror after another worker was first.
+
+        What that worker had written there looked like something left behind, until its commit.
+        """
+        state = found.state
+        if state is None:
+            return
+        tombstones, rejected = self.tombstones(found), self.rejected()
+        for table, named in ((tombstones, state.tombstones_id), (rejected, state.rejected_id)):
+            table.open()
+            table.restore(state, named)
+
+    def tombstones(self, found: Look) -> SideTable:
+        schema = tombstones_schema(self.spec, found.schema)
+        return SideTable(self.lake, self.spec, self.spec.tombstones, schema)
+
+    def rejected(self) -> SideTable:
+        return SideTable(self.lake, self.spec, self.spec.rejected, REJECTED_SCHEMA)
+
+
+def write_rejected(
+    work: BatchWork, rejected: SideTable, present: int | None, batch_id: str, now: datetime
+) -> int | None:
+    """Add what cannot be taken to `<mirror>_rejected`, or remove what was; return its snapshot.
+
+    Args:
+        present: its snapshot before.
+    """
+    mark = {BATCH_ID: batch_id}
+    if work.retried is None:
+        if not work.counts.set_aside:
+            return present
+        return rejected.staging.append(rejected.write(work.rejected(batch_id, now, present)), mark)
+    if work.batch.rejected_id != present:
+        raise ConflictError(
+            f"{rejected.staging.name}: main has moved away from snapshot {work.batch.rejected_id}",
+            hint="it is tried again",
+            retryable=True,
+        )
+    return rejected.staging.replace(rejected.write(work.retried.remaining), mark)

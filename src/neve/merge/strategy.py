@@ -1,6 +1,6 @@
 """The plan of a batch: how rows are found and replaced, why, and what is done if that fails.
 
-All plans give the same rows. Pure: what has to be read for a plan is read in `plan_batch`.
+All plans give the same rows. Pure: what has to be read for a plan is read in `carry_out`.
 """
 
 from __future__ import annotations
@@ -73,11 +73,7 @@ class MergePlan:
     @property
     def fallbacks(self) -> dict[Obstacle, Strategy]:
         """What is done instead, by what may show while the batch is merged."""
-        met = (
-            Counts(index_is_broken=True),
-            Counts(duplicate_keys=1),
-            Counts(truncated=True),
-        )
+        met = (Counts(index_is_broken=True), Counts(duplicate_keys=1), Counts(truncated=True))
         obstacles = filter(None, (find_obstacle(self, counts) for counts in met))
         return {obstacle: next_plan(self, obstacle).strategy for obstacle in obstacles}
 

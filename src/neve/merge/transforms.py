@@ -45,10 +45,7 @@ def classified(
     reason = _reason(spec, incompatible, operation)
     other = F.when(reason.isNotNull(), REJECTED).when(operation == TRUNCATE, TRUNCATES)
     return changes.select(
-        "*",
-        operation.alias(cols.OPERATION),
-        reason.alias(cols.REASON),
-        other.alias(cols.OTHER),
+        "*", operation.alias(cols.OPERATION), reason.alias(cols.REASON), other.alias(cols.OTHER)
     )
 
 
@@ -217,7 +214,8 @@ def folded(rows: DataFrame, shape: Shape) -> DataFrame:
         .withColumn(cols.FULL, full)
         .where(F.col(number) == 1)
         .drop(number, "_neve_newest_delete", "_neve_since_delete")
-        .withColumn(cols.CONTESTED, F.lit(False))
+        # A row is made of several events, so that no single event can be compared with it.
+        .withColumns({cols.CONTESTED: F.lit(0).cast("long"), cols.WINS_TIE: F.lit(0).cast("long")})
     )
 
 

@@ -6,18 +6,21 @@ The tasks write; what comes back to the driver is small: files, bitmaps, index e
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyiceberg.io import load_file_io
 from pyiceberg.table.metadata import TableMetadata
 from pyroaring import BitMap64
 from pyspark.sql import types as T
 
+from neve.index.columns import names_by_id
 from neve.index.entries import TOMBSTONE, Entries, concat_entries, make_entries
 from neve.index.hashing import KeyHasher
 from neve.index.root import Root
@@ -27,12 +30,13 @@ from neve.lake.frames import in_portions, map_batches
 from neve.merge import columns as cols
 from neve.merge import transforms as tr
 from neve.merge.decision import ABSENT, REMOVE, REPEAT, TIE, UPSERT
-from neve.merge.repeats import MOST_ROWS, equal_rows
 from neve.merge.report import Tally
 from neve.merge.shape import Shape
 
 if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
     from pyiceberg.manifest import DataFile
+    from pyiceberg.schema import Schema
     from pyiceberg.table import Table
     from pyspark.sql import DataFrame
 
@@ -41,6 +45,9 @@ if TYPE_CHECKING:
 _RESULT = T.StructType([T.StructField("written", T.BinaryType())])
 _CHANGES = (UPSERT, REMOVE, ABSENT, tr.DUPLICATE)
 _RECENT_FILES = 1000
+# Row groups of so many rows are read at most, where not knowing is no loss: a source that delivers
+# at least once mostly repeats events of a moment ago, and their rows lie in small new files.
+_MOST_ROWS = 1_000_000
 
 
 @dataclass
@@ -130,10 +137,10 @@ class _WriteRows:
             wins = np.ones(len(places), np.bool_)
         ties = rows.take(pa.array(places[wins]))
         io = load_file_io(self.mirror_io, self.mirror.location)
-        most_rows = None if is_decided else MOST_ROWS
+        most_rows = None if is_decided else _MOST_ROWS
         schema = self.mirror.schema()
         is_new = wins.copy()
-        is_new[wins] = ~equal_rows(
+        is_new[wins] = ~_equal_rows(
             schema, io, ties, self.compared, self.missing, self._path_of, most_rows
         )
         dispositions = np.array(rows[cols.DISPOSITION].to_pylist(), object)
@@ -173,6 +180,74 @@ class _WriteRows:
         hashes = hash_keys([rows[key] for key in self.keys])
         sequence = encode_sequences([rows[name] for name in self.sequence])
         return make_entries(hashes.first, hashes.second, file, positions, sequence)
+
+
+def _equal_rows(
+    schema: Schema,
+    io: FileIO,
+    events: pa.Table,
+    columns: Sequence[str],
+    missing: Sequence[str],
+    path_of: Callable[[str], str | None],
+    most_rows: int | None = _MOST_ROWS,
+) -> npt.NDArray[np.bool_]:
+    """Tell which events are the mirror's rows just so; False also where that is not known.
+
+    Args:
+        events: with ROW_FILE and ROW_POSITION.
+        columns: are compared, and of those that are `missing` in the changelog the values.
+        path_of: gives the path of a file as events name it, or None.
+        most_rows: how many may be read for it; None: as many as it takes.
+    """
+    is_equal = np.zeros(len(events), np.bool_)
+    missing = [name for name in missing if events[name].null_count < len(events)]
+    files = events[cols.ROW_FILE].combine_chunks().dictionary_encode()
+    numbers = np.asarray(files.indices)
+    positions = events[cols.ROW_POSITION].to_numpy()
+    for number, path in enumerate(map(path_of, files.dictionary.to_pylist())):
+        if path is None:
+            continue
+        places = np.flatnonzero(numbers == number)
+        places = places[np.argsort(positions[places], kind="stable")]
+        wanted = events.select([*columns, *missing]).take(pa.array(places))
+        try:
+            rows, read = _rows_at(schema, io, path, positions[places], wanted, most_rows)
+        except (OSError, pa.ArrowException):
+            continue
+        if most_rows is not None:
+            most_rows -= read
+        if rows is not None:
+            pairs = zip(rows.to_pylist(), wanted.to_pylist(), strict=True)
+            is_equal[places] = [
+                row == event | {name: row[name] for name in missing if event[name] is None}
+                for row, event in pairs
+            ]
+    return is_equal
+
+
+def _rows_at(
+    schema: Schema, io: FileIO, path: str, positions: Any, wanted: pa.Table, most_rows: int | None
+) -> tuple[pa.Table | None, int]:
+    """Read rows of a data file, given by rising positions; also say how many were read for it."""
+    with io.new_input(path).open(seekable=True) as stream:
+        file = pq.ParquetFile(stream)
+        named = names_by_id(file.schema_arrow)
+        ids = [schema.find_field(name).field_id for name in wanted.column_names]
+        if not named.keys() >= set(ids):
+            return None, 0
+        names = [named[field_id] for field_id in ids]
+        parts, start, read = [], 0, 0
+        for group in range(file.num_row_groups):
+            rows = file.metadata.row_group(group).num_rows
+            here = positions[(positions >= start) & (positions < start + rows)] - start
+            if len(here):
+                read += rows
+                if most_rows is not None and read > most_rows:
+                    return None, read
+                chosen = file.read_row_group(group, columns=names).select(names)
+                parts.append(chosen.take(pa.array(here)))
+            start += rows
+    return pa.concat_tables(parts).rename_columns(wanted.column_names).cast(wanted.schema), read
 
 
 def _of(rows: pa.Table, dispositions: Sequence[str], columns: Sequence[str]) -> pa.Table:
