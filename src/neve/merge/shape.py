@@ -32,8 +32,9 @@ class Shape:
     marker: str | None = None
     # Of what was dropped in the changelog: its name while it is read, and the mirror's column.
     dropped: tuple[tuple[str, str], ...] = ()
-    # Columns of the mirror that the changelog lacks now. Of two events of one sequence, one that
-    # was written after the drop would say NULL there, which is no difference; a value is one.
+    # Columns of the mirror that the changelog lacks now, or had as another field before. Of two
+    # events of one sequence, one that was written after the drop, or compacted, would say NULL
+    # there, which is no difference; a value is one.
     missing: frozenset[str] = frozenset()
 
     @property
@@ -67,7 +68,8 @@ def shape_of(spec: MergeSpec, columns: T.StructType, drift: Drift) -> Shape:
         marked,
         spec.unchanged_marker,
         tuple((each.read_as, each.column.name) for each in drift.dropped),
-        frozenset(columns.names).difference(drift.mirrored),
+        frozenset(columns.names).difference(drift.mirrored)
+        | {each.column.name for each in drift.dropped},
     )
 
 
