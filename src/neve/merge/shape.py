@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
+from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -130,6 +131,13 @@ def barrier_column(barrier: Sequence[str] | None, shape: Shape) -> Column | None
 def as_text(part: Column, shape: Shape, name: str) -> Column:
     """Write a part of a sequence as the text that `barrier_column` reads."""
     return F.hex(part) if is_binary(shape.columns[name].dataType) else part.cast("string")
+
+
+def literal(value: Any, kind: T.DataType) -> Column:
+    """Write a value that Spark or Arrow gave as a literal of its column's type."""
+    # By itself, a time without a zone is taken for one of this machine's zone.
+    is_local_time = isinstance(kind, T.TimestampNTZType)
+    return F.lit(str(value)).cast(kind) if is_local_time else F.lit(value)
 
 
 def is_binary(kind: T.DataType) -> bool:
