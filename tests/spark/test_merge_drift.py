@@ -355,12 +355,17 @@ def test_a_new_column_that_is_the_same_to_spark_is_refused_before_anything_is_wr
 )
 def test_merging_all_again_erases_nothing_of_a_dropped_column(embedded_lake, strategy):
     """The changelog was compacted without the column, and the checkpoint's snapshot is expired."""
-    mirrored = Mirrored(embedded_lake, strategy=strategy)
-    mirrored.append(event("I", 1, 1, "a"), event("I", 1, 2, "b"))
+    schema = pa.schema([*SCHEMA, ("city", pa.string())])
+    mirrored = Mirrored(embedded_lake, schema, strategy=strategy)
+    mirrored.append({**event("I", 1, 1, "a"), "city": "Rome"}, event("I", 1, 2, "b"))
     mirrored.merge()
     with evolving(mirrored) as update:
         update.delete_column("name")
-    mirrored.append({"op": "U", "lsn": 2, "id": 2, "amount": 2})
+        update.delete_column("city")
+    with evolving(mirrored) as update:
+        # Another field under the old name.
+        update.add_column("city", StringType())
+    mirrored.append({"op": "U", "lsn": 2, "id": 2, "amount": 2, "city": "Oslo"})
     mirrored.compact(mirrored.changelog)
     with pytest.raises(CatalogError, match=r"no column name any more.*compacted"):
         mirrored.merger().rebuild()
@@ -368,8 +373,8 @@ def test_merging_all_again_erases_nothing_of_a_dropped_column(embedded_lake, str
     report = mirrored.merge()
     assert "is expired" in report.notes[0]
     assert mirrored.found() == {
-        (1,): {"id": 1, "name": "a", "amount": 0, "lsn": 1},
-        (2,): {"id": 2, "name": None, "amount": 2, "lsn": 2},
+        (1,): {"id": 1, "name": "a", "amount": 0, "lsn": 1, "city": "Rome"},
+        (2,): {"id": 2, "name": None, "amount": 2, "lsn": 2, "city": "Oslo"},
     }
 
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from datetime import datetime
+
 import pyarrow as pa
 import pytest
+from pyspark.sql.functions import lit
+from pyspark.sql.types import TimestampNTZType
 
+from neve.merge.shape import literal
 from tests.support.iceberg_types import TRANSFORMS, TYPES, allows, iceberg_type
 from tests.support.merging import Mirrored
 
@@ -63,3 +69,15 @@ def test_what_the_check_allows_merges(embedded_lake, name, role):
         )
         mirrored.merge()
     mirrored.check()
+
+
+def test_a_time_without_a_zone_is_the_same_as_a_literal_wherever_the_machine_is(
+    embedded_lake, monkeypatch, request
+):
+    request.addfinalizer(time.tzset)
+    kind, text = TimestampNTZType(), "2024-05-05 12:00:00"
+    with monkeypatch.context() as environment:
+        environment.setenv("TZ", "America/New_York")
+        time.tzset()
+        is_same = literal(datetime.fromisoformat(text), kind) == lit(text).cast(kind)
+        assert embedded_lake.spark.range(1).select(is_same).collect()[0][0]

@@ -24,7 +24,15 @@ from neve.merge.pending import Batch, Slice, consumed_slices
 from neve.merge.read_events import mirror_columns, read_changes, read_slices, require_same_columns
 from neve.merge.rejected import parse_rejected
 from neve.merge.report import Counts, Tally
-from neve.merge.shape import Shape, as_text, barrier_column, quoted, sequence_of, shape_of
+from neve.merge.shape import (
+    Shape,
+    as_text,
+    barrier_column,
+    literal,
+    quoted,
+    sequence_of,
+    shape_of,
+)
 from neve.merge.side_tables import AT, BATCH, DELETED, KIND, TRUNCATED
 from neve.merge.spec import TRUNCATE
 
@@ -269,7 +277,9 @@ class BatchWork:
 
     def _with_merged(self, rows: DataFrame, least: Any, most: Any) -> DataFrame:
         """Add the events that are merged already and have a key and sequence of these rows."""
-        is_near = F.col(quoted(self.shape.sequence[0])).between(F.lit(least), F.lit(most))
+        name = self.shape.sequence[0]
+        ends = (literal(end, self.shape.columns[name].dataType) for end in (least, most))
+        is_near = F.col(quoted(name)).between(*ends)
         on = list(self.shape.decisive)
         both = rows.withColumn(cols.MERGED, F.lit(0))
         for events in self._merged_events():

@@ -77,14 +77,16 @@ def check_columns(spec: MergeSpec, changelog: Schema, older: Sequence[Schema] = 
     """Refuse columns that do not exist, and types that cannot be keys or sequences.
 
     Args:
-        older: the changelog's schemas from before; columns that it has dropped may be left out.
+        older: the changelog's schemas from before; columns that it has dropped may be left out, or
+            have been renamed.
 
     Raises:
         ConfigError: it names the setting, the column and what is there.
     """
     present = {field.name: field.field_type for field in changelog.fields}
-    _check_names(spec, present, {field.name for schema in older for field in schema.fields})
-    _check_renames(spec, present)
+    before = {field.name for schema in older for field in schema.fields}
+    _check_names(spec, present, before)
+    _check_renames(spec, present, before)
     check_readable(spec, changelog)
     for column in spec.sequence:
         if not isinstance(present[column], _SEQUENCES):
@@ -120,7 +122,7 @@ def _check_names(spec: MergeSpec, present: Collection[str], before: Collection[s
                 )
 
 
-def _check_renames(spec: MergeSpec, present: Collection[str]) -> None:
+def _check_renames(spec: MergeSpec, present: Collection[str], before: Collection[str]) -> None:
     for old, new in spec.rename.items():
         if old in present:
             raise ConfigError(
@@ -128,7 +130,8 @@ def _check_renames(spec: MergeSpec, present: Collection[str]) -> None:
                 "still has",
                 hint="rename is for columns that have another name in the changelog now",
             )
-        if spec.renamed(new) not in present:
+        # A rename may stay, also when the column is dropped later.
+        if spec.renamed(new) not in {*present, *before}:
             raise ConfigError(
                 f"merge.tables: {spec.name}: rename gives {old} the name {new}, which "
                 f"{spec.changelog_name} does not have",

@@ -102,7 +102,7 @@ def find_drift(
     dropped = tuple(
         each
         for each in dropped_columns(changelog, older, mirror, origins)
-        if spec.takes(each.field.name)
+        if spec.takes(each.column.name)
         and fit_of(each.column.field_type, each.field.field_type) is not Fit.INCOMPATIBLE
     )
     before = [each.field.model_copy(update={"name": each.column.name}) for each in dropped]

@@ -157,24 +157,27 @@ def require_no_loss(
     for renamed in drift.incompatible:
         if renamed.renamed_from is not None:
             raise CatalogError(f"{spec.name}: {renamed.reason}", hint=renamed.remedy)
-    kept = {field.name for field in changelog.schema().fields} | {old for old, _ in drift.renamed}
-    readable = {each.column.name: each.field.field_id for each in drift.dropped}
-    for column in mirror.fields:
-        if column.name in kept or not spec.takes(column.name):
-            continue
-        field_id = readable.get(column.name)
-        if field_id is None:
-            why = "and no schema that it still knows says which one that was"
-        elif _was_compacted_without(changelog, field_id):
+    names = {column.field_id: column.name for column in mirror.fields}
+    for each in drift.dropped:
+        if _was_compacted_without(changelog, each.field.field_id):
             why = "and files that had it were compacted since"
-        else:
-            continue
-        raise CatalogError(
-            f"{spec.changelog_name} has no column {column.name} any more, {why}: a rebuild of "
-            f"{spec.name} would lose its values",
-            hint="go on without a rebuild, or give the values up: ALTER TABLE "
-            f"{spec.name} DROP COLUMN {column.name}",
-        )
+            raise _loss(spec, changelog, names[each.column.field_id], why)
+    known = {field.name for field in changelog.schema().fields} | {old for old, _ in drift.renamed}
+    known |= {names[each.column.field_id] for each in drift.dropped}
+    for column in mirror.fields:
+        if column.name not in known and spec.takes(column.name):
+            why = "and no schema that it still knows says which one that was"
+            raise _loss(spec, changelog, column.name, why)
+
+
+def _loss(spec: MergeSpec, changelog: TableMetadata, column: str, why: str) -> CatalogError:
+    is_there = column in changelog.schema().column_names
+    what = f"another column {column} than before" if is_there else f"no column {column} any more"
+    return CatalogError(
+        f"{spec.changelog_name} has {what}, {why}: a rebuild of {spec.name} would lose its values",
+        hint="go on without a rebuild, or give the values up: ALTER TABLE "
+        f"{spec.name} DROP COLUMN {column}",
+    )
 
 
 def _was_compacted_without(changelog: TableMetadata, field_id: int) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
+from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -32,8 +33,9 @@ class Shape:
     marker: str | None = None
     # Of what was dropped in the changelog: its name while it is read, and the mirror's column.
     dropped: tuple[tuple[str, str], ...] = ()
-    # Columns of the mirror that the changelog lacks now. Of two events of one sequence, one that
-    # was written after the drop would say NULL there, which is no difference; a value is one.
+    # Columns of the mirror that the changelog lacks now, or had as another field before. Of two
+    # events of one sequence, one that was written after the drop, or compacted, would say NULL
+    # there, which is no difference; a value is one.
     missing: frozenset[str] = frozenset()
 
     @property
@@ -67,7 +69,8 @@ def shape_of(spec: MergeSpec, columns: T.StructType, drift: Drift) -> Shape:
         marked,
         spec.unchanged_marker,
         tuple((each.read_as, each.column.name) for each in drift.dropped),
-        frozenset(columns.names).difference(drift.mirrored),
+        frozenset(columns.names).difference(drift.mirrored)
+        | {each.column.name for each in drift.dropped},
     )
 
 
@@ -128,6 +131,13 @@ def barrier_column(barrier: Sequence[str] | None, shape: Shape) -> Column | None
 def as_text(part: Column, shape: Shape, name: str) -> Column:
     """Write a part of a sequence as the text that `barrier_column` reads."""
     return F.hex(part) if is_binary(shape.columns[name].dataType) else part.cast("string")
+
+
+def literal(value: Any, kind: T.DataType) -> Column:
+    """Write a value that Spark or Arrow gave as a literal of its column's type."""
+    # By itself, a time without a zone is taken for one of this machine's zone.
+    is_local_time = isinstance(kind, T.TimestampNTZType)
+    return F.lit(str(value)).cast(kind) if is_local_time else F.lit(value)
 
 
 def is_binary(kind: T.DataType) -> bool:

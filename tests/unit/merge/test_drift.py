@@ -22,6 +22,7 @@ from pyiceberg.types import (
     TimeType,
 )
 
+from neve.merge.check import check_columns
 from neve.merge.drift import Fit, find_drift, fit_of, origin_ids
 from neve.merge.mirror import changed_schema, mirror_schema
 from neve.merge.spec import MergeSpec
@@ -164,6 +165,8 @@ def test_a_rename_that_the_configuration_tells_is_followed():
         assert drift.changes_mirror
     # Once it is renamed, nothing is left to be done.
     assert not drift_of(now, now, spec).changes_mirror
+    # It may stay in the configuration, also when the column is dropped.
+    check_columns(spec, schema((5, "amount", IntegerType())), (now, before))
 
 
 def test_dropped_columns_are_read_by_their_field_with_the_widest_type():

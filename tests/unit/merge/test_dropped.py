@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
@@ -66,6 +68,32 @@ def test_a_rebuild_is_refused_when_values_are_lost(snapshots, schemas, reason):
     with pytest.raises(CatalogError, match=f"no column name any more.*{reason}") as caught:
         require_no_loss(SPEC, table, MIRROR, drift_of(table))
     assert "ALTER TABLE ns.rows DROP COLUMN name" in caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["name", "title"])
+def test_a_rebuild_is_refused_when_only_another_field_of_the_column_is_left(name):
+    """Dropped, and added again under its own or a new name; then compacted."""
+    spec = replace(SPEC, rename={"name": "title"}) if name == "title" else SPEC
+    added = Schema(*NOW, OP, NestedField(5, name, StringType()), schema_id=1)
+    for snapshots, is_lost in (
+        ([(append(1), 0), (append(2), 1)], False),
+        ([(append(1), 0), (rewritten(2), 1)], True),
+    ):
+        table = changelog(*snapshots, schemas=(BEFORE, added))
+        drift = find_drift(spec, added, MIRROR, {1: 1, 2: 2, 4: 4}, older_schemas(table))
+        if not is_lost:
+            require_no_loss(spec, table, MIRROR, drift)
+            continue
+        with pytest.raises(CatalogError, match="compacted since") as caught:
+            require_no_loss(spec, table, MIRROR, drift)
+        assert "ALTER TABLE ns.rows DROP COLUMN name" in caught.value.hint
+
+
+def test_values_of_a_renamed_column_are_read_though_its_old_name_is_not_included():
+    spec = replace(SPEC, rename={"name": "title"}, include=frozenset({"title"}))
+    added = Schema(*NOW, OP, NestedField(5, "title", StringType()), schema_id=1)
+    drift = find_drift(spec, added, MIRROR, {1: 1, 2: 2, 4: 4}, (BEFORE,))
+    assert [(each.field.name, each.column.name) for each in drift.dropped] == [("name", "title")]
 
 
 def test_a_rebuild_is_refused_while_a_rename_is_open():
