@@ -15,13 +15,12 @@ from pyiceberg.io import load_file_io
 from pyiceberg.typedef import Record
 from pyroaring import BitMap64
 
-from neve.index.build import build_root
 from neve.index.cache import BucketCache
 from neve.index.columns import IndexedColumn, IndexedColumns
 from neve.index.compaction import compact_buckets, with_compacted
 from neve.index.entries import SEVERAL, TOMBSTONE
 from neve.index.hashing import compute_pk_hash
-from neve.index.refresh import refresh_root
+from neve.index.refresh import build_root, refresh_root
 from neve.index.root import Root
 from neve.index.search import IndexReader
 from neve.index.shuffle import Source

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING
 from pyiceberg.table.snapshots import Operation, ancestors_of
 
 from neve.errors import CorruptionError
-from neve.index.build import build_root
 from neve.index.compaction import compact_buckets, plan_compaction, with_compacted
 from neve.index.current_root import find_root, register
 from neve.index.indexed_table import Mirror, observe
-from neve.index.refresh import refresh_root
+from neve.index.refresh import build_root, refresh_root
 from neve.index.removal import remove_unreferenced
 from neve.index.root import Root
 from neve.index.shard import bucket_ranges

@@ -18,7 +18,7 @@ from neve.merge import columns as cols
 from neve.merge import transforms as tr
 from neve.merge.checkpoint import BARRIER
 from neve.merge.decision import ABSENT, LATE, REMOVE, REPEAT, TIE, UPSERT
-from neve.merge.locators import Decided, ScanLocator
+from neve.merge.locate import Decided, ScanLocator
 from neve.merge.mirror import names_at
 from neve.merge.pending import Batch, Slice, consumed_slices
 from neve.merge.read_events import mirror_columns, read_changes, read_slices, require_same_columns
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from neve.lake import Lake
     from neve.merge.drift import IncompatibleColumn
-    from neve.merge.locators import Locator
+    from neve.merge.locate import Locator
     from neve.merge.plan import Look
     from neve.merge.rejected import RejectedEvents
     from neve.merge.spec import MergeSpec
@@ -155,9 +155,13 @@ class BatchWork:
         is_truncate = F.col(cols.REASON).isNull() & (F.col(cols.OPERATION) == TRUNCATE)
         newest = F.max(F.when(is_truncate, sequence_of(self.shape)))
         barrier = newest if known is None else F.greatest(newest, known)
-        texts = [as_text(barrier[name], self.shape, name) for name in self.shape.sequence]
-        row = self.events.agg(*(text.alias(f"part{n}") for n, text in enumerate(texts))).collect()
-        return tuple(row[0])
+        return self._as_barrier(self.events, barrier)
+
+    def _as_barrier(self, rows: DataFrame, newest: Column) -> tuple[str, ...] | None:
+        """Return the newest sequence of rows as text; None: there is none."""
+        parts = [as_text(newest[name], self.shape, name) for name in self.shape.sequence]
+        row = rows.agg(*parts).collect()[0]
+        return None if any(part is None for part in row) else tuple(row)
 
     def _forget(self) -> None:
         if self._decided is not None:
@@ -170,10 +174,8 @@ class BatchWork:
             return state.barrier if state else None
         # The commits that said so are expired; the tombstones have it still.
         truncates = self.session.table(self.lake.ref(self.spec.tombstones).quoted)
-        newest = F.max(sequence_of(self.shape))
-        parts = [as_text(newest[name], self.shape, name) for name in self.shape.sequence]
-        row = truncates.where(F.col(KIND) == TRUNCATED).agg(*parts).collect()[0]
-        return None if any(part is None for part in row) else tuple(row)
+        truncates = truncates.where(F.col(KIND) == TRUNCATED)
+        return self._as_barrier(truncates, F.max(sequence_of(self.shape)))
 
     @property
     def barrier_column(self) -> Column | None:
