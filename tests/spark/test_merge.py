@@ -90,7 +90,15 @@ def test_truncate_removes_what_is_older_also_what_comes_later(mirrored):
 
 # Every order of such events, many at once: tests/properties/test_merge_histories.py.
 @pytest.mark.soak
-@pytest.mark.parametrize("order", [(1, 3, 0, 2), (0, 1, 2, 3), (3, 2, 1, 0)])
+# Every order of such events is in tests/properties/test_merge_histories.py.
+@pytest.mark.parametrize(
+    "order",
+    [
+        (1, 3, 0, 2),
+        pytest.param((0, 1, 2, 3), marks=pytest.mark.soak),
+        pytest.param((3, 2, 1, 0), marks=pytest.mark.soak),
+    ],
+)
 def test_equal_sequences_end_the_same_whatever_comes_first(embedded_lake, order):
     # Key by key: a snapshot row against an insert, two contents, a delete against an insert.
     waves = [

@@ -74,7 +74,9 @@ def test_a_merge_keeps_the_index_in_its_own_commit(mirrored):
     assert change(mirrored, 4).index_rebuilds == 0
 
 
-@pytest.mark.parametrize("strategy", [Strategy.INDEX, Strategy.SCAN])
+@pytest.mark.parametrize(
+    "strategy", [Strategy.INDEX, pytest.param(Strategy.SCAN, marks=pytest.mark.soak)]
+)
 def test_data_files_without_rows_leave_the_mirror(mirrored, strategy):
     """A key that changes often would leave a dead file, and its vector, with each merge."""
     files = []

@@ -8,7 +8,8 @@ from decimal import Decimal
 import pyarrow as pa
 
 from neve.merge.strategy import Strategy
-from tests.support.merging import Mirrored
+from tests.support.merging import SCHEMA as PLAIN
+from tests.support.merging import Mirrored, event
 from tests.support.power_cut import power_cut
 
 SCHEMA = pa.schema(
@@ -117,3 +118,15 @@ def test_events_set_aside_after_a_rename_come_back_exactly_once(embedded_lake):
     mirrored.append(row("I", 9, 6))
     assert mirrored.merge().rows_upserted == 1
     assert rejected(mirrored) == left
+
+
+def test_a_retried_event_is_not_taken_for_merged_where_it_stands_in_the_changelog(embedded_lake):
+    mirrored = Mirrored(embedded_lake, PLAIN, strategy=Strategy.SCAN)
+    mirrored.append(event("I", 5, 1, "b"), event("I", 5, 2, "y"))
+    mirrored.merge()
+    mirrored.append(event("?", 5, 1, "z"), event("?", 5, 2, "x"))
+    assert mirrored.merge().set_aside == 2
+    mirrored.settings = mirrored.settings.model_copy(update={"operations": {"?": "update"}})
+    mirrored.merger().retry_rejected()
+    # At equal sequence the greater content wins, whichever came first.
+    assert {key: row["name"] for key, row in mirrored.found().items()} == {(1,): "z", (2,): "y"}

@@ -146,7 +146,8 @@ class BatchWork:
         if shape.marked:
             reduced = tr.folded(rows, shape)
         else:
-            anew = self.found.pending.whole is not None
+            # Events that were set aside are in the changelog, among those of the past.
+            anew = self.found.pending.whole is not None or self.retried is not None
             reduced = tr.latest(rows, shape, locator.partition_by, anew=anew)
         return locator.decided(reduced, shape, self.barrier)
 

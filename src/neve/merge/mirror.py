@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 SOURCE = "neve.merge.changelog"
 # Of a table beside a mirror: whose it is. A table without it is not Neve's to change.
-SIDE_OF = "neve.merge.side_tables-of"
+SIDE_OF = "neve.merge.side-of"
 
 _FIRST_PARTITION_ID = 1000
 _NUMBERED = ("bucket", "truncate")

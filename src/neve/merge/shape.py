@@ -33,12 +33,12 @@ class Shape:
     # Of what was dropped in the changelog: its name while it is read, and the mirror's column.
     dropped: tuple[tuple[str, str], ...] = ()
     # Columns of the mirror that the changelog lacks now. Of two events of one sequence, one that
-    # was written after the drop would say NULL there, which is no difference.
+    # was written after the drop would say NULL there, which is no difference; a value is one.
     missing: frozenset[str] = frozenset()
 
     @property
     def compared(self) -> list[T.StructField]:
-        """The columns by which rows of one key and sequence are told apart."""
+        """The columns by which rows of one key and sequence are told apart, whatever they hold."""
         return [field for field in self.columns if field.name not in self.missing]
 
     @property

@@ -141,7 +141,8 @@ def latest(
 
     Args:
         partition_by: what the rows are distributed by already, and a key has one value of.
-        anew: everything is merged again, so that the mirror's row may be of an event to come.
+        anew: everything is merged again, so that the mirror's row may be of an event to come, or
+            events are that were set aside, so that those that count as merged may be the same.
     """
     content = F.xxhash64(cols.RANK, *(orderable(field) for field in shape.columns))
     of_key = _of_key(shape, partition_by)
@@ -156,10 +157,9 @@ def latest(
     has_merged = cols.MERGED in rows.columns
     if has_merged:
         # Of two equal events the merged one wins: then nothing has to be done.
-        order, events = (
-            _newest_first(shape, partition_by, cols.MERGED),
-            F.sum(1 - F.col(cols.MERGED)),
-        )
+        merged = F.col(cols.MERGED)
+        order = _newest_first(shape, partition_by, merged.asc() if anew else merged.desc())
+        events = F.sum(1 - merged)
     # The number comes first: its order serves the windows without one, so rows are sorted once.
     reduced = (
         rows.withColumn("_neve_number", F.row_number().over(order))
@@ -223,13 +223,13 @@ def _of_key(shape: Shape, partition_by: Sequence[str] = ()) -> WindowSpec:
     return Window.partitionBy(*partition_by, *(quoted(key) for key in shape.keys), cols.OTHER)
 
 
-def _newest_first(shape: Shape, partition_by: Sequence[str] = (), *then_by: str) -> WindowSpec:
+def _newest_first(shape: Shape, partition_by: Sequence[str] = (), *then_by: Column) -> WindowSpec:
     fields = {field.name: field for field in shape.columns}
     return _of_key(shape, partition_by).orderBy(
         *(F.col(quoted(name)).desc() for name in shape.sequence),
         F.col(cols.RANK).desc(),
         *(orderable(fields[name]).desc_nulls_last() for name in shape.others),
-        *(F.col(name).desc() for name in then_by),
+        *then_by,
     )
 
 
@@ -327,13 +327,28 @@ def with_settled_ties(decided: DataFrame, mirror: DataFrame, shape: Shape) -> Da
     )
     content, place = "_neve_content", [cols.ROW_FILE, cols.ROW_POSITION]
     hashed = F.xxhash64(*(orderable(field) for field in shape.compared))
-    is_new = (F.col(cols.WINS_TIE) == 1) & (hashed != F.col(content))
+    missing = [field for field in shape.columns if field.name in shape.missing]
+    before = {cols.BASE + field.name: orderable(field) for field in missing}
+    differs = [
+        F.col(quoted(field.name)).isNotNull()
+        & ~orderable(field).eqNullSafe(F.col(quoted(cols.BASE + field.name)))
+        for field in missing
+    ]
+    is_new = (F.col(cols.WINS_TIE) == 1) & reduce(or_, differs, hashed != F.col(content))
     is_tie = F.col(cols.DISPOSITION) == TIE
     settled = F.when(is_tie, F.when(is_new, UPSERT).otherwise(REPEAT))
     return (
-        decided.join(rows.select(*place, hashed.alias(content)), on=place, how="left")
+        decided.join(
+            rows.select(
+                *place,
+                hashed.alias(content),
+                *(value.alias(name) for name, value in before.items()),
+            ),
+            on=place,
+            how="left",
+        )
         .withColumn(cols.DISPOSITION, F.coalesce(settled, F.col(cols.DISPOSITION)))
-        .drop(content)
+        .drop(content, *before)
     )
 
 

@@ -132,9 +132,9 @@ class _WriteRows:
         ties = rows.take(pa.array(places[wins]))
         io = load_file_io(self.mirror_io, self.mirror.location)
         most_rows = None if is_decided else _MOST_ROWS
-        schema, compared = self.mirror.schema(), [field.name for field in self.shape.compared]
+        schema = self.mirror.schema()
         is_new = wins.copy()
-        is_new[wins] = ~_equal_rows(schema, io, ties, compared, self._path_of, most_rows)
+        is_new[wins] = ~_equal_rows(schema, io, ties, self.shape, self._path_of, most_rows)
         dispositions = np.array(rows[cols.DISPOSITION].to_pylist(), object)
         dispositions[places] = np.where(is_new, UPSERT if is_decided else TIE, REPEAT)
         at = rows.column_names.index(cols.DISPOSITION)
@@ -178,7 +178,7 @@ def _equal_rows(
     schema: Schema,
     io: FileIO,
     events: pa.Table,
-    columns: Sequence[str],
+    shape: Shape,
     path_of: Callable[[str], str | None],
     most_rows: int | None = _MOST_ROWS,
 ) -> npt.NDArray[np.bool_]:
@@ -190,6 +190,9 @@ def _equal_rows(
         most_rows: how many may be read for it; None: as many as it takes.
     """
     is_equal = np.zeros(len(events), np.bool_)
+    # Of columns that the changelog lacks now, only values are compared.
+    missing = [name for name in shape.missing if events[name].null_count < len(events)]
+    columns = [*(field.name for field in shape.compared), *missing]
     files = events[cols.ROW_FILE].combine_chunks().dictionary_encode()
     numbers = np.asarray(files.indices)
     positions = events[cols.ROW_POSITION].to_numpy()
@@ -207,7 +210,10 @@ def _equal_rows(
             most_rows -= read
         if rows is not None:
             pairs = zip(rows.to_pylist(), wanted.to_pylist(), strict=True)
-            is_equal[places] = [row == event for row, event in pairs]
+            is_equal[places] = [
+                row == event | {name: row[name] for name in missing if event[name] is None}
+                for row, event in pairs
+            ]
     return is_equal
 
 

@@ -13,7 +13,6 @@ import neve
 from neve.config import Settings
 from neve.errors import ConfigError, NeveError, NotFoundError, UnsupportedError
 from neve.merge.check import checks
-from neve.merge.mirror import SIDE_OF
 from neve.merge.once import merge_once
 from tests.support.lakes import sqlite_settings
 
@@ -147,7 +146,8 @@ def test_somebody_else_s_table_beside_a_mirror_is_refused(settings, suffix):
         lake.catalog().create_table(name, SCHEMA)
     assert f"{name} beside it, and a table of that name exists" in problem(settings)
     with neve.open(settings) as lake, lake.catalog().load_table(name).transaction() as change:
-        change.set_properties({SIDE_OF: "shop.rows"})
+        # By its name, which may never change: tables that exist have it.
+        change.set_properties({"neve.merge.side-of": "shop.rows"})
     assert probe(settings) == "of shop.changes, to be made"
 
 

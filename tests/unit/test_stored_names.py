@@ -1,0 +1,50 @@
+"""Names that are stored in users' tables: when one changes, Neve denies what it made before."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import neve
+
+NAME = re.compile(r"neve\.[a-z_.-]+")
+# A file, a table of the code's own, and a package's module.
+NOT_STORED = {"neve.yaml", "neve.demo", "neve.lake"}
+STORED = {
+    "neve.batch-id",
+    "neve.batch-ranges",
+    "neve.contains",
+    "neve.duplicates",
+    "neve.forgot-buffer",
+    "neve.held",
+    "neve.index.root",
+    "neve.ledger-write-id",
+    "neve.mark.",
+    "neve.merge.batch-id",
+    "neve.merge.changelog",
+    "neve.merge.checkpoint",
+    "neve.merge.columns",
+    "neve.merge.keys",
+    "neve.merge.rejected-snapshot-id",
+    "neve.merge.sequence",
+    "neve.merge.side-of",
+    "neve.merge.tombstones-snapshot-id",
+    "neve.merge.truncated-at",
+    "neve.other-marks",
+    "neve.ranges",
+    "neve.read-from",
+    "neve.rejected-snapshot",
+    "neve.rejected.",
+    "neve.replay",
+}
+
+
+def test_names_in_tables_stay():
+    texts = {
+        node.value
+        for path in Path(neve.__file__).parent.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    assert {text for text in texts if NAME.fullmatch(text)} - NOT_STORED == STORED
