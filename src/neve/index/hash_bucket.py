@@ -130,10 +130,8 @@ class BucketView:
 
     def variable_checksum(self) -> int:
         """Return the CRC-32 of what follows the plain columns: sequences and Parquet's footer."""
-        return zlib.crc32(self._payload[self._plain_end() :])
-
-    def _plain_end(self) -> int:
-        return max(span.offset + span.length for span in self.layout.spans.values())
+        plain_end = max(span.offset + span.length for span in self.layout.spans.values())
+        return zlib.crc32(self._payload[plain_end:])
 
     def _values(self, name: str, span: Span) -> npt.NDArray[Any]:
         width = span.length // self.rows if self.rows else 0

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 from neve.errors import ConflictError, CorruptionError, NeveError, StorageError, UnsupportedError
 from neve.index.current_root import find_root
 from neve.index.indexed_table import observe
-from neve.index.maintain import Refreshed, refreshed
-from neve.index.removal import remove_unreferenced
+from neve.index.maintain import Refreshed, refreshed, remove_unreferenced
 from neve.lake.catalog import load_table
 from neve.lake.java_tables import JavaTable
 from neve.lake.live_files import live_files

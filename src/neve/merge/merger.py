@@ -337,7 +337,7 @@ def configured_mergers(
 def _retry_notes(work: BatchWork) -> list[str]:
     if work.retried is None:
         return []
-    accepted, remaining = work.retried.count()
+    accepted, remaining = work.retried.accepted.count(), work.retried.remaining.count()
     name = ".".join(work.spec.rejected)
     return [f"{name}: {accepted} events can be taken now, {remaining} cannot and stay"]
 
