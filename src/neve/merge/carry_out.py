@@ -66,7 +66,7 @@ class MirrorAccess:
 def plan_batch(mirror: MirrorAccess, forced: Strategy) -> MergePlan:
     """Plan a batch whose events are not decided yet. Writes nothing."""
     work = mirror.work
-    plan = first_plan(work.found, work.spec, work.batch.events, forced)
+    plan = first_plan(work.tables, work.spec, work.batch.events, forced)
     if plan.uses_index:
         plan = _with_index(plan, mirror, forced)
     return with_vectors(plan, mirror)

@@ -178,16 +178,9 @@ def index_locator(session: SparkSession, index: Refreshed, events: int | None) -
     )
 
 
-_ADDED = T.StructType(
-    [
-        T.StructField(cols.ROW_FILE, T.StringType()),
-        T.StructField(cols.ROW_POSITION, T.LongType()),
-        T.StructField(cols.DISPOSITION, T.StringType()),
-        T.StructField(cols.OVERTAKEN, T.LongType()),
-        T.StructField(cols.KNOWN_KEY, T.LongType()),
-        T.StructField(cols.CACHE_HITS, T.LongType()),
-        T.StructField(cols.INDEX_BROKEN, T.LongType()),
-    ]
+_ADDED = (
+    *(cols.ROW_FILE, cols.ROW_POSITION, cols.DISPOSITION),
+    *(cols.OVERTAKEN, cols.KNOWN_KEY, cols.CACHE_HITS, cols.INDEX_BROKEN),
 )
 
 
@@ -289,7 +282,7 @@ def _once(number: int, count: int) -> pa.Array:
 
 
 def _with(batch: pa.RecordBatch, *columns: pa.Array) -> pa.RecordBatch:
-    for name, column in zip(_ADDED.names, columns, strict=True):
+    for name, column in zip(_ADDED, columns, strict=True):
         batch = batch.append_column(name, column)
     return batch
 
