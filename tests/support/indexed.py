@@ -172,7 +172,7 @@ class Workbench:
         reader = IndexReader(root, self.io, BucketCache())
         found = {}
         for bucket in range(1 << root.bits):
-            entries = reader.read_bucket(bucket)
+            entries = reader.read_bucket(bucket, reader.root.bits)
             for number in range(len(entries)):
                 file = int(entries.file[number])
                 path = MARKS[file] if file < 0 else root.files[file]

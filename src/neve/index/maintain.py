@@ -155,7 +155,7 @@ def refreshed(
     )
 
 
-def rebuilt(lake: Lake, mirror: Mirror, why: str, progress: Progress = logger.info) -> Refreshed:
+def rebuilt(lake: Lake, mirror: Mirror, why: str, progress: Progress) -> Refreshed:
     """Return an index of the mirror's `main` made anew, that nothing names yet.
 
     Raises:

@@ -73,7 +73,7 @@ def _reason(
 
 def rejected(events: DataFrame) -> DataFrame:
     """Return events that cannot be taken: why, the row as JSON, and where it stands."""
-    own = {*cols.OF_EVENT, cols.FILE, cols.POSITION}
+    own = {cols.OPERATION, cols.REASON, cols.OTHER, cols.FILE, cols.POSITION}
     row = F.to_json(
         F.struct(
             *(
