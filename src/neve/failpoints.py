@@ -59,7 +59,7 @@ POINTS = MappingProxyType(
         "publish.release_ready": "a held batch is about to be published: the next step is the swap",
         "publish.released": "a held batch is on main, and nobody was told",
         "merge.prepared": "a mirror is made or has its new columns, and no row of the batch",
-        "merge.buried": "a batch's tombstones are written, and no commit names them",
+        "merge.tombstones_written": "a batch's tombstones are written, and no commit names them",
         "merge.rejected": "a batch's rejected rows are written, and no commit names them",
         "merge.applied": "a batch is on a branch of the mirror, and not on main",
         "merge.published": "a batch is in the mirror with its checkpoint, and nobody was told",

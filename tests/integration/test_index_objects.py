@@ -11,7 +11,7 @@ from neve.index.cache import BucketCache
 from neve.index.compaction import add_delta, plan_compaction, write_entries
 from neve.index.entries import SequenceType, make_entries
 from neve.index.files import list_files
-from neve.index.removal import unreferenced
+from neve.index.maintain import unreferenced
 from neve.index.root import KeyColumn, Root, index_location, new_path, read_root, write_root
 from neve.index.search import IndexReader, lookup
 from neve.index.splitmix import splitmix64

@@ -15,7 +15,7 @@ from neve.index import maintain
 from neve.index.current_root import ROOT_PROPERTY, find_root
 from neve.index.files import list_files
 from neve.index.indexed_table import observe
-from neve.index.removal import remove_unreferenced
+from neve.index.maintain import remove_unreferenced
 from neve.index.status import status
 from neve.index.verify import verify
 from neve.lake.identifier import parse_identifier

@@ -143,7 +143,7 @@ def test_a_merge_that_fails_has_said_what_it_did_before(embedded_lake, monkeypat
     original = WrittenBatch.commit
 
     def refused(self, summary):
-        if self.work.found.mirror_rows:
+        if self.work.tables.mirror_rows:
             raise ConflictError("main has moved", retryable=True)
         original(self, summary)
 

@@ -68,7 +68,7 @@ def test_an_empty_changelog_makes_an_empty_mirror(embedded_lake):
         assert mirrored.table(name).current_snapshot() is None
         assert mirrored.table(name).inspect.files().num_rows == 0
     mirrored.append(event("I", 1, 1, "a"), event("D", 2, 2), event("X", 3, 3))
-    for point in ("merge.buried", "merge.rejected"):
+    for point in ("merge.tombstones_written", "merge.rejected"):
         with power_cut(point):
             mirrored.merge(strategy=Strategy.SCAN)
     # What the dead merges wrote is undone, though the mirror names no snapshot to go back to.
@@ -104,7 +104,7 @@ def test_a_changelog_that_is_created_again_is_a_truncate_by_policy(embedded_lake
         mirrored.merge()
     assert "on_recreated: truncate" in refused.value.hint
     mirrored.settings = mirrored.settings.model_copy(update={"on_recreated": "truncate"})
-    for point in ("merge.prepared", "merge.buried", "merge.rejected", "merge.applied"):
+    for point in ("merge.prepared", "merge.tombstones_written", "merge.rejected", "merge.applied"):
         with power_cut(point):
             mirrored.merge()
         assert mirrored.found() == old

@@ -94,7 +94,7 @@ def test_events_set_aside_after_a_rename_come_back_exactly_once(embedded_lake):
     preview = mirrored.merger().preview(retry_rejected=True)
     assert (preview.counts.scanned, preview.counts.upserted, preview.counts.late) == (4, 1, 1)
     assert "4 events can be taken now, 3 cannot and stay" in preview.notes[0]
-    for point in ("merge.buried", "merge.rejected", "merge.applied"):
+    for point in ("merge.tombstones_written", "merge.rejected", "merge.applied"):
         with power_cut(point):
             mirrored.merger().retry_rejected()
     assert mirrored.past() == before

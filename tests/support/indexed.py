@@ -15,13 +15,12 @@ from pyiceberg.io import load_file_io
 from pyiceberg.typedef import Record
 from pyroaring import BitMap64
 
-from neve.index.build import build_root
 from neve.index.cache import BucketCache
 from neve.index.columns import IndexedColumn, IndexedColumns
 from neve.index.compaction import compact_buckets, with_compacted
 from neve.index.entries import SEVERAL, TOMBSTONE
 from neve.index.hashing import compute_pk_hash
-from neve.index.refresh import refresh_root
+from neve.index.refresh import build_root, refresh_root
 from neve.index.root import Root
 from neve.index.search import IndexReader
 from neve.index.shuffle import Source
@@ -173,7 +172,7 @@ class Workbench:
         reader = IndexReader(root, self.io, BucketCache())
         found = {}
         for bucket in range(1 << root.bits):
-            entries = reader.read_bucket(bucket)
+            entries = reader.read_bucket(bucket, reader.root.bits)
             for number in range(len(entries)):
                 file = int(entries.file[number])
                 path = MARKS[file] if file < 0 else root.files[file]

@@ -57,20 +57,18 @@ class BucketLayout:
 
 
 def encode_bucket(entries: Entries) -> tuple[bytes, BucketLayout]:
-    """Write sorted entries, each key once, as a bucket."""
+    """Write sorted entries, at least one and each key once, as a bucket."""
     table = _as_table(entries)
     sink = pa.BufferOutputStream()
     pq.write_table(
         table,
         sink,
-        compression={name: "none" if name != SEQUENCE else "zstd" for name in table.column_names}
-        if _is_variable(table)
-        else "none",
+        compression={SEQUENCE: "zstd"} if _is_variable(table) else "none",
         use_dictionary=False,
         write_statistics=False,
         store_schema=False,
-        row_group_size=max(1, len(table)),
-        max_rows_per_page=max(1, len(table)),
+        row_group_size=len(table),
+        max_rows_per_page=len(table),
         data_page_size=1 << 30,
     )
     payload = sink.getvalue().to_pybytes()
@@ -103,8 +101,6 @@ class BucketView:
 
     def search(self, first: Hashes, second: Hashes | None) -> Integers:
         """Return the row of each key, -1 where there is none."""
-        if not self.rows:
-            return np.full(len(first), -1, np.int64)
         touched = self._touched(first)
         self._check(touched)
         is_wide = second is not None and SECOND in self._columns
@@ -130,15 +126,12 @@ class BucketView:
 
     def variable_checksum(self) -> int:
         """Return the CRC-32 of what follows the plain columns: sequences and Parquet's footer."""
-        return zlib.crc32(self._payload[self._plain_end() :])
-
-    def _plain_end(self) -> int:
-        return max(span.offset + span.length for span in self.layout.spans.values())
+        plain_end = max(span.offset + span.length for span in self.layout.spans.values())
+        return zlib.crc32(self._payload[plain_end:])
 
     def _values(self, name: str, span: Span) -> npt.NDArray[Any]:
-        width = span.length // self.rows if self.rows else 0
-        kinds: dict[int, npt.DTypeLike] = {0: "<i8", 2: _NARROW_FILE, 4: "<i4", 8: "<i8"}
-        kind = _HASH if name in (FIRST, SECOND) else np.dtype(kinds[width])
+        kinds: dict[int, npt.DTypeLike] = {2: _NARROW_FILE, 4: "<i4", 8: "<i8"}
+        kind = _HASH if name in (FIRST, SECOND) else np.dtype(kinds[span.length // self.rows])
         return np.frombuffer(self._payload[span.offset : span.offset + span.length], kind)
 
     def _touched(self, first: Hashes) -> Integers:
@@ -215,14 +208,14 @@ def _as_table(entries: Entries) -> pa.Table:
     columns: dict[str, Any] = {FIRST: entries.first}
     if entries.second is not None:
         columns[SECOND] = entries.second
-    if len(entries) and entries.file.max() >= _MOST_NARROW_FILES:
+    if entries.file.max() >= _MOST_NARROW_FILES:
         columns[FILE] = np.asarray(entries.file, np.int32)
     else:
         narrow = np.ascontiguousarray(entries.file.astype(_NARROW_FILE))
         columns[FILE] = pa.Array.from_buffers(
             pa.binary(2), len(narrow), [None, pa.py_buffer(narrow)]
         )
-    wide = len(entries) > 0 and entries.position.max() >= _NARROW_POSITIONS
+    wide = entries.position.max() >= _NARROW_POSITIONS
     columns[POSITION] = entries.position.astype(np.int64 if wide else np.int32)
     columns[SEQUENCE] = entries.sequence
     table = pa.table(columns)
@@ -241,9 +234,6 @@ def _spans(payload: bytes, table: pa.Table) -> dict[str, Span]:
         if field.name == SEQUENCE and variable:
             continue
         length = len(table) * field.type.bit_width // 8
-        if not len(table):
-            spans[field.name] = Span(0, 0)
-            continue
         chunk = metadata.row_group(0).column(number)
         end = chunk.data_page_offset + chunk.total_compressed_size
         spans[field.name] = Span(end - length, length)

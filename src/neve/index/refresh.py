@@ -1,4 +1,6 @@
-"""Bring an index to a later snapshot of its table by what changed between the two.
+"""Build a table's index anew, or bring it to a later snapshot by what changed between the two.
+
+Rows never pass through the JVM: Spark hands out the names of files, and tasks read and write.
 
 An index is a function of the table: of each key, the row it has and the greatest sequence of its
 row and tombstones. So it does not matter in how many commits a key was moved, updated and deleted:
@@ -7,7 +9,7 @@ what counts is which places it has now, and whether the place the index knows is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -15,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from neve.index.build import row_parts, tombstone_parts
 from neve.index.cache import BucketCache
 from neve.index.entries import (
     ABSENT,
@@ -35,6 +36,58 @@ from neve.index.shard import ShardRef
 from neve.index.shuffle import Shuffled, Source, shuffle
 from neve.lake.live_files import FileChanges, LiveFile
 from neve.lake.spark_tasks import TaskRunner
+
+
+def build_root(
+    runner: TaskRunner,
+    source: Source,
+    root: Root,
+    files: Sequence[LiveFile],
+    tombstones: Sequence[LiveFile],
+) -> Root:
+    """Write the shards of an index and return its root.
+
+    Not atomic: until somebody names the root, its shards are orphans.
+
+    Args:
+        root: what the index is of; it has neither files nor shards yet.
+        files: the data files of the snapshot that the root names.
+        tombstones: the same of the table of tombstones.
+
+    Raises:
+        UnsupportedError: a file cannot be indexed.
+    """
+    root, ordinals = root.with_files(file.path for file in files)
+    parts = [*row_parts(files, ordinals), *tombstone_parts(tombstones)]
+    shards = shuffle(runner, source, parts, _build_buckets)
+    bits = max(shard.bits for shard in shards)
+    return replace(root.with_shards(shards), bits=bits)
+
+
+def row_parts(files: Iterable[LiveFile], ordinals: dict[str, int]) -> list[Part]:
+    """Return what to read for the live rows of data files."""
+    return [
+        Part(Kind.ROWS, ordinals[file.path], file.path, file.record_count, without=file.vector)
+        for file in files
+    ]
+
+
+def tombstone_parts(files: Iterable[LiveFile]) -> list[Part]:
+    """Return what to read for the tombstones in data files of their table."""
+    return [
+        Part(Kind.TOMBSTONES, TOMBSTONE, file.path, file.record_count, without=file.vector)
+        for file in files
+    ]
+
+
+def _build_buckets(shuffled: Shuffled) -> ShardRef:
+    """Write a shard of some buckets, in a task."""
+    bits = shuffled.source.bits
+    resolved = (
+        (bucket, resolve(concat_entries(read), bits).entries)
+        for bucket, read in shuffled.read(Kind.TOMBSTONES, Kind.ROWS)
+    )
+    return shuffled.source.write_shard(1, resolved)
 
 
 @dataclass(frozen=True)

@@ -113,14 +113,13 @@ class Root:
         at = self.snapshot_id if snapshot_id is None else snapshot_id
         return replace(self, shards=(*self.shards, *written), snapshot_id=at)
 
-    def to_json(self, *, with_paths: bool = False) -> str:
-        """Return the root as JSON; lookups in tasks need no paths of data files."""
+    def to_json(self) -> str:
+        """Return the root as JSON without the paths of data files, which tasks do not need."""
         fields = asdict(self)
         fields["version"] = _VERSION
         fields["removed_files"] = sorted(self.removed_files)
         fields["sequence_type"] = self.sequence_type.value
-        if not with_paths:
-            fields["files"] = []
+        fields["files"] = []
         return json.dumps(fields)
 
     @classmethod

@@ -123,11 +123,8 @@ class IndexReader:
                 open_places = open_places[~is_done[open_places]]
         return in_order(len(first), places, hits, self.root.removed_files, self.root.sequence_type)
 
-    def read_bucket(
-        self, bucket: int, bits: int | None = None, *, drop_absent: bool = True
-    ) -> Entries:
+    def read_bucket(self, bucket: int, bits: int, *, drop_absent: bool = True) -> Entries:
         """Return every key's newest entry in a bucket, tombstones among them, sorted."""
-        bits = self.root.bits if bits is None else bits
         generations = [
             concat_entries([self._read_range(shard, bucket, bits) for shard in shards])
             for shards in self.root.generations()

@@ -68,15 +68,9 @@ def _is_integer(kind: pa.DataType) -> bool:
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_string_view(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-        or pa.types.is_binary_view(kind)
-        or pa.types.is_fixed_size_binary(kind)
-    )
+    texts = (pa.string(), pa.large_string(), pa.string_view())
+    others = (pa.binary(), pa.large_binary(), pa.binary_view())
+    return kind in (*texts, *others) or bool(pa.types.is_fixed_size_binary(kind))
 
 
 def _plain(column: Column) -> Any:

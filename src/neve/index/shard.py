@@ -63,9 +63,9 @@ class BucketRef:
     layout: BucketLayout
 
 
-def bits_for(rows: int, bucket_rows: int = TARGET_BUCKET_ROWS) -> int:
-    """Return how many top bits of the hash make buckets of at most about `bucket_rows`."""
-    return min(_MOST_BITS, max(0, (max(1, rows) - 1) // bucket_rows).bit_length())
+def bits_for(rows: int) -> int:
+    """Return how many top bits of the hash make buckets of about TARGET_BUCKET_ROWS at most."""
+    return min(_MOST_BITS, ((max(1, rows) - 1) // TARGET_BUCKET_ROWS).bit_length())
 
 
 def bucket_of(first: Any, bits: int) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,13 +18,13 @@ import numpy as np
 import pyarrow.compute as pc
 
 from neve.errors import CorruptionError, NotFoundError
-from neve.index.build import row_parts, tombstone_parts
 from neve.index.cache import BucketCache
 from neve.index.current_root import find_root
 from neve.index.entries import SEVERAL, TOMBSTONE, Entries, Mask, concat_entries, find_rows
 from neve.index.indexed_table import observe
 from neve.index.maintain import Progress
 from neve.index.read_keys import Kind
+from neve.index.refresh import row_parts, tombstone_parts
 from neve.index.resolve import resolve
 from neve.index.root import Root
 from neve.index.search import IndexReader
@@ -37,13 +38,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MOST_EXAMPLES = 5
-MISSING, EXTRA, MISPLACED, SEQUENCE, DUPLICATE = (
-    "missing",
-    "extra",
-    "misplaced",
-    "wrong sequence",
-    "duplicate key",
-)
 
 
 @dataclass(frozen=True)
@@ -86,16 +80,14 @@ class Verified:
 
 @dataclass
 class _Compared:
-    rows: int = 0
-    tombstones: int = 0
-    entries: int = 0
-    counts: dict[str, int] = field(default_factory=dict)
+    # By the names of `Verified`.
+    counts: Counter[str] = field(default_factory=Counter)
     examples: list[tuple[str, int, int]] = field(default_factory=list)
     corrupt: str | None = None
 
     def add(self, what: str, entries: Entries, is_wrong: Mask) -> None:
         places = np.flatnonzero(is_wrong)
-        self.counts[what] = self.counts.get(what, 0) + len(places)
+        self.counts[what] += len(places)
         self.examples += [
             (what, int(entries.file[place]), int(entries.position[place]))
             for place in places[: MOST_EXAMPLES - len(self.examples)]
@@ -128,25 +120,23 @@ def verify(lake: Lake, identifier: Identifier, progress: Progress = logger.info)
 
 
 def _summed(table: str, root: Root, compared: Sequence[_Compared], seconds: float) -> Verified:
-    def total(what: str) -> int:
-        return sum(part.counts.get(what, 0) for part in compared)
-
+    total = sum((part.counts for part in compared), Counter[str]())
     examples = [
-        Difference(what, root.files[file] if file >= 0 else "", position)
+        Difference(what.replace("_", " "), root.files[file] if file >= 0 else "", position)
         for part in compared
         for what, file, position in part.examples
     ]
     return Verified(
         table,
         root.snapshot_id,
-        rows=sum(part.rows for part in compared),
-        tombstones=sum(part.tombstones for part in compared),
-        entries=sum(part.entries for part in compared),
-        missing=total(MISSING),
-        extra=total(EXTRA),
-        misplaced=total(MISPLACED),
-        wrong_sequence=total(SEQUENCE),
-        duplicates=total(DUPLICATE),
+        rows=total["rows"],
+        tombstones=total["tombstones"],
+        entries=total["entries"],
+        missing=total["missing"],
+        extra=total["extra"],
+        misplaced=total["misplaced"],
+        wrong_sequence=total["wrong_sequence"],
+        duplicates=total["duplicates"],
         corrupt=next((part.corrupt for part in compared if part.corrupt), None),
         examples=tuple(examples[:MOST_EXAMPLES]),
         seconds=seconds,
@@ -161,17 +151,16 @@ def _compare(root: Root, shuffled: Shuffled) -> _Compared:
     for bucket, read in shuffled.read(Kind.TOMBSTONES, Kind.ROWS):
         resolved = resolve(concat_entries(read), bits)
         expected = resolved.entries
-        duplicates = compared.counts.get(DUPLICATE, 0) + resolved.duplicates
-        compared.counts[DUPLICATE] = duplicates
-        is_tombstone = expected.file == TOMBSTONE
-        compared.rows += int((~is_tombstone).sum())
-        compared.tombstones += int(is_tombstone.sum())
+        tombstones = int((expected.file == TOMBSTONE).sum())
+        compared.counts["rows"] += len(expected) - tombstones
+        compared.counts["tombstones"] += tombstones
+        compared.counts["duplicates"] += resolved.duplicates
         try:
             entries = index.read_bucket(bucket, bits)
         except CorruptionError as error:
             compared.corrupt = error.message
             continue
-        compared.entries += len(entries)
+        compared.counts["entries"] += len(entries)
         _compare_bucket(compared, expected, entries)
     return compared
 
@@ -179,9 +168,9 @@ def _compare(root: Root, shuffled: Shuffled) -> _Compared:
 def _compare_bucket(compared: _Compared, expected: Entries, entries: Entries) -> None:
     at = find_rows(entries.first, entries.second, expected.first, expected.second)
     back = find_rows(expected.first, expected.second, entries.first, entries.second)
-    compared.add(MISSING, expected, at < 0)
+    compared.add("missing", expected, at < 0)
     # SEVERAL stays until the index is built anew, and has the key decided by a scan: never wrong.
-    compared.add(EXTRA, entries, (back < 0) & (entries.file != SEVERAL))
+    compared.add("extra", entries, (back < 0) & (entries.file != SEVERAL))
     both = np.flatnonzero(at >= 0)
     both = both[entries.file[at[both]] != SEVERAL]
     wanted, present = expected.take(both), entries.take(at[both])
@@ -189,5 +178,5 @@ def _compare_bucket(compared: _Compared, expected: Entries, entries: Entries) ->
     is_elsewhere = (wanted.position != present.position) & (wanted.file >= 0)
     is_misplaced = (wanted.file != present.file) | is_elsewhere
     differs = np.asarray(pc.not_equal(wanted.sequence, present.sequence), np.bool_)
-    compared.add(MISPLACED, wanted, is_misplaced)
-    compared.add(SEQUENCE, wanted, differs & ~is_misplaced)
+    compared.add("misplaced", wanted, is_misplaced)
+    compared.add("wrong_sequence", wanted, differs & ~is_misplaced)

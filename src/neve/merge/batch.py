@@ -18,7 +18,7 @@ from neve.merge import columns as cols
 from neve.merge import transforms as tr
 from neve.merge.checkpoint import BARRIER
 from neve.merge.decision import ABSENT, LATE, REMOVE, REPEAT, TIE, UPSERT
-from neve.merge.locators import Decided, ScanLocator
+from neve.merge.locate import Decided, ScanLocator
 from neve.merge.mirror import names_at
 from neve.merge.pending import Batch, Slice, consumed_slices
 from neve.merge.read_events import mirror_columns, read_changes, read_slices, require_same_columns
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from neve.lake import Lake
     from neve.merge.drift import IncompatibleColumn
-    from neve.merge.locators import Locator
+    from neve.merge.locate import Locator
     from neve.merge.plan import Look
     from neve.merge.rejected import RejectedEvents
     from neve.merge.spec import MergeSpec
@@ -54,7 +54,7 @@ class BatchWork:
     lake: Lake
     session: SparkSession
     spec: MergeSpec
-    found: Look
+    tables: Look
     batch: Batch
     events: DataFrame
     shape: Shape
@@ -74,24 +74,24 @@ class BatchWork:
     @classmethod
     @contextmanager
     def reading(
-        cls, lake: Lake, session: SparkSession, spec: MergeSpec, found: Look, batch: Batch
+        cls, lake: Lake, session: SparkSession, spec: MergeSpec, tables: Look, batch: Batch
     ) -> Iterator[BatchWork]:
         """Read a batch's events and look at what they are."""
         with ExitStack() as stack, lake.explaining():
             changelog = JavaTable(lake, session, lake.ref(spec.changelog))
-            changes = read_changes(stack, changelog, found, batch)
-            require_same_columns(spec, found, changes)
-            columns = mirror_columns(changelog, lake.ref(spec.mirror), found, changes.schema)
-            shape = shape_of(spec, columns, found.drift)
+            changes = read_changes(stack, changelog, tables, batch)
+            require_same_columns(spec, tables, changes)
+            columns = mirror_columns(changelog, lake.ref(spec.mirror), tables, changes.schema)
+            shape = shape_of(spec, columns, tables.drift)
             retried = None
             if batch.rejected_id is None:
-                events = tr.classified(changes, spec, found.drift.incompatible)
+                events = tr.classified(changes, spec, tables.drift.incompatible)
             else:
                 rejected = lake.ref(spec.rejected)
                 stored = added_rows(session, rejected, batch.rejected_id, None)
-                retried = parse_rejected(stored, changes.schema, spec, found.drift.incompatible)
+                retried = parse_rejected(stored, changes.schema, spec, tables.drift.incompatible)
                 events = retried.accepted
-            work = cls(lake, session, spec, found, batch, events, shape, retried, _stack=stack)
+            work = cls(lake, session, spec, tables, batch, events, shape, retried, _stack=stack)
             try:
                 yield work
             finally:
@@ -100,9 +100,9 @@ class BatchWork:
     @property
     def main_id(self) -> int:
         """The snapshot of the mirror that the batch is decided on."""
-        if self.found.state is None:
+        if self.tables.state is None:
             raise AssertionError("the mirror was prepared")
-        return self.found.state.main_id
+        return self.tables.state.main_id
 
     def decide(self, locator: ScanLocator) -> None:
         """Decide what becomes of each event, and keep it for a writer that reads it repeatedly."""
@@ -155,7 +155,7 @@ class BatchWork:
             reduced = tr.folded(rows, shape)
         else:
             # Events that were set aside are in the changelog, among those of the past.
-            anew = self.found.pending.whole is not None or self.retried is not None
+            anew = self.tables.pending.whole is not None or self.retried is not None
             reduced = tr.latest(rows, shape, locator.partition_by, anew=anew)
         return locator.decided(reduced, shape, self.barrier)
 
@@ -164,9 +164,13 @@ class BatchWork:
         is_truncate = F.col(cols.REASON).isNull() & (F.col(cols.OPERATION) == TRUNCATE)
         newest = F.max(F.when(is_truncate, sequence_of(self.shape)))
         barrier = newest if known is None else F.greatest(newest, known)
-        texts = [as_text(barrier[name], self.shape, name) for name in self.shape.sequence]
-        row = self.events.agg(*(text.alias(f"part{n}") for n, text in enumerate(texts))).collect()
-        return tuple(row[0])
+        return self._as_barrier(self.events, barrier)
+
+    def _as_barrier(self, rows: DataFrame, newest: Column) -> tuple[str, ...] | None:
+        """Return the newest sequence of rows as text; None: there is none."""
+        parts = [as_text(newest[name], self.shape, name) for name in self.shape.sequence]
+        row = rows.agg(*parts).collect()[0]
+        return None if any(part is None for part in row) else tuple(row)
 
     def _forget(self) -> None:
         if self._decided is not None:
@@ -174,15 +178,13 @@ class BatchWork:
             self._decided = None
 
     def _known_barrier(self) -> tuple[str, ...] | None:
-        state = self.found.state
+        state = self.tables.state
         if state is None or state.checkpoint is not None:
             return state.barrier if state else None
         # The commits that said so are expired; the tombstones have it still.
         truncates = self.session.table(self.lake.ref(self.spec.tombstones).quoted)
-        newest = F.max(sequence_of(self.shape))
-        parts = [as_text(newest[name], self.shape, name) for name in self.shape.sequence]
-        row = truncates.where(F.col(KIND) == TRUNCATED).agg(*parts).collect()[0]
-        return None if any(part is None for part in row) else tuple(row)
+        truncates = truncates.where(F.col(KIND) == TRUNCATED)
+        return self._as_barrier(truncates, F.max(sequence_of(self.shape)))
 
     @property
     def barrier_column(self) -> Column | None:
@@ -196,10 +198,10 @@ class BatchWork:
         return ScanLocator(self._mirror_rows(), self._known_deletes(tombstones_id, now))
 
     def _mirror_rows(self) -> DataFrame | None:
-        state = self.found.state
-        if state is None or self.found.mirror is None or self.found.mirror_is_empty:
+        state = self.tables.state
+        if state is None or self.tables.mirror is None or self.tables.mirror_is_empty:
             return None
-        names = names_at(self.found.mirror, state.main_id)
+        names = names_at(self.tables.mirror, state.main_id)
         return self._at(self.spec.mirror, state.main_id).select(
             *(F.col(quoted(before)).alias(name) for before, name in names.items()),
             cols.FILE,
@@ -290,7 +292,7 @@ class BatchWork:
 
     @property
     def _incompatible(self) -> tuple[IncompatibleColumn, ...]:
-        return self.found.drift.incompatible
+        return self.tables.drift.incompatible
 
     def _as_merged(self, part: DataFrame) -> DataFrame:
         """Return events of the past as the rows they were: their columns may have fitted then."""
@@ -307,11 +309,11 @@ class BatchWork:
 
     def _merged_events(self) -> Iterator[DataFrame]:
         """Return the events that are merged already, as far as the changelog still has them."""
-        checkpoint = self.found.state.checkpoint if self.found.state else None
+        checkpoint = self.tables.state.checkpoint if self.tables.state else None
         if checkpoint is None:
             return
         changelog = JavaTable(self.lake, self.session, self.lake.ref(self.spec.changelog))
-        metadata, schema = self.found.changelog, self.found.drift.read_schema
+        metadata, schema = self.tables.changelog, self.tables.drift.read_schema
         merged, slices = checkpoint.snapshot_id, list[Slice]()
         if merged is not None and metadata.snapshot_by_id(merged) is not None:
             if schema is None:
@@ -358,7 +360,7 @@ class BatchWork:
             known_id: the snapshot with those that were set aside before, if there are any.
         """
         rows = tr.rejected(self.events)
-        if self.found.pending.whole is not None and known_id is not None:
+        if self.tables.pending.whole is not None and known_id is not None:
             # Everything is merged, perhaps again: what was set aside before need not be twice.
             known = self._at(self.spec.rejected, known_id)
             # Not by their place: the changelog may have been compacted since.

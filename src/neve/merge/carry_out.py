@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING
 from neve.errors import ConflictError, CorruptionError, NeveError, StorageError, UnsupportedError
 from neve.index.current_root import find_root
 from neve.index.indexed_table import observe
-from neve.index.maintain import Refreshed, refreshed
-from neve.index.removal import remove_unreferenced
+from neve.index.maintain import Refreshed, refreshed, remove_unreferenced
 from neve.lake.catalog import load_table
 from neve.lake.java_tables import JavaTable
 from neve.lake.live_files import live_files
-from neve.merge.index_locator import index_locator
+from neve.merge.locate import index_locator
 from neve.merge.merge_into import MergeInto
 from neve.merge.replace_rows import ReplaceRows
 from neve.merge.strategy import (
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 
     from neve.index.indexed_table import Mirror
     from neve.merge.batch import BatchWork
-    from neve.merge.locators import Locator, ScanLocator
+    from neve.merge.locate import Locator, ScanLocator
     from neve.merge.report import TableReport
     from neve.merge.side_tables import SideTable
 
@@ -67,7 +66,7 @@ class MirrorAccess:
 def plan_batch(mirror: MirrorAccess, forced: Strategy) -> MergePlan:
     """Plan a batch whose events are not decided yet. Writes nothing."""
     work = mirror.work
-    plan = first_plan(work.found, work.spec, work.batch.events, forced)
+    plan = first_plan(work.tables, work.spec, work.batch.events, forced)
     if plan.uses_index:
         plan = _with_index(plan, mirror, forced)
     return with_vectors(plan, mirror)

@@ -45,7 +45,5 @@ FULL = "_neve_full"
 DROPPED = "_neve_dropped_"
 FILE, POSITION = "_file", "_pos"
 
-# What an event is classified by.
-OF_EVENT = (OPERATION, REASON, OTHER)
 # What is summed up for each disposition, as `report.Tally` has it.
 SUMMED = (EVENTS, OVERTAKEN, KNOWN_KEY, CACHE_HITS, CONTESTED, INDEX_BROKEN)

@@ -55,7 +55,7 @@ class Drift:
     mirrored: tuple[str, ...]
     # Columns of the mirror that the changelog has dropped, and files from before still have.
     dropped: tuple[DroppedColumn, ...]
-    # What the changelog is read with, so that they are found there; None: its own schema.
+    # What the changelog is read with, so that it has them; None: its own schema.
     read_schema: Schema | None
 
     @property

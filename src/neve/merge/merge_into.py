@@ -55,13 +55,13 @@ class MergeInto:
         return self.tombstones.write(work.tombstones(batch_id, now))
 
     def commit(self, work: BatchWork, summary: Mapping[str, str]) -> None:
-        self._remove_stale_branches(work.found)
+        self._remove_stale_branches(work.tables)
         branch = f"{BRANCH_PREFIX}{int(time.time())}-{summary[BATCH_ID][:12]}"
         self.mirror.create_branch(branch, work.main_id)
         try:
             self._apply(work, summary, branch)
             failpoints.reach("merge.applied")
-            replaced = source_properties(work.spec, work.found) if work.found.rebuild else {}
+            replaced = source_properties(work.spec, work.tables) if work.tables.rebuild else {}
             self.mirror.publish_branch(branch, work.main_id, replaced)
         except UnknownOutcomeError:
             raise
@@ -75,24 +75,24 @@ class MergeInto:
             work.session.conf.set(f"spark.sql.iceberg.snapshot-property.{key}", value)
         ref = self.mirror.ref
         target = quote_identifier((ref.catalog, *ref.identifier, f"branch_{branch}"))
-        counts, found = work.counts, work.found
-        if not (counts.upserted or counts.deleted or counts.truncated or found.rebuild):
+        counts, tables = work.counts, work.tables
+        if not (counts.upserted or counts.deleted or counts.truncated or tables.rebuild):
             self.mirror.append_nothing(branch, summary)
             return
         changes = work.changes()
         with committing_in_java(self.mirror.name, "the merge"):
-            if not found.mirror_is_empty:
+            if not tables.mirror_is_empty:
                 _source(changes, work).createOrReplaceTempView(_SOURCE)
                 work.session.sql(merge_statement(target, work.shape, work.barrier))
-            elif found.rebuild:
+            elif tables.rebuild:
                 _rows(changes, work).writeTo(target).overwrite(F.lit(True))
             else:
                 _rows(changes, work).writeTo(target).append()
 
-    def _remove_stale_branches(self, found: Look) -> None:
+    def _remove_stale_branches(self, tables: Look) -> None:
         """Forget what killed workers left; those at work may still need theirs."""
         before = time.time() - STALE_BRANCH_SECONDS
-        refs = found.mirror.refs if found.mirror else {}
+        refs = tables.mirror.refs if tables.mirror else {}
         stale = [
             name
             for name in refs

@@ -76,7 +76,7 @@ class Merger:
         return self.spec.name
 
     @property
-    def tables(self) -> MirrorTables:
+    def mirror_tables(self) -> MirrorTables:
         return MirrorTables(self.lake, self.spec)
 
     def rebuild(self, report: TableReport | None = None) -> TableReport:
@@ -113,19 +113,19 @@ class Merger:
     def preview(self, *, rebuild: bool = False, retry_rejected: bool = False) -> Preview:
         """Say what the next commit would change, or a rebuild, or a retry. Writes nothing."""
         observe = look_rejected if retry_rejected else look_anew if rebuild else look
-        found = observe(self.lake, self.spec)
-        if found.pending.is_empty:
-            return Preview(self.name, notes=_notes(self.name, found))
+        tables = observe(self.lake, self.spec)
+        if tables.pending.is_empty:
+            return Preview(self.name, notes=_notes(self.name, tables))
         with ExitStack() as stack:
             session = stack.enter_context(isolated(self.lake, _SETTINGS))
             batch = next_batch(
-                found, self.spec, JavaTable(self.lake, session, self.lake.ref(self.spec.changelog))
+                tables, self.spec, JavaTable(self.lake, session, self.lake.ref(self.spec.changelog))
             )
             work = stack.enter_context(
-                BatchWork.reading(self.lake, session, self.spec, found, batch)
+                BatchWork.reading(self.lake, session, self.spec, tables, batch)
             )
-            tombstones_id, state = None, found.state
-            if state is not None and not found.rebuild:
+            tombstones_id, state = None, tables.state
+            if state is not None and not tables.rebuild:
                 tombstones_id = side_snapshot(
                     self.lake, self.spec.tombstones, state, state.tombstones_id
                 )
@@ -134,7 +134,7 @@ class Merger:
             plan = plan_batch(mirror, self.strategy)
             while obstacle := find_obstacle(plan, work.counts):
                 plan = revise(plan, obstacle, mirror)
-        lag, notes = found.pending.lag_snapshots, [*_notes(self.name, found), *_retry_notes(work)]
+        lag, notes = tables.pending.lag_snapshots, [*_notes(self.name, tables), *_retry_notes(work)]
         return Preview(self.name, lag, work.counts, plan, notes)
 
     def merge(
@@ -197,29 +197,29 @@ class Merger:
     def _merge_batch(self, report: TableReport, observe: Observe) -> Committed | None:
         started = time.monotonic()
         with span("merge.look", table=self.name):
-            found = observe(self.lake, self.spec)
-        report.lag_seconds = found.pending.lag_seconds
-        report.lag_snapshots = found.pending.lag_snapshots
-        for note in _notes(self.name, found):
+            tables = observe(self.lake, self.spec)
+        report.lag_seconds = tables.pending.lag_seconds
+        report.lag_snapshots = tables.pending.lag_snapshots
+        for note in _notes(self.name, tables):
             report.note(note)
-        if found.pending.is_empty:
-            if found.mirror is None:
-                self.tables.prepare(found, observe)
+        if tables.pending.is_empty:
+            if tables.mirror is None:
+                self.mirror_tables.prepare(tables, observe)
             elif report.conflicts:
-                self.tables.restore_side_tables(found)
+                self.mirror_tables.restore_side_tables(tables)
             return None
         with ExitStack() as stack:
             with span("merge.prepare", table=self.name):
                 session = stack.enter_context(isolated(self.lake, _SETTINGS))
-                if found.mirror is not None:
-                    found = self.tables.prepare(found, observe)
+                if tables.mirror is not None:
+                    tables = self.mirror_tables.prepare(tables, observe)
                     failpoints.reach("merge.prepared")
                 changelog = JavaTable(self.lake, session, self.lake.ref(self.spec.changelog))
-                batch = next_batch(found, self.spec, changelog)
+                batch = next_batch(tables, self.spec, changelog)
             work = stack.enter_context(
-                BatchWork.reading(self.lake, session, self.spec, found, batch)
+                BatchWork.reading(self.lake, session, self.spec, tables, batch)
             )
-            if found.mirror is None:
+            if tables.mirror is None:
                 self._make_mirror_for(work, observe)
                 failpoints.reach("merge.prepared")
             for note in _retry_notes(work):
@@ -241,8 +241,8 @@ class Merger:
             ConflictError: another worker was first.
         """
         work.decide(work.scanning(None, datetime.now(timezone.utc)))
-        read_from, work.found = work.found, self.tables.prepare(work.found, observe)
-        if work.found.pending.checkpoint != read_from.pending.checkpoint:
+        read_from, work.tables = work.tables, self.mirror_tables.prepare(work.tables, observe)
+        if work.tables.pending.checkpoint != read_from.pending.checkpoint:
             raise ConflictError(
                 f"{self.name}: another worker has made it", hint="it is tried again", retryable=True
             )
@@ -251,19 +251,19 @@ class Merger:
         self, work: BatchWork, report: TableReport
     ) -> tuple[WrittenBatch, Mapping[str, str]]:
         """Decide a batch and write all but the mirror's commit; also return its summary."""
-        found, state = work.found, work.found.state
+        tables, state = work.tables, work.tables.state
         if state is None:
             raise AssertionError("the mirror was prepared")
         batch_id, now = uuid.uuid4().hex, datetime.now(timezone.utc)
-        tombstones, rejected = self.tables.tombstones(found), self.tables.rejected()
+        tombstones, rejected = self.mirror_tables.tombstones(tables), self.mirror_tables.rejected()
         with span("merge.beside", table=self.name):
             tombstones.open()
             rejected.open()
-        if found.rebuild:
+        if tables.rebuild:
             tombstones_id = tombstones.empty()
         else:
             tombstones_id = tombstones.restore(state, state.tombstones_id)
-        if found.pending.recreated:
+        if tables.pending.recreated:
             # Events of the changelog before it: taken back later, they would be rows of nothing.
             rejected_id = rejected.empty()
         else:
@@ -279,7 +279,7 @@ class Merger:
                 tombstones_id = tombstones.staging.append(
                     written.tombstone_files, {BATCH_ID: batch_id}
                 )
-        failpoints.reach("merge.buried")
+        failpoints.reach("merge.tombstones_written")
         rejected_id = write_rejected(work, rejected, rejected_id, batch_id, now)
         failpoints.reach("merge.rejected")
         summary = {
@@ -337,7 +337,7 @@ def configured_mergers(
 def _retry_notes(work: BatchWork) -> list[str]:
     if work.retried is None:
         return []
-    accepted, remaining = work.retried.count()
+    accepted, remaining = work.retried.accepted.count(), work.retried.remaining.count()
     name = ".".join(work.spec.rejected)
     return [f"{name}: {accepted} events can be taken now, {remaining} cannot and stay"]
 
@@ -355,11 +355,11 @@ def _timed(report: TableReport) -> Iterator[None]:
         report.duration_seconds = time.monotonic() - started
 
 
-def _notes(name: str, found: Look) -> list[str]:
-    notes = [found.pending.note] if found.pending.note else []
-    drift = found.drift
+def _notes(name: str, tables: Look) -> list[str]:
+    notes = [tables.pending.note] if tables.pending.note else []
+    drift = tables.drift
     for what, columns in (("added", drift.added), ("widened", drift.widened)):
-        if columns and found.mirror is not None:
+        if columns and tables.mirror is not None:
             notes.append(f"{name}: columns {what}: {', '.join(columns)}")
     notes += [f"{name}: column {old} renamed to {new}" for old, new in drift.renamed]
     return notes + [

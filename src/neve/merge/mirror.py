@@ -183,17 +183,17 @@ def origins_of(metadata: TableMetadata, uuid: str) -> dict[int, int]:
     return {int(theirs): ours for theirs, ours in origins.items()}
 
 
-def source_properties(spec: MergeSpec, found: Look) -> dict[str, str]:
+def source_properties(spec: MergeSpec, tables: Look) -> dict[str, str]:
     """Return the properties that remember the changelog, and `origins_of`, as they are to be now.
 
     The mirror must exist.
     """
-    changelog, mirror = found.changelog, found.mirror
+    changelog, mirror = tables.changelog, tables.mirror
     if mirror is None:
         raise AssertionError("the mirror was prepared")
     uuid = str(changelog.table_uuid)
     before = origins_of(mirror, uuid)
-    ids = origin_ids(found.drift, changelog.schema(), mirror.schema(), before)
+    ids = origin_ids(tables.drift, changelog.schema(), mirror.schema(), before)
     return {COLUMNS: json.dumps(ids), **source_property(spec, uuid)}
 
 

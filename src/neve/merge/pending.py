@@ -8,7 +8,7 @@ silently, so it is refused by name.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -81,7 +81,7 @@ def pending(
         return Pending(checkpoint, whole=scanned)
     if checkpoint.snapshot_id is None:
         return Pending(checkpoint, whole=main)
-    newer, _ = _snapshots_after(metadata, checkpoint.snapshot_id)
+    newer = _snapshots_after(metadata, checkpoint.snapshot_id)
     if _was_rolled_back(metadata, newer, checkpoint):
         merged = checkpoint.scanning or checkpoint.snapshot_id
         raise CatalogError(
@@ -90,7 +90,13 @@ def pending(
         )
     if newer is None:
         return _without_start(name, mirror, main, checkpoint)
-    _refuse_overwrites(name, mirror, newer)
+    if overwrites := _overwrites(newer):
+        first = overwrites[0]
+        raise CatalogError(
+            f"{name}: snapshot {first.snapshot_id} is an {_operation(first).value}, and "
+            "a changelog may only be appended to and compacted",
+            hint=REBUILD.format(table=mirror),
+        )
     return Pending(checkpoint, tuple(newer))
 
 
@@ -111,13 +117,9 @@ def require_complete(name: str, metadata: TableMetadata) -> None:
     Raises:
         CatalogError: snapshots are expired, or one was no append.
     """
-    _, complete = _snapshots_after(metadata, None)
-    changed = [
-        snapshot
-        for snapshot in ancestors_of(metadata.snapshot_by_name(MAIN_BRANCH), metadata)
-        if _operation(snapshot) not in (Operation.APPEND, Operation.REPLACE)
-    ]
-    if metadata.snapshot_by_name(MAIN_BRANCH) is not None and (not complete or changed):
+    ancestors = list(ancestors_of(metadata.snapshot_by_name(MAIN_BRANCH), metadata))
+    changed = _overwrites(ancestors)
+    if ancestors and (changed or ancestors[-1].parent_snapshot_id is not None):
         what = f"snapshot {changed[0].snapshot_id} is no append" if changed else "some are expired"
         raise CatalogError(
             f"{name}: its snapshots do not tell all it ever held: {what}",
@@ -125,16 +127,14 @@ def require_complete(name: str, metadata: TableMetadata) -> None:
         )
 
 
-def _snapshots_after(
-    metadata: TableMetadata, start: int | None
-) -> tuple[list[Snapshot] | None, bool]:
-    """Return the ancestors of `main` after `start`, the oldest first, and whether all are there."""
+def _snapshots_after(metadata: TableMetadata, start: int) -> list[Snapshot] | None:
+    """Return the ancestors of `main` after `start`, the oldest first; None: it is not there."""
     newer: list[Snapshot] = []
     for snapshot in ancestors_of(metadata.snapshot_by_name(MAIN_BRANCH), metadata):
         if snapshot.snapshot_id == start:
-            return newer[::-1], True
+            return newer[::-1]
         newer.append(snapshot)
-    return None, bool(newer) and newer[-1].parent_snapshot_id is None
+    return None
 
 
 def _was_rolled_back(
@@ -164,14 +164,10 @@ def _without_start(name: str, mirror: str, main: Snapshot, checkpoint: Checkpoin
     return Pending(Checkpoint(checkpoint.table_uuid), whole=main, note=note)
 
 
-def _refuse_overwrites(name: str, mirror: str, snapshots: Sequence[Snapshot]) -> None:
-    for snapshot in snapshots:
-        if _operation(snapshot) not in (Operation.APPEND, Operation.REPLACE):
-            raise CatalogError(
-                f"{name}: snapshot {snapshot.snapshot_id} is an {_operation(snapshot).value}, and "
-                "a changelog may only be appended to and compacted",
-                hint=REBUILD.format(table=mirror),
-            )
+def _overwrites(snapshots: Iterable[Snapshot]) -> list[Snapshot]:
+    """Return the snapshots that changed rows of the past."""
+    harmless = (Operation.APPEND, Operation.REPLACE)
+    return [snapshot for snapshot in snapshots if _operation(snapshot) not in harmless]
 
 
 def _operation(snapshot: Snapshot) -> Operation:
@@ -248,9 +244,9 @@ def file_slices(
         room -= end - offset
         number, offset = (number + 1, 0) if end == task.records else (number, end)
     uuid = checkpoint.table_uuid
-    if number == len(ordered):
-        return Batch(Checkpoint(uuid, snapshot_id), slices=tuple(slices), events=batch_size - room)
     reaches = Checkpoint(uuid, checkpoint.snapshot_id, snapshot_id, number, offset, whole)
+    if number == len(ordered):
+        reaches = Checkpoint(uuid, snapshot_id)
     return Batch(reaches, slices=tuple(slices), events=batch_size - room)
 
 

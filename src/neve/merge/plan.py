@@ -144,21 +144,21 @@ def look_rejected(lake: Lake, spec: MergeSpec) -> Look:
         CatalogError: they are events of a changelog that does not exist any more.
         NotFoundError: there is no mirror yet.
     """
-    found = look(lake, spec)
-    if found.pending.recreated:
+    tables = look(lake, spec)
+    if tables.pending.recreated:
         raise CatalogError(
             f"{spec.changelog_name} was created again, and what {spec.name} set aside is of the "
             "table before it",
             hint=f"merge the new one first: neve merge {spec.name} --once",
         )
-    state = found.state
+    state = tables.state
     if state is None:
         raise NotFoundError(
             f"the mirror {spec.name} does not exist yet", hint="neve merge --once makes it"
         )
     rejected_id = side_snapshot(lake, spec.rejected, state, state.rejected_id)
-    checkpoint = state.checkpoint or found.pending.checkpoint
-    return replace(found, pending=Pending(checkpoint, rejected_id=rejected_id))
+    checkpoint = state.checkpoint or tables.pending.checkpoint
+    return replace(tables, pending=Pending(checkpoint, rejected_id=rejected_id))
 
 
 def side_snapshot(
@@ -198,16 +198,16 @@ def _refuse_incompatible(spec: MergeSpec, drift: Drift) -> None:
             )
 
 
-def next_batch(found: Look, spec: MergeSpec, changelog: JavaTable) -> Batch:
+def next_batch(tables: Look, spec: MergeSpec, changelog: JavaTable) -> Batch:
     """Choose what the next commit takes in."""
-    waiting = found.pending
+    waiting = tables.pending
     if waiting.rejected_id is not None:
         return Batch(waiting.checkpoint, rejected_id=waiting.rejected_id)
     if waiting.whole is not None:
         snapshot = waiting.whole.snapshot_id
         tasks = changelog.plan_files(snapshot)
         # A rebuild is one commit: readers see the old rows, then the new ones.
-        in_one_commit = found.rebuild and not waiting.recreated
+        in_one_commit = tables.rebuild and not waiting.recreated
         most = sum(task.records for task in tasks) if in_one_commit else spec.batch_size
         return file_slices(waiting.checkpoint, snapshot, tasks, most, whole=True)
     if not waiting.snapshots:

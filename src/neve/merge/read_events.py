@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from neve.merge.spec import MergeSpec
 
 
-def require_same_columns(spec: MergeSpec, found: Look, changes: DataFrame) -> None:
+def require_same_columns(spec: MergeSpec, tables: Look, changes: DataFrame) -> None:
     """Refuse columns that nobody has compared with the mirror's: they changed a moment ago."""
-    looked_at = {field.name for field in fields_to_read(spec, found.changelog.schema())}
+    looked_at = {field.name for field in fields_to_read(spec, tables.changelog.schema())}
     read = {name for name in changes.columns if not name.startswith(cols.DROPPED)}
     read -= {cols.FILE, cols.POSITION}
     if read != looked_at:
@@ -43,32 +43,32 @@ def require_same_columns(spec: MergeSpec, found: Look, changes: DataFrame) -> No
 
 
 def mirror_columns(
-    changelog: JavaTable, mirror: TableRef, found: Look, changes: T.StructType
+    changelog: JavaTable, mirror: TableRef, tables: Look, changes: T.StructType
 ) -> T.StructType:
     """Return the mirror's columns as they are once it has followed the changelog."""
-    if found.mirror is None:
-        return T.StructType([field for field in changes if field.name in found.drift.mirrored])
-    renamed = dict(found.drift.renamed)
+    if tables.mirror is None:
+        return T.StructType([field for field in changes if field.name in tables.drift.mirrored])
+    renamed = dict(tables.drift.renamed)
     present = [
         T.StructField(renamed.get(field.name, field.name), field.dataType)
         for field in changelog.session.table(mirror.quoted).schema
     ]
-    sources = {each.column.name: each.read_as for each in found.drift.dropped}
+    sources = {each.column.name: each.read_as for each in tables.drift.dropped}
     wider = {
         name: changes[source].dataType
-        for name in found.drift.widened
+        for name in tables.drift.widened
         if (source := name if name in changes.names else sources[name]) in changes.names
     }
     fields = [T.StructField(field.name, wider.get(field.name, field.dataType)) for field in present]
-    return T.StructType([*fields, *(changes[name] for name in found.drift.added)])
+    return T.StructType([*fields, *(changes[name] for name in tables.drift.added)])
 
 
-def read_changes(stack: ExitStack, changelog: JavaTable, found: Look, batch: Batch) -> DataFrame:
+def read_changes(stack: ExitStack, changelog: JavaTable, tables: Look, batch: Batch) -> DataFrame:
     """Read the events of a batch, with the place of each in its file."""
-    schema = found.drift.read_schema
+    schema = tables.drift.read_schema
     if batch.until_id is not None:
         after_id, until_id = batch.after_id, batch.until_id
-        if schema and needs_schema(found.changelog, schema, after_id, until_id):
+        if schema and needs_schema(tables.changelog, schema, after_id, until_id):
             tasks = changelog.plan_files(until_id, after_id)
             return stack.enter_context(changelog.scan(tasks, schema.model_dump_json()))
         rows = added_rows(changelog.session, changelog.ref, batch.until_id, batch.after_id)

@@ -36,10 +36,6 @@ class RejectedEvents:
     # Rows of the table whose events still cannot be.
     remaining: DataFrame
 
-    def count(self) -> tuple[int, int]:
-        """Return how many events can be taken, and how many cannot."""
-        return self.accepted.count(), self.remaining.count()
-
 
 def parse_rejected(
     stored: DataFrame,

@@ -170,46 +170,46 @@ class MirrorTables:
     lake: Lake
     spec: MergeSpec
 
-    def prepare(self, found: Look, observe: Observe) -> Look:
+    def prepare(self, tables: Look, observe: Observe) -> Look:
         """Make the mirror, or give it the columns it lacks; return how it is then. Idempotent.
 
         Args:
             observe: looks at the tables once more.
         """
         mirror = JavaTable(self.lake, self.lake.spark, self.lake.ref(self.spec.mirror))
-        if found.mirror is None or found.state is None:
-            partitions = partition_spec(self.spec, found.schema)
-            sides = side_summary(self.tombstones(found).empty(), self.rejected().empty())
+        if tables.mirror is None or tables.state is None:
+            partitions = partition_spec(self.spec, tables.schema)
+            sides = side_summary(self.tombstones(tables).empty(), self.rejected().empty())
             mirror.create(
-                found.schema.model_dump_json(),
+                tables.schema.model_dump_json(),
                 partitions.model_dump_json(),
-                mirror_properties(self.spec, str(found.changelog.table_uuid)),
-                {CHECKPOINT: Checkpoint(str(found.changelog.table_uuid)).encode(), **sides},
+                mirror_properties(self.spec, str(tables.changelog.table_uuid)),
+                {CHECKPOINT: Checkpoint(str(tables.changelog.table_uuid)).encode(), **sides},
             )
             return self.prepare(observe(self.lake, self.spec), observe)
         # Where all rows are replaced, the commit that does so says what they come from.
-        remembered = {} if found.rebuild else source_properties(self.spec, found)
-        grown = found.drift.changes_mirror
-        if grown or not remembered.items() <= found.mirror.properties.items():
-            changed = changed_schema(found.drift).model_dump_json()
-            mirror.union_schema(changed, remembered, dict(found.drift.renamed))
-        return self.prepare(observe(self.lake, self.spec), observe) if grown else found
+        remembered = {} if tables.rebuild else source_properties(self.spec, tables)
+        grown = tables.drift.changes_mirror
+        if grown or not remembered.items() <= tables.mirror.properties.items():
+            changed = changed_schema(tables.drift).model_dump_json()
+            mirror.union_schema(changed, remembered, dict(tables.drift.renamed))
+        return self.prepare(observe(self.lake, self.spec), observe) if grown else tables
 
-    def restore_side_tables(self, found: Look) -> None:
+    def restore_side_tables(self, tables: Look) -> None:
         """Restore the tables beside the mirror after another worker was first.
 
         What that worker had written there looked like something left behind, until its commit.
         """
-        state = found.state
+        state = tables.state
         if state is None:
             return
-        tombstones, rejected = self.tombstones(found), self.rejected()
+        tombstones, rejected = self.tombstones(tables), self.rejected()
         for table, named in ((tombstones, state.tombstones_id), (rejected, state.rejected_id)):
             table.open()
             table.restore(state, named)
 
-    def tombstones(self, found: Look) -> SideTable:
-        schema = tombstones_schema(self.spec, found.schema)
+    def tombstones(self, tables: Look) -> SideTable:
+        schema = tombstones_schema(self.spec, tables.schema)
         return SideTable(self.lake, self.spec, self.spec.tombstones, schema)
 
     def rejected(self) -> SideTable:

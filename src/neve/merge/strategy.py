@@ -78,15 +78,15 @@ class MergePlan:
         return {obstacle: next_plan(self, obstacle).strategy for obstacle in obstacles}
 
 
-def first_plan(found: Look, spec: MergeSpec, events: int | None, forced: Strategy) -> MergePlan:
+def first_plan(tables: Look, spec: MergeSpec, events: int | None, forced: Strategy) -> MergePlan:
     """Choose by cost, from what the tables' metadata say.
 
     Args:
         events: how many the batch has, if that is known before it is read.
     """
-    rows = found.mirror_rows
-    if found.mirror_is_empty:
-        why = "a rebuild" if found.rebuild else "the mirror is empty"
+    rows = tables.mirror_rows
+    if tables.mirror_is_empty:
+        why = "a rebuild" if tables.rebuild else "the mirror is empty"
         return MergePlan(Strategy.MERGE, why)
     unindexed = _why_unindexed(spec)
     if forced is Strategy.INDEX and unindexed:

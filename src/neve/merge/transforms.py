@@ -73,7 +73,7 @@ def _reason(
 
 def rejected(events: DataFrame) -> DataFrame:
     """Return events that cannot be taken: why, the row as JSON, and where it stands."""
-    own = {*cols.OF_EVENT, cols.FILE, cols.POSITION}
+    own = {cols.OPERATION, cols.REASON, cols.OTHER, cols.FILE, cols.POSITION}
     row = F.to_json(
         F.struct(
             *(
@@ -272,7 +272,7 @@ def located(
     joined = met.join(rows, on=list(shape.keys), how="left")
     of_key = _of_key(shape)
     # A key that has several rows is decided once, by the newest of them.
-    newest = [F.col(one).desc() for one in (cols.CURRENT, cols.ROW_FILE, cols.ROW_POSITION)]
+    newest = [F.col(name).desc() for name in (cols.CURRENT, cols.ROW_FILE, cols.ROW_POSITION)]
     return joined.withColumn(cols.NUMBER, F.row_number().over(of_key.orderBy(*newest))).withColumn(
         cols.CURRENT, F.max(cols.CURRENT).over(of_key)
     )
@@ -377,7 +377,7 @@ def _is_overtaken(shape: Shape) -> Column:
         return F.lit(False)
     current = F.col(cols.CURRENT)
     older = [F.col(quoted(cols.KNOWN + name))["at"] < current for name in shape.marked]
-    parts = [F.coalesce(one, F.lit(False)) for one in (*older, F.col(cols.RESET) < current)]
+    parts = [F.coalesce(part, F.lit(False)) for part in (*older, F.col(cols.RESET) < current)]
     is_late = F.col(cols.DISPOSITION) == LATE
     return F.when(is_late, F.col(cols.FULL)).otherwise(reduce(or_, parts))
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyspark.sql import DataFrame
 
-    from neve.merge.locators import Decided, Task
+    from neve.merge.locate import Decided, Task
 
 _RESULT = T.StructType([T.StructField("written", T.BinaryType())])
 _CHANGES = (UPSERT, REMOVE, ABSENT, tr.DUPLICATE)
@@ -79,12 +79,12 @@ class Written:
 
     def new_entries(self, ordinals: dict[str, int]) -> Entries | None:
         """Return the index entries of a batch, given the ordinals of its files."""
-        runs = [
+        parts = [
             replace(entries, file=np.full(len(entries), ordinals[path], np.int32))
             for path, entries in self.entries.items()
         ]
-        runs += self.tombstone_entries
-        return concat_entries(runs) if runs else None
+        parts += self.tombstone_entries
+        return concat_entries(parts) if parts else None
 
 
 @dataclass(frozen=True)
@@ -95,13 +95,7 @@ class _WriteRows:
     mirror_io: dict[str, str]
     tombstones: TableMetadata
     tombstones_io: dict[str, str]
-    columns: tuple[str, ...]
-    # By which of them ties are compared with the rows they would replace.
-    compared: tuple[str, ...]
-    # And by which of them that the changelog lacks now, where there are values.
-    missing: tuple[str, ...]
-    keys: tuple[str, ...]
-    sequence: tuple[str, ...]
+    shape: Shape
     hash_keys: KeyHasher | None  # None: there is no index to be kept
     # Paths of files by their ordinals in the index; None: they are named by their paths.
     index_files: dict[str, str] | None
@@ -117,12 +111,12 @@ class _WriteRows:
     def _write(self, rows: pa.Table) -> Written:
         rows = self._with_settled_ties(rows)
         replaced = _of(rows, _CHANGES, (cols.ROW_FILE, cols.ROW_POSITION))
-        tied = pc.min_max(_of(rows, (TIE,), self.sequence)[self.sequence[0]])
+        sequence = self.shape.sequence
+        tied = pc.min_max(_of(rows, (TIE,), sequence)[sequence[0]])
         ends = [end for end in tied.as_py().values() if end is not None]
         written = Written(_tally(rows), _positions(replaced), tied=ends)
-        self._write_upserts(_of(rows, (UPSERT,), self.columns), written)
-        decisive = tuple(dict.fromkeys((*self.keys, *self.sequence)))
-        self._write_tombstones(_of(rows, (REMOVE, ABSENT), decisive), written)
+        self._write_upserts(_of(rows, (UPSERT,), self.shape.columns.names), written)
+        self._write_tombstones(_of(rows, (REMOVE, ABSENT), self.shape.decisive), written)
         return written
 
     def _with_settled_ties(self, rows: pa.Table) -> pa.Table:
@@ -140,9 +134,7 @@ class _WriteRows:
         most_rows = None if is_decided else _MOST_ROWS
         schema = self.mirror.schema()
         is_new = wins.copy()
-        is_new[wins] = ~_equal_rows(
-            schema, io, ties, self.compared, self.missing, self._path_of, most_rows
-        )
+        is_new[wins] = ~_equal_rows(schema, io, ties, self.shape, self._path_of, most_rows)
         dispositions = np.array(rows[cols.DISPOSITION].to_pylist(), object)
         dispositions[places] = np.where(is_new, UPSERT if is_decided else TIE, REPEAT)
         at = rows.column_names.index(cols.DISPOSITION)
@@ -156,7 +148,7 @@ class _WriteRows:
         if not len(upserts):
             return
         io = load_file_io(self.mirror_io, self.mirror.location)
-        for file in write_rows(self.mirror, io, _sorted(upserts, self.keys)):
+        for file in write_rows(self.mirror, io, _sorted(upserts, self.shape.keys)):
             written.data_files.append(file.data_file)
             if self.hash_keys is not None:
                 positions = np.arange(file.data_file.record_count)
@@ -177,8 +169,8 @@ class _WriteRows:
         written.tombstones += write_data_files(self.tombstones, io, tombstones)
 
     def _entries(self, hash_keys: KeyHasher, rows: pa.Table, file: int, positions: Any) -> Entries:
-        hashes = hash_keys([rows[key] for key in self.keys])
-        sequence = encode_sequences([rows[name] for name in self.sequence])
+        hashes = hash_keys([rows[key] for key in self.shape.keys])
+        sequence = encode_sequences([rows[name] for name in self.shape.sequence])
         return make_entries(hashes.first, hashes.second, file, positions, sequence)
 
 
@@ -186,8 +178,7 @@ def _equal_rows(
     schema: Schema,
     io: FileIO,
     events: pa.Table,
-    columns: Sequence[str],
-    missing: Sequence[str],
+    shape: Shape,
     path_of: Callable[[str], str | None],
     most_rows: int | None = _MOST_ROWS,
 ) -> npt.NDArray[np.bool_]:
@@ -195,12 +186,13 @@ def _equal_rows(
 
     Args:
         events: with ROW_FILE and ROW_POSITION.
-        columns: are compared, and of those that are `missing` in the changelog the values.
         path_of: gives the path of a file as events name it, or None.
         most_rows: how many may be read for it; None: as many as it takes.
     """
     is_equal = np.zeros(len(events), np.bool_)
-    missing = [name for name in missing if events[name].null_count < len(events)]
+    # Of columns that the changelog lacks now, only values are compared.
+    missing = [name for name in shape.missing if events[name].null_count < len(events)]
+    columns = [*(field.name for field in shape.compared), *missing]
     files = events[cols.ROW_FILE].combine_chunks().dictionary_encode()
     numbers = np.asarray(files.indices)
     positions = events[cols.ROW_POSITION].to_numpy()
@@ -209,7 +201,7 @@ def _equal_rows(
             continue
         places = np.flatnonzero(numbers == number)
         places = places[np.argsort(positions[places], kind="stable")]
-        wanted = events.select([*columns, *missing]).take(pa.array(places))
+        wanted = events.select(columns).take(pa.array(places))
         try:
             rows, read = _rows_at(schema, io, path, positions[places], wanted, most_rows)
         except (OSError, pa.ArrowException):
@@ -310,11 +302,7 @@ def write_changes(
         dict(mirror.io.properties),
         _without_history(tombstones.metadata),
         dict(tombstones.io.properties),
-        tuple(shape.columns.names),
-        tuple(field.name for field in shape.compared),
-        tuple(shape.missing),
-        shape.keys,
-        shape.sequence,
+        shape,
         root.hasher if root else None,
         None if root is None else _index_files(root, final),
         tuple(stamp.items()),

@@ -17,7 +17,7 @@ from neve.index.compaction import (
 )
 from neve.index.entries import ABSENT, TOMBSTONE
 from neve.index.files import list_files
-from neve.index.removal import unreferenced
+from neve.index.maintain import unreferenced
 from neve.index.shard import ShardRef
 from tests.support.indexed import compact
 

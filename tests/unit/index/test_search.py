@@ -227,7 +227,7 @@ def test_roots_come_back(workshop, keys):
     size, _ = write_root(workshop.io, path, root)
     assert read_root(workshop.io, path) == root
     assert size == Path(path).stat().st_size
-    assert Root.from_json(root.to_json(with_paths=True)) == root
+    assert Root.from_json(root.to_json()) == replace(root, files=())
 
 
 def test_a_root_of_another_version_is_not_used(workshop, keys, monkeypatch):

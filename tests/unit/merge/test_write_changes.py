@@ -16,10 +16,12 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import LongType, NestedField, StringType
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from neve.lake.frames import PORTION_BYTES, in_portions
 from neve.merge import columns as cols
 from neve.merge.decision import UPSERT
+from neve.merge.shape import Shape
 from neve.merge.transforms import UPSERT_RANK
 from neve.merge.write_changes import _WriteRows
 
@@ -83,10 +85,8 @@ def test_wide_rows_are_written_in_portions(tmp_path, monkeypatch, batches, porti
         "neve.merge.write_changes.in_portions", partial(in_portions, most_bytes=portion)
     )
     mirror = table_at(tmp_path)
-    columns = tuple(schema_to_pyarrow(MIRROR).names)
-    task = _WriteRows(
-        mirror, {}, mirror, {}, columns, columns, (), ("id",), ("lsn",), None, 0, (), None
-    )
+    shape = Shape(("id",), ("lsn",), from_arrow_schema(schema_to_pyarrow(MIRROR)))
+    task = _WriteRows(mirror, {}, mirror, {}, shape, None, 0, (), None)
     before = pa.total_allocated_bytes()
     with PeakArrowMemory() as memory:
         results = [batch["written"][0].as_py() for batch in task(wide_batches(batches))]

@@ -1,9 +1,14 @@
-"""Finds rows by the index: what changed is looked up, and the mirror is not read."""
+"""Where a key's row is now: what the events of a batch meet, and what becomes of them.
+
+A locator is asked once for a batch. It adds to each key's newest event the sequence of the mirror's
+row and of the key's tombstone, and decides. By the index, what changed is looked up, and the mirror
+is not read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -28,8 +33,7 @@ from neve.lake.paths import local_path
 from neve.merge import columns as cols
 from neve.merge import transforms as tr
 from neve.merge.decision import UPSERT, dispositions
-from neve.merge.locators import Decided
-from neve.merge.shape import Shape, quoted
+from neve.merge.shape import Shape, barrier_column, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,6 +41,8 @@ if TYPE_CHECKING:
     from neve.index.maintain import Refreshed
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
+Task: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
+Locator: TypeAlias = "IndexLocator | ScanLocator"
 
 BUCKET = "_neve_bucket"
 # A task takes so many; more make more tasks, so that its memory stays bounded.
@@ -47,6 +53,44 @@ _SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(1 << 16),
 }
+
+
+@dataclass(frozen=True)
+class Decided:
+    """Each key's newest event, what it meets and what becomes of it: nothing is computed yet.
+
+    Whatever decided, there are DISPOSITION, ROW_FILE and ROW_POSITION, and what is counted: EVENTS,
+    OVERTAKEN, KNOWN_KEY and others of `columns.SUMMED`.
+    """
+
+    frame: DataFrame
+    # What is still to be done to the frame's batches in Python. A writer does it in its own tasks,
+    # so that rows go there once.
+    task: Task | None = None
+
+
+@dataclass(frozen=True)
+class ScanLocator:
+    """Joins the batch with the keys of the whole mirror and of all tombstones."""
+
+    mirror: DataFrame | None
+    tombstones: DataFrame | None
+
+    # Columns by which events are distributed, beside the keys.
+    partition_by = ()
+
+    def distributed(self, rows: DataFrame, shape: Shape) -> DataFrame:
+        """Bring events that are looked up together into one partition, as the join needs them."""
+        return rows.repartition(*map(quoted, shape.keys))
+
+    def planned(self, session: SparkSession) -> AbstractContextManager[None]:  # noqa: ARG002 - as IndexLocator
+        """Have Spark plan jobs of this locator the best way."""
+        return nullcontext()
+
+    def decided(self, reduced: DataFrame, shape: Shape, barrier: tuple[str, ...] | None) -> Decided:
+        """Find what each key has now, and decide. The barrier is the newest TRUNCATE."""
+        met = tr.located(reduced, self.mirror, self.tombstones, shape)
+        return Decided(tr.disposed(met, shape, barrier_column(barrier, shape)))
 
 
 @dataclass(frozen=True)
@@ -134,16 +178,9 @@ def index_locator(session: SparkSession, index: Refreshed, events: int | None) -
     )
 
 
-_ADDED = T.StructType(
-    [
-        T.StructField(cols.ROW_FILE, T.StringType()),
-        T.StructField(cols.ROW_POSITION, T.LongType()),
-        T.StructField(cols.DISPOSITION, T.StringType()),
-        T.StructField(cols.OVERTAKEN, T.LongType()),
-        T.StructField(cols.KNOWN_KEY, T.LongType()),
-        T.StructField(cols.CACHE_HITS, T.LongType()),
-        T.StructField(cols.INDEX_BROKEN, T.LongType()),
-    ]
+_ADDED = (
+    *(cols.ROW_FILE, cols.ROW_POSITION, cols.DISPOSITION),
+    *(cols.OVERTAKEN, cols.KNOWN_KEY, cols.CACHE_HITS, cols.INDEX_BROKEN),
 )
 
 
@@ -208,10 +245,8 @@ def decided(rank: pa.Array, own: pa.Array, known: pa.Array, is_row: Mask, barrie
     has_row, is_truncated = is_row, np.zeros(len(own), np.bool_)
     if barrier is not None:
         since = pa.scalar(barrier, own.type)
-        has_row, is_truncated = (
-            is_row & _mask(pc.greater_equal(known, since)),
-            _mask(pc.less(own, since)),
-        )
+        has_row = is_row & _mask(pc.greater_equal(known, since))
+        is_truncated = _mask(pc.less(own, since))
     cases = dispositions(
         is_delete=_mask(pc.equal(rank, tr.DELETE_RANK)),
         has_row=has_row,
@@ -247,7 +282,7 @@ def _once(number: int, count: int) -> pa.Array:
 
 
 def _with(batch: pa.RecordBatch, *columns: pa.Array) -> pa.RecordBatch:
-    for name, column in zip(_ADDED.names, columns, strict=True):
+    for name, column in zip(_ADDED, columns, strict=True):
         batch = batch.append_column(name, column)
     return batch
 
