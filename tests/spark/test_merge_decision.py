@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, functions
 from pyspark.sql.types import StructType
 
 from neve.merge import columns as cols
-from neve.merge.locate import decided
+from neve.merge.locators import decided
 from neve.merge.shape import Shape, barrier_column
 from neve.merge.strategy import Strategy
 from neve.merge.transforms import DELETE_RANK, UPSERT_RANK, disposed

@@ -18,7 +18,7 @@ from neve.merge import columns as cols
 from neve.merge import transforms as tr
 from neve.merge.checkpoint import BARRIER
 from neve.merge.decision import ABSENT, LATE, REMOVE, REPEAT, TIE, UPSERT
-from neve.merge.locate import Decided, ScanLocator
+from neve.merge.locators import Decided, ScanLocator
 from neve.merge.mirror import names_at
 from neve.merge.pending import Batch, Slice, consumed_slices
 from neve.merge.read_events import mirror_columns, read_changes, read_slices, require_same_columns
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from neve.lake import Lake
     from neve.merge.drift import IncompatibleColumn
-    from neve.merge.locate import Locator
+    from neve.merge.locators import Locator
     from neve.merge.plan import Look
     from neve.merge.rejected import RejectedEvents
     from neve.merge.spec import MergeSpec

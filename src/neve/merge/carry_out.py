@@ -19,7 +19,7 @@ from neve.index.maintain import Refreshed, refreshed, remove_unreferenced
 from neve.lake.catalog import load_table
 from neve.lake.java_tables import JavaTable
 from neve.lake.live_files import live_files
-from neve.merge.locate import index_locator
+from neve.merge.locators import index_locator
 from neve.merge.merge_into import MergeInto
 from neve.merge.replace_rows import ReplaceRows
 from neve.merge.strategy import (
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from neve.index.indexed_table import Mirror
     from neve.merge.batch import BatchWork
-    from neve.merge.locate import Locator, ScanLocator
+    from neve.merge.locators import Locator, ScanLocator
     from neve.merge.report import TableReport
     from neve.merge.side_tables import SideTable
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from neve.index.root import Root
     from neve.lake import Lake
     from neve.merge.batch import BatchWork
-    from neve.merge.locate import Locator
+    from neve.merge.locators import Locator
     from neve.merge.side_tables import SideTable
 
 logger = logging.getLogger(__name__)

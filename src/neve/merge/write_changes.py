@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyspark.sql import DataFrame
 
-    from neve.merge.locate import Decided, Task
+    from neve.merge.locators import Decided, Task
 
 _RESULT = T.StructType([T.StructField("written", T.BinaryType())])
 _CHANGES = (UPSERT, REMOVE, ABSENT, tr.DUPLICATE)

@@ -6,7 +6,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from neve.merge.locate import read_part
+from neve.merge.locators import read_part
 
 MOMENT = datetime(2024, 1, 1, 0, 0, 0, 500_000)  # noqa: DTZ001 - one without a zone
 
