@@ -57,6 +57,19 @@ def test_a_key_that_others_doubled_is_one_row_again(embedded_lake, strategy):
     assert rows_of(mirrored) == {key: [(20, "last")] for key in range(3, 9)}
 
 
+def test_a_doubled_key_and_a_truncate_in_one_batch(embedded_lake):
+    """A TRUNCATE is left to the statement, which would write a new row for each old one."""
+    mirrored = Mirrored(embedded_lake, strategy=Strategy.SCAN, unchanged_marker="?")
+    mirrored.append(*(event("I", 4, key, "ours") for key in range(1, 5)), event("I", 1, 5, "old"))
+    mirrored.merge()
+    embedded_lake.sql(f"INSERT INTO {mirrored.mirror} SELECT * FROM {mirrored.mirror} WHERE id < 4")
+    mirrored.append(
+        event("T", 3, None), event("U", 5, 1, "new"), event("U", 5, 2, "?"), event("D", 5, 3)
+    )
+    mirrored.merge()
+    assert rows_of(mirrored) == {1: [(5, "new")], 2: [(5, "ours")], 4: [(4, "ours")]}
+
+
 def delete_by_equality(mirrored, path, *keys):
     """Delete keys as Flink's upserts do: by a file with their values."""
     table = mirrored.table()

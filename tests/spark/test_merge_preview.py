@@ -13,6 +13,12 @@ from neve.errors import EXIT_INCOMPLETE
 from neve.merge.strategy import Strategy
 from tests.support.merging import SCHEMA, Mirrored, event
 
+OTHERWISE = {
+    "index": "scan if the index is broken, scan if a key has several rows, "
+    "merge if there is a TRUNCATE",
+    "scan": "merge if there is a TRUNCATE",
+    "merge": "",
+}
 NO_INDEX = ("scan", "there is no index yet: it was never built")
 
 
@@ -45,6 +51,7 @@ def told_and_done(mirrored, *events):
     report = mirrored.merge()
     mirrored.check()
     told = (preview.strategy, preview.why)
+    assert preview.otherwise == OTHERWISE[preview.strategy]
     assert told == (report.strategy, report.why)
     counts = preview.counts
     assert (counts.upserted, counts.deleted) == (report.rows_upserted, report.rows_deleted)
@@ -124,4 +131,4 @@ def test_one_table_that_fails_ends_no_dry_run(embedded_lake, tmp_path, capsys):
     assert run(["--config", str(config), "--json", *rebuild]) == 0
     [row] = json.loads(capsys.readouterr().out)
     assert (row["why"], row["upserts"]) == ("a rebuild", 1)
-    assert row["otherwise"] == "scan if a key has several rows"
+    assert row["otherwise"] == ""

@@ -252,6 +252,10 @@ class BatchWork:
         """Return each key once that changes, of what `decide` has kept."""
         return self._kept().where(F.col(cols.DISPOSITION).isin(UPSERT, REMOVE))
 
+    def duplicates(self) -> DataFrame:
+        """Return the further rows of keys that change; somebody else must have written them."""
+        return self._kept().where(F.col(cols.DISPOSITION) == tr.DUPLICATE)
+
     @property
     def is_decided(self) -> bool:
         return self._decided is not None

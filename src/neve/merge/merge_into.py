@@ -26,7 +26,7 @@ from neve.merge.shape import Shape, is_binary, quoted
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     from neve.merge.batch import BatchWork
     from neve.merge.plan import Look
@@ -38,6 +38,7 @@ STALE_BRANCH_SECONDS = 3600
 _SOURCE = "neve_changes"
 _DELETES = "_neve_deletes"
 _KEEPS = "_neve_keeps_"
+_NEVER_MATCHES = "_neve_never_matches"
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class MergeInto:
         changes = work.changes()
         with committing_in_java(self.mirror.name, "the merge"):
             if not tables.mirror_is_empty:
-                _source(changes, work).createOrReplaceTempView(_SOURCE)
+                _source(work).createOrReplaceTempView(_SOURCE)
                 work.session.sql(merge_statement(target, work.shape, work.barrier))
             elif tables.rebuild:
                 _rows(changes, work).writeTo(target).overwrite(F.lit(True))
@@ -109,12 +110,30 @@ def _rows(changes: DataFrame, work: BatchWork) -> DataFrame:
     )
 
 
-def _source(changes: DataFrame, work: BatchWork) -> DataFrame:
-    shape = work.shape
-    return changes.select(
-        *(tr.sent_value(name, shape).alias(name) for name in shape.columns.names),
-        *(tr.keeps_value(name).alias(_KEEPS + name) for name in shape.marked),
-        (F.col(cols.RANK) == tr.DELETE_RANK).alias(_DELETES),
+def _source(work: BatchWork) -> DataFrame:
+    changes, shape = work.changes(), work.shape
+    is_delete = F.col(cols.RANK) == tr.DELETE_RANK
+
+    def source(rows: DataFrame, deletes: Column, *, never_matches: bool = False) -> DataFrame:
+        value = tr.final_value if never_matches else tr.sent_value
+        return rows.select(
+            *(value(name, shape).alias(name) for name in shape.columns.names),
+            *(tr.keeps_value(name).alias(_KEEPS + name) for name in shape.marked),
+            deletes.alias(_DELETES),
+            F.lit(never_matches).alias(_NEVER_MATCHES),
+        )
+
+    if not work.counts.duplicate_keys:
+        return source(changes, is_delete)
+    # The statement would write a new row in the place of each row of a key. So one row of the
+    # source deletes them all, and another one, which matches none of them, is inserted.
+    keys = list(shape.keys)
+    duplicates = work.duplicates().select(*map(quoted, keys)).distinct()
+    several = changes.join(duplicates, on=keys, how="left_semi")
+    return (
+        source(changes.join(duplicates, on=keys, how="left_anti"), is_delete)
+        .unionByName(source(several, F.lit(True)))
+        .unionByName(source(several.where(~is_delete), F.lit(False), never_matches=True))
     )
 
 
@@ -126,7 +145,7 @@ def merge_statement(target: str, shape: Shape, barrier: tuple[str, ...] | None) 
     columns = ", ".join(q(name) for name in shape.columns.names)
     values = ", ".join(f"s.{q(name)}" for name in shape.columns.names)
     clauses = [
-        f"MERGE INTO {target} AS t USING {_SOURCE} AS s ON {on}",
+        f"MERGE INTO {target} AS t USING {_SOURCE} AS s ON {on} AND NOT s.{_NEVER_MATCHES}",
         f"WHEN MATCHED AND s.{_DELETES} THEN DELETE",
         f"WHEN MATCHED THEN UPDATE SET {sets}",
         f"WHEN NOT MATCHED AND NOT s.{_DELETES} THEN INSERT ({columns}) VALUES ({values})",  # noqa: S608 - every name is quoted

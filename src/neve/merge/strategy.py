@@ -59,8 +59,6 @@ class MergePlan:
     why: str
     # An index is built after the commit, for the next merge.
     builds_index: bool = False
-    # False: the mirror has deletes of another kind, so that MERGE INTO is all there is.
-    takes_vectors: bool = True
 
     @property
     def uses_index(self) -> bool:
@@ -120,11 +118,8 @@ def find_obstacle(plan: MergePlan, counts: Counts) -> Obstacle | None:
         return Obstacle.INDEX_BROKEN
     if counts.truncated:
         return Obstacle.TRUNCATE if plan.uses_vectors else None
-    if not counts.duplicate_keys:
-        return None
-    # MERGE INTO would write the new row in the place of each of them.
-    is_in_the_way = plan.uses_index or (not plan.uses_vectors and plan.takes_vectors)
-    return Obstacle.DUPLICATE_KEYS if is_in_the_way else None
+    # Of such a key the index says only that it has several rows.
+    return Obstacle.DUPLICATE_KEYS if plan.uses_index and counts.duplicate_keys else None
 
 
 def next_plan(plan: MergePlan, obstacle: Obstacle, reason: str = "") -> MergePlan:
@@ -136,13 +131,7 @@ def next_plan(plan: MergePlan, obstacle: Obstacle, reason: str = "") -> MergePla
     strategy = Strategy.SCAN
     if obstacle in (Obstacle.TRUNCATE, Obstacle.OTHER_DELETES):
         strategy = Strategy.MERGE
-    is_to_be_built = obstacle in (Obstacle.NO_INDEX, Obstacle.INDEX_BROKEN)
-    if obstacle is Obstacle.DUPLICATE_KEYS:
-        # The index says of such a key only that it has several rows, until it is built anew.
-        is_to_be_built = plan.uses_index
-    return MergePlan(
-        strategy,
-        reason or _WHY.get(obstacle, obstacle.value),
-        builds_index=is_to_be_built or plan.builds_index,
-        takes_vectors=obstacle is not Obstacle.OTHER_DELETES,
-    )
+    # After duplicate keys, too: until it is built anew the index says that they have several rows.
+    leaves_index = (Obstacle.NO_INDEX, Obstacle.INDEX_BROKEN, Obstacle.DUPLICATE_KEYS)
+    why = reason or _WHY.get(obstacle, obstacle.value)
+    return MergePlan(strategy, why, builds_index=obstacle in leaves_index or plan.builds_index)

@@ -13,12 +13,7 @@ MEETINGS = [
     Counts(truncated=truncated, duplicate_keys=duplicates, index_is_broken=broken)
     for truncated, duplicates, broken in itertools.product((False, True), (0, 2), (False, True))
 ]
-PLANS = [
-    MergePlan(strategy, "why", takes_vectors=takes_vectors)
-    for strategy in (Strategy.INDEX, Strategy.SCAN, Strategy.MERGE)
-    for takes_vectors in (True, False)
-    if takes_vectors or strategy is Strategy.MERGE
-]
+PLANS = [MergePlan(strategy, "why") for strategy in list(Strategy)[1:]]
 
 
 @pytest.mark.parametrize(("plan", "counts"), list(itertools.product(PLANS, MEETINGS)))
@@ -31,9 +26,7 @@ def test_every_plan_ends_in_one_that_meets_nothing(plan, counts):
     last = tried[-1]
     if counts.truncated:
         assert last.strategy is Strategy.MERGE
-    elif (counts.duplicate_keys and plan.takes_vectors and plan.strategy is not Strategy.SCAN) or (
-        counts.index_is_broken and plan.uses_index
-    ):
+    elif plan.uses_index and (counts.duplicate_keys or counts.index_is_broken):
         assert last.strategy is Strategy.SCAN
     else:
         assert last is plan
@@ -49,7 +42,7 @@ def test_what_a_plan_falls_back_to_is_part_of_it():
         Obstacle.TRUNCATE: Strategy.MERGE,
     }
     assert scan.fallbacks == {Obstacle.TRUNCATE: Strategy.MERGE}
-    assert merge.fallbacks == {Obstacle.DUPLICATE_KEYS: Strategy.SCAN}
+    assert merge.fallbacks == {}
 
 
 @pytest.mark.parametrize("plan", PLANS)
@@ -57,5 +50,3 @@ def test_deletes_that_are_no_vectors_leave_the_statement_only(plan):
     instead = next_plan(plan, Obstacle.OTHER_DELETES, "equality deletes")
     assert (instead.strategy, instead.why) == (Strategy.MERGE, "equality deletes")
     assert instead.fallbacks == {}
-    # It would come back to the same obstacle for ever.
-    assert find_obstacle(instead, Counts(duplicate_keys=1)) is None
