@@ -102,9 +102,11 @@ def end_session(session: SparkSession) -> None:
     """Close a session's catalogs; Spark stops when nobody else uses it."""
 
     def end() -> None:
-        if jvm.is_running(session.sparkContext):
-            jvm.close_catalogs(session)
-        SPARK.release()
+        try:
+            if jvm.is_running(session.sparkContext):
+                jvm.close_catalogs(session)
+        finally:
+            SPARK.release()
 
     jvm.on_own_connection(end)
 

@@ -4,7 +4,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from neve.config import SparkSettings
-from neve.lake import session
+from neve.lake import jvm, session
 
 
 class Context:
@@ -32,3 +32,14 @@ def test_lakes_on_several_threads_share_one_start(monkeypatch):
         list(pool.map(lambda _: spark.release(), range(4)))
     assert stopped == started
     assert len(started) == 1
+
+
+def test_an_error_while_spark_is_closed_is_survived(caplog):
+    """As after Ctrl-C: pytest fails a test whose thread raises."""
+
+    def close():
+        raise RuntimeError("the connection is gone")
+
+    with caplog.at_level("INFO"):
+        jvm.on_own_connection(close)
+    assert "not closed cleanly: the connection is gone" in caplog.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 import threading
@@ -15,6 +16,8 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
+
+logger = logging.getLogger(__name__)
 
 JavaError = (Py4JError, PySparkException)
 
@@ -84,9 +87,17 @@ def on_own_connection(work: Callable[[], None]) -> None:
     """Do something on a thread of its own, which has a connection of its own to Java.
 
     A call that was interrupted still runs in Java, and this thread's connection waits for its
-    answer: another call over it would wait, too.
+    answer: another call over it would wait, too. An error is survived: what could not be closed
+    ends with the process.
     """
-    worker = threading.Thread(target=work, name="neve-closes-spark")
+
+    def work_and_survive() -> None:
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - see above
+            logger.info("Spark was not closed cleanly: %s", error)
+
+    worker = threading.Thread(target=work_and_survive, name="neve-closes-spark")
     worker.start()
     worker.join()
 
