@@ -12,7 +12,7 @@ from neve.lake.identifier import quote_identifier
 from neve.merge.carry_out import WrittenBatch
 from neve.merge.report import TableReport
 from neve.merge.strategy import Strategy
-from tests.support.merging import SCHEMA, Mirrored, event
+from tests.support.merging import Mirrored, event
 from tests.support.power_cut import power_cut
 
 POINTS = [name for name in failpoints.POINTS if name.startswith("merge.")]
@@ -246,101 +246,6 @@ def test_a_rebuild_replaces_everything_in_one_commit(mirrored):
     mirrored.append(event("I", 1, 2, "late"), event("U", 4, 3, "d"))
     mirrored.merge()
     mirrored.check()
-
-
-def test_partial_events_are_folded_over_the_row_before_them(embedded_lake):
-    mirrored = Mirrored(embedded_lake, unchanged_marker="?")
-    mirrored.append(
-        event("I", 1, 1, "long text", 1),
-        event("U", 2, 1, "?", 2),
-        event("U", 3, 1, "?", 3),
-        event("I", 1, 2, "two"),
-        event("D", 2, 2),
-        event("I", 3, 2, "?"),
-        event("I", 1, 3, "three"),
-        event("I", 10, 4, "four"),
-        event("D", 13, 4),
-    )
-    mirrored.merge()
-    mirrored.check()
-    assert mirrored.found()[(1,)] == {"id": 1, "name": "long text", "amount": 3, "lsn": 3}
-    assert mirrored.found()[(2,)]["name"] is None
-    mirrored.append(event("U", 4, 1, "?", 4), event("D", 4, 3), event("U", 5, 2, "known", 1))
-    # A value from before a delete fills nothing after it.
-    mirrored.append(event("U", 12, 4, "before"), event("U", 15, 4, "?", 1))
-    mirrored.merge()
-    mirrored.check()
-    assert mirrored.found()[(4,)]["name"] is None
-    mirrored.append(event("I", 6, 3, "?"), event("U", 6, 2, "?", 2), event("U", 6, 1, None, 5))
-    mirrored.merge()
-    mirrored.check()
-    assert mirrored.found()[(1,)]["name"] is None
-    # The documented exception: a full event behind a newer partial one is late, and counted.
-    mirrored.append(event("U", 5, 3, "too late"))
-    report = mirrored.merge()
-    assert (report.late_dropped, report.late_full) == (1, 1)
-    assert mirrored.found()[(3,)]["name"] is None
-
-
-def test_the_marker_in_arrays_and_maps_as_debezium_sends_it(embedded_lake):
-    import uuid
-
-    import pyarrow as pa
-
-    marker = "__debezium_unavailable_value"
-    # Java's UUID.nameUUIDFromBytes of the marker.
-    of_marker = "b68a35a7-17ad-35b3-af2a-ae46edb4545a"
-    schema = pa.schema(
-        [
-            *SCHEMA,
-            ("texts", pa.list_(pa.string())),
-            ("blobs", pa.list_(pa.binary())),
-            ("ints", pa.list_(pa.int32())),
-            ("longs", pa.list_(pa.int64())),
-            ("uuids", pa.list_(pa.string())),
-            ("hstore", pa.map_(pa.string(), pa.string())),
-        ]
-    )
-    values = {
-        "name": "a",
-        "texts": ["a", None],
-        "blobs": [b"a"],
-        "ints": [1],
-        "longs": [2],
-        "uuids": [str(uuid.UUID(int=1))],
-        "hstore": [("a", "b")],
-    }
-    unchanged = {
-        "name": marker,
-        "texts": [marker],
-        "blobs": [marker.encode()],
-        "ints": list(marker.encode()),
-        "longs": list(marker.encode()),
-        "uuids": [of_marker],
-        "hstore": [(marker, marker)],
-    }
-    # These only hold the text, among others.
-    alike = {
-        **values,
-        "texts": [marker, "b"],
-        "ints": [95],
-        "uuids": [],
-        "hstore": [(marker, marker), ("a", "b")],
-    }
-    mirrored = Mirrored(embedded_lake, schema, unchanged_marker=marker)
-    mirrored.append(*({**event("I", 1, key), **values} for key in (1, 2, 3)))
-    mirrored.merge()
-    for lsn in (2, 3):
-        mirrored.append(
-            {**event("U", lsn, 1, amount=lsn), **unchanged},
-            {**event("U", lsn, 2), **alike},
-            {**event("U", lsn, 3), **dict.fromkeys(values)},
-        )
-        mirrored.merge()
-        rows = mirrored.found()
-        assert rows[(1,)] == {"id": 1, "amount": lsn, "lsn": lsn, **values}
-        assert rows[(2,)] == {"id": 2, "amount": 0, "lsn": lsn, **alike}
-        assert rows[(3,)] == {"id": 3, "amount": 0, "lsn": lsn, **dict.fromkeys(values)}
 
 
 def test_composite_keys_and_several_sequences_of_many_types(embedded_lake):

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from contextlib import contextmanager
 from datetime import time
 from decimal import Decimal
 
 import pyarrow as pa
 import pytest
 from pyiceberg.types import (
-    BinaryType,
     DateType,
     DecimalType,
     DoubleType,
@@ -21,19 +18,9 @@ from pyiceberg.types import (
 from neve.errors import CatalogError, ConfigError
 from neve.merge import merger as merger_module
 from neve.merge.strategy import Strategy
-from tests.support.merging import SCHEMA, Mirrored, event
+from tests.support.merging import SCHEMA, Mirrored, event, evolving
 
 FAR = 2**40
-OTHERS = (Strategy.SCAN, Strategy.MERGE)
-NOTHING = {"id": None, "name": None, "amount": None, "lsn": None}
-
-
-@contextmanager
-def evolving(mirrored):
-    """Change the changelog's columns, then go on with what it has."""
-    with mirrored.table("changes").update_schema(allow_incompatible_changes=True) as update:
-        yield update
-    mirrored.schema = mirrored.table("changes").schema().as_arrow()
 
 
 def rejected(mirrored):
@@ -202,32 +189,6 @@ def test_a_column_of_another_type_sets_its_rows_aside_until_the_mirror_s_is_out_
     }
 
 
-@pytest.mark.parametrize(
-    "strategy", [Strategy.SCAN, pytest.param(Strategy.MERGE, marks=pytest.mark.soak)]
-)
-def test_an_unchanged_marker_in_a_column_that_the_mirror_gets_with_this_batch(
-    embedded_lake, strategy
-):
-    """The mirror is read at a snapshot from before the column."""
-    mirrored = Mirrored(embedded_lake, strategy=strategy, unchanged_marker="?")
-    mirrored.append(event("I", 1, 1, "a"), event("I", 1, 2, "b"))
-    mirrored.merge()
-    with evolving(mirrored) as update:
-        update.add_column("notes", StringType())
-        update.add_column("raw", BinaryType())
-    mirrored.append(
-        {**event("U", 2, 1, "?"), "notes": "new", "raw": b"new"},
-        {**event("U", 2, 2, "c"), "notes": "?", "raw": b"?"},
-    )
-    mirrored.merge()
-    mirrored.append({**event("U", 3, 1, "d"), "notes": "?", "raw": b"?"})
-    mirrored.merge()
-    assert mirrored.found() == {
-        (1,): {"id": 1, "name": "d", "amount": 0, "lsn": 3, "notes": "new", "raw": b"new"},
-        (2,): {"id": 2, "name": "c", "amount": 0, "lsn": 2, "notes": None, "raw": None},
-    }
-
-
 @pytest.mark.parametrize("by_field", [pytest.param(True, marks=pytest.mark.soak), False])
 def test_the_mirror_follows_a_rename_that_the_configuration_tells(embedded_lake, by_field):
     mirrored = Mirrored(embedded_lake, strategy=Strategy.SCAN, unchanged_marker="?")
@@ -256,55 +217,6 @@ def test_the_mirror_follows_a_rename_that_the_configuration_tells(embedded_lake,
     assert mirrored.found() == rows
     mirrored.merger().rebuild()
     assert mirrored.found() == rows
-
-
-def test_events_from_before_a_column_was_dropped_keep_its_values(embedded_lake):
-    schema = pa.schema([*SCHEMA, ("place", pa.struct([("x", pa.int64()), ("y", pa.string())]))])
-    mirrored = Mirrored(embedded_lake, schema)
-    mirrored.append(
-        {**event("I", 1, 1, "a", 1), "place": {"x": 1, "y": "one"}},
-        event("I", 1, 2, "b", 2),
-        event("I", 1, 5, "e", 5),
-    )
-    mirrored.merge()
-    # Not merged before the drop: they have their values still.
-    mirrored.append(
-        {**event("U", 2, 1, "aa", 11), "place": {"x": 2, "y": "two"}}, event("I", 2, 3, "c", 3)
-    )
-    mirrored.append(
-        {**event("?", 2, 9, "aside"), "place": {"x": 9, "y": "nine"}},
-        # Of a sequence that is merged, and different in what is dropped only.
-        event("U", 1, 5, "ee", 5),
-    )
-    with evolving(mirrored) as update:
-        update.delete_column("name")
-        update.delete_column("amount")
-        update.delete_column(("place", "y"))
-    with evolving(mirrored) as update:
-        # Another field under the old name.
-        update.add_column("amount", LongType())
-    mirrored.append(
-        {"op": "U", "lsn": 3, "id": 2, "amount": 22, "place": {"x": 3}},
-        {"op": "I", "lsn": 3, "id": 4, "amount": 4},
-    )
-    mirrored.merge()
-    rows = {
-        (1,): {"id": 1, "name": "aa", "amount": 11, "lsn": 2, "place": {"x": 2, "y": "two"}},
-        (2,): {"id": 2, "name": None, "amount": 22, "lsn": 3, "place": {"x": 3, "y": None}},
-        (3,): {"id": 3, "name": "c", "amount": 3, "lsn": 2, "place": None},
-        (4,): {"id": 4, "name": None, "amount": 4, "lsn": 3, "place": None},
-        (5,): {"id": 5, "name": "ee", "amount": 5, "lsn": 1, "place": None},
-    }
-    assert mirrored.found() == rows
-    (aside,) = mirrored.table("rows_rejected").scan().to_arrow()["event"].to_pylist()
-    assert json.loads(aside)["name"] == "aside"
-    # Also of the whole changelog, also in small batches.
-    mirrored.merger().rebuild()
-    assert mirrored.found() == rows
-    # After that the changelog is read as any other.
-    mirrored.append({"op": "U", "lsn": 4, "id": 1, "amount": 5})
-    mirrored.merge()
-    assert mirrored.found()[(1,)] == {**NOTHING, "id": 1, "amount": 5, "lsn": 4, "place": None}
 
 
 def test_a_column_that_spark_cannot_read_is_left_out(embedded_lake):
@@ -348,48 +260,6 @@ def test_a_new_column_that_is_the_same_to_spark_is_refused_before_anything_is_wr
     mirrored.append({"op": "I", "lsn": 2, "id": 2, "amount": 0, "NAME": "c"})
     mirrored.merge()
     assert {key: row["NAME"] for (key,), row in mirrored.found().items()} == {1: "b", 2: "c"}
-
-
-@pytest.mark.parametrize(
-    "strategy", [Strategy.INDEX, *(pytest.param(one, marks=pytest.mark.soak) for one in OTHERS)]
-)
-def test_merging_all_again_erases_nothing_of_a_dropped_column(embedded_lake, strategy):
-    """The changelog was compacted without the column, and the checkpoint's snapshot is expired."""
-    schema = pa.schema([*SCHEMA, ("city", pa.string())])
-    mirrored = Mirrored(embedded_lake, schema, strategy=strategy)
-    mirrored.append({**event("I", 1, 1, "a"), "city": "Rome"}, event("I", 1, 2, "b"))
-    mirrored.merge()
-    with evolving(mirrored) as update:
-        update.delete_column("name")
-        update.delete_column("city")
-    with evolving(mirrored) as update:
-        # Another field under the old name.
-        update.add_column("city", StringType())
-    mirrored.append({"op": "U", "lsn": 2, "id": 2, "amount": 2, "city": "Oslo"})
-    mirrored.compact(mirrored.changelog)
-    with pytest.raises(CatalogError, match=r"no column name any more.*compacted"):
-        mirrored.merger().rebuild()
-    mirrored.expire(mirrored.changelog)
-    report = mirrored.merge()
-    assert "is expired" in report.notes[0]
-    assert mirrored.found() == {
-        (1,): {"id": 1, "name": "a", "amount": 0, "lsn": 1, "city": "Rome"},
-        (2,): {"id": 2, "name": None, "amount": 2, "lsn": 2, "city": "Oslo"},
-    }
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("strategy", [Strategy.INDEX, *OTHERS])
-def test_a_tie_may_differ_in_a_dropped_column_only(embedded_lake, strategy):
-    mirrored = Mirrored(embedded_lake, strategy=strategy)
-    mirrored.append(event("I", 5, 1, "b"), event("I", 5, 2, "z"), event("I", 5, 3, "c"))
-    mirrored.merge()
-    mirrored.append(event("U", 5, 1, "z"), event("U", 5, 2, "b"))
-    with evolving(mirrored) as update:
-        update.delete_column("name")
-    mirrored.append({"op": "U", "lsn": 5, "id": 3, "amount": 0})
-    mirrored.merge()
-    assert [mirrored.found()[(key,)]["name"] for key in (1, 2, 3)] == ["z", "z", "c"]
 
 
 def test_strict_stops_before_anything_is_written_and_says_what_to_do(embedded_lake):

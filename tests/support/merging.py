@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from neve.merge.strategy import Strategy
 from tests.support.replay import Event, changelog_event, replay
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 OPERATIONS = {
@@ -187,3 +189,11 @@ def event(
     op: str | None, lsn: int | None, key: int | None, name: str | None = None, amount: int = 0
 ) -> dict[str, Any]:
     return {"op": op, "lsn": lsn, "id": key, "name": name, "amount": amount}
+
+
+@contextmanager
+def evolving(mirrored: Mirrored) -> Iterator[Any]:
+    """Change the changelog's columns, then go on with what it has."""
+    with mirrored.table("changes").update_schema(allow_incompatible_changes=True) as update:
+        yield update
+    mirrored.schema = mirrored.table("changes").schema().as_arrow()

@@ -50,3 +50,8 @@ def test_deletes_that_are_no_vectors_leave_the_statement_only(plan):
     instead = next_plan(plan, Obstacle.OTHER_DELETES, "equality deletes")
     assert (instead.strategy, instead.why) == (Strategy.MERGE, "equality deletes")
     assert instead.fallbacks == {}
+
+
+def test_a_mirror_that_cannot_be_indexed_is_scanned_and_no_index_is_built():
+    plan = next_plan(MergePlan(Strategy.INDEX, ""), Obstacle.NOT_INDEXABLE, "a file is Avro")
+    assert (plan.strategy, plan.why, plan.builds_index) == (Strategy.SCAN, "a file is Avro", False)
