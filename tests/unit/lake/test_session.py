@@ -40,6 +40,6 @@ def test_an_error_while_spark_is_closed_is_survived(caplog):
     def close():
         raise RuntimeError("the connection is gone")
 
-    with caplog.at_level("INFO"):
+    with caplog.at_level("INFO", logger=jvm.logger.name):
         jvm.on_own_connection(close)
     assert "not closed cleanly: the connection is gone" in caplog.text
