@@ -25,6 +25,7 @@ from neve.cli import (
     merging,
     receive,
     service,
+    sql,
     staged,
 )
 from neve.cli.output import JsonOutput, Output, TextOutput
@@ -91,7 +92,7 @@ app.command("merge")(merging.merge)
 app.add_typer(indexing.app, name="index")
 app.command("tables")(catalog.tables)
 app.command("describe")(catalog.describe)
-app.command("sql")(catalog.sql)
+app.command("sql")(sql.sql)
 app.add_typer(debug.app, name="debug")
 
 

@@ -1,20 +1,15 @@
-"""`neve tables`, `neve describe`, `neve sql`."""
+"""`neve tables` and `neve describe`."""
 
 from __future__ import annotations
 
-import csv
-import sys
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
 from neve.cli.output import as_record
-from neve.errors import UsageError
 
 if TYPE_CHECKING:
     from neve.cli.app import Call
-
-FORMATS = ("table", "json", "csv")
 
 
 def tables(
@@ -41,35 +36,3 @@ def describe(
     call: Call = context.obj
     with call.open() as lake, call.output.working("reading the catalog"):
         call.output.record(as_record(lake.table(table)))
-
-
-def sql(
-    context: typer.Context,
-    statement: Annotated[
-        str, typer.Argument(help="One statement; - reads it from standard input.")
-    ],
-    output_format: Annotated[str, typer.Option("--format", help="table, json or csv.")] = "table",
-) -> None:
-    """Run Spark SQL on the lake. Names have two parts: namespace.table."""
-    from neve.cli.output import JsonOutput
-
-    if output_format not in FORMATS:
-        raise UsageError(
-            f"--format {output_format} is unknown", hint=f"use one of {', '.join(FORMATS)}"
-        )
-    call: Call = context.obj
-    text = sys.stdin.read() if statement == "-" else statement
-    if not text.strip():
-        raise UsageError("there is no statement to run", hint='try: neve sql "SHOW NAMESPACES"')
-    with call.open() as lake, call.output.working("starting Spark"):
-        _ = lake.spark
-        call.output.progress("running the statement")
-        answer = lake.query(text)
-    rows = answer.to_pylist(maps_as_pydicts="lossy")
-    if output_format == "csv":
-        writer = csv.DictWriter(sys.stdout, answer.column_names, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        return
-    output = JsonOutput() if output_format == "json" else call.output
-    output.rows(answer.column_names, rows)

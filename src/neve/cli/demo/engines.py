@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from neve.errors import CatalogError, SetupError
+from neve.errors import CatalogError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,13 +48,9 @@ def read_by_all(lake: Lake, name: str, measures: Sequence[Measure]) -> list[dict
 
 
 def _read_by_duckdb(asked: str, metadata_location: str) -> Sequence[Any]:
-    try:
-        import duckdb
-        import duckdb_extensions
-    except ImportError as error:
-        raise SetupError(
-            "the demo reads with DuckDB, which is not installed", hint="pip install 'neve[demo]'"
-        ) from error
+    import duckdb
+    import duckdb_extensions
+
     with duckdb.connect() as database:
         for extension in ("avro", "iceberg"):
             duckdb_extensions.import_extension(extension, con=database)

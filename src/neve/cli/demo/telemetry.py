@@ -8,7 +8,6 @@ from neve.buffer.buffer import open_reader
 from neve.buffer.spec import buffer_spec
 from neve.cli.buffering import status_rows
 from neve.cli.demo.receiver import running_receiver
-from neve.errors import SetupError
 from neve.signals import Signal
 
 if TYPE_CHECKING:
@@ -23,13 +22,8 @@ STATUS_COLUMNS = ("stream", "segments", "bytes", "open_bytes", "oldest_age_secon
 
 def tell(lake: Lake, config: Path, output: Output, step: Callable[[str], None]) -> dict[str, int]:
     """Send telemetry, end the receiver the hard way, and return what was sent to each table."""
-    try:
-        from neve.cli.demo import client
-    except ImportError as error:
-        raise SetupError(
-            "the demo sends with the OpenTelemetry SDK, which is not installed",
-            hint="pip install 'neve[demo]'",
-        ) from error
+    from neve.cli.demo import client
+
     buffer = open_reader(buffer_spec(lake.settings))
     with running_receiver(config) as receiver:
         step(f"neve serve, a process of its own, listens for OTLP on {receiver.http}.")
