@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date, datetime
 from typing import Any, Protocol
 
+from neve.cli.cells import plain
 from neve.errors import NeveError
 
 HIDDEN = "********"
@@ -136,7 +136,7 @@ class JsonOutput(_Diagnostics):
         self._print(dict(value))
 
     def _print(self, document: Any) -> None:
-        sys.stdout.write(json.dumps(_plain(document), indent=2, allow_nan=False) + "\n")
+        sys.stdout.write(json.dumps(plain(document), indent=2, allow_nan=False) + "\n")
 
 
 def as_record(value: Any) -> dict[str, Any]:
@@ -160,22 +160,5 @@ def _cell(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (list, tuple, dict)):
-        return json.dumps(_plain(value), ensure_ascii=False)
-    return str(value)
-
-
-def _plain(value: Any) -> Any:
-    """Reduce a value to what JSON has; what JSON lacks becomes text."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(inner) for inner in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, (datetime, date)):
-        return value.isoformat()
-    if isinstance(value, bytes):
-        return value.hex()
-    if value is None or isinstance(value, (str, int, float)):
-        return value
+        return json.dumps(plain(value), ensure_ascii=False)
     return str(value)
