@@ -13,12 +13,14 @@ from pydantic.fields import FieldInfo
 
 from neve.config.document import KeyPath
 from neve.config.load import Loaded
-from neve.config.section import plain_type
+from neve.config.section import ShownBytes, plain_type
 from neve.config.settings import Settings
 
 HIDDEN = "********"
 
 _SECRET_NAME = re.compile(r"secret|password|token|credential|private|access-key$", re.IGNORECASE)
+_SIZE_NAME = re.compile(r"_bytes(_per_second)?$")
+_DURATION_NAME = re.compile(r"_seconds$|^interval$|_retention$")
 _LOGIN = re.compile(r"(?<=//)(?P<user>[^/@:]*):(?P<password>[^/@]*)(?=@)")
 
 # Values for the template where the default says nothing.
@@ -48,7 +50,7 @@ _EXAMPLES = {
 def shown_values(loaded: Loaded) -> list[tuple[str, Any, str]]:
     """Return (key, value, source) for every setting, with secrets hidden."""
     return [
-        (".".join(key), _masked(key, value), loaded.source(key))
+        (".".join(key), _shown(key[-1], _masked(key, value)), loaded.source(key))
         for key, value in _leaves(loaded.settings, ())
     ]
 
@@ -130,9 +132,9 @@ def reference_page() -> str:
 def _rows(section: type[BaseModel]) -> list[str]:
     rows = ["| key | type | default | meaning |", "|---|---|---|---|"]
     for key, info in _keys(section):
-        default = _default(info)
+        default = _shown(key, _default(info))
         shown = "" if default is None else f"`{_yaml(default)}`"
-        rows.append(f"| `{key}` | {_type(info)} | {shown} | {info.description} |")
+        rows.append(f"| `{key}` | {_type(key, info)} | {shown} | {info.description} |")
     return [*rows, ""]
 
 
@@ -164,7 +166,11 @@ _TYPE_NAMES: dict[Any, str] = {
 }
 
 
-def _type(info: FieldInfo) -> str:
+def _type(key: str, info: FieldInfo) -> str:
+    if _SIZE_NAME.search(key):
+        return "size"
+    if _DURATION_NAME.search(key):
+        return "duration"
     options = [item for item in typing.get_args(info.annotation) if item is not type(None)]
     if options and all(isinstance(item, str) for item in options):
         return ", ".join(f"`{item}`" for item in options)
@@ -210,6 +216,11 @@ def _masked(key: KeyPath, value: Any) -> Any:
     return _LOGIN.sub(rf"\g<user>:{HIDDEN}", value) if isinstance(value, str) else value
 
 
+def _shown(name: str, value: Any) -> Any:
+    """Return a value as it is printed: a size with its unit."""
+    return ShownBytes(value) if isinstance(value, int) and _SIZE_NAME.search(name) else value
+
+
 def _entry(annotation: Any) -> type[BaseModel] | None:
     """Return what a mapping maps to, or lists, if that is a section."""
     while arguments := [item for item in typing.get_args(annotation) if item is not Ellipsis]:
@@ -227,7 +238,7 @@ def _section(info: FieldInfo) -> type[BaseModel] | None:
 def _example(key: KeyPath, info: FieldInfo) -> str:
     if key in _EXAMPLES:
         return _EXAMPLES[key]
-    return _yaml(_default(info))
+    return _yaml(_shown(key[-1], _default(info)))
 
 
 def _default(info: FieldInfo) -> Any:
