@@ -55,7 +55,7 @@ def group() -> None:
 @app.command("list")
 def list_batches(context: typer.Context, table: _AnyTable = None) -> None:
     """List the batches that are staged or held, with their age and rows."""
-    from neve.publish.staged_batches import list_staged
+    from neve.publish.staged_list import list_staged
 
     with context.obj.open() as lake:
         batches = [as_record(batch) for batch in list_staged(lake, table)]

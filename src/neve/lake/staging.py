@@ -36,6 +36,7 @@ from neve.lake.commit_errors import committing
 from neve.lake.faults import explained
 from neve.lake.profile import CatalogProfile
 from neve.lake.pyiceberg_private import append_update, delete_old_metadata, overwrite_update
+from neve.lake.staged_snapshot import StagedSnapshot
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,18 +44,6 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class StagedSnapshot:
-    """A snapshot that only a ref of ours names."""
-
-    snapshot_id: int
-    parent_id: int | None
-    sequence_number: int
-    ref: str
-    summary: Mapping[str, str]
-    timestamp_ms: int
 
 
 @dataclass(frozen=True)

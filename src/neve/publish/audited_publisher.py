@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from neve.config import AuditSettings
 from neve.errors import NeveError
-from neve.lake.staging import StagedSnapshot
+from neve.lake.staged_snapshot import StagedSnapshot
 from neve.publish.batch import Outcome, batch_id_of
 from neve.publish.publisher import Publisher
 from neve.publish.ranges import REJECTED_SNAPSHOT

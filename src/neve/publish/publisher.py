@@ -18,7 +18,8 @@ from neve.lake.commit_loop import (
     commit_until_known,
     read_until_available,
 )
-from neve.lake.staging import Change, StagedSnapshot, StagingTable
+from neve.lake.staged_snapshot import StagedSnapshot
+from neve.lake.staging import Change, StagingTable
 from neve.publish.batch import (
     HELD,
     HELD_PREFIX,

@@ -1,24 +1,24 @@
-"""What audits hold back, for the person who looks at it next."""
+"""What a person decides on a held batch: show, publish or discard it."""
 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from neve.buffer.buffer import open_reader
 from neve.buffer.spec import buffer_spec
 from neve.buffer.stream_states import StreamState
 from neve.errors import NeveError, NotFoundError, UsageError
-from neve.lake.catalog import list_tables, load_table
+from neve.lake.catalog import load_table
 from neve.lake.identifier import Identifier, parse_identifier
-from neve.lake.staging import StagedSnapshot, StagingTable
+from neve.lake.staged_snapshot import StagedSnapshot
+from neve.lake.staging import StagingTable
 from neve.publish.batch import HELD_PREFIX, STAGED_PREFIX, Outcome
 from neve.publish.publisher import Publisher
 from neve.publish.ranges import BATCH_ID, decode_ranges
+from neve.publish.staged_list import StagedBatch, staged_batch, telemetry_tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,21 +29,6 @@ logger = logging.getLogger(__name__)
 
 DISCARDED = "discarded"
 FAILED = "failed"
-
-
-@dataclass(frozen=True)
-class StagedBatch:
-    """A batch that is in a table and not on its `main`."""
-
-    table: str
-    batch_id: str
-    state: str
-    ref: str
-    snapshot_id: int
-    rows: int
-    files: int
-    staged_at: datetime
-    age_seconds: float
 
 
 @dataclass(frozen=True)
@@ -64,17 +49,6 @@ class HeldResult:
     age_seconds: float | None
     outcome: str
     error: str | None = None
-
-
-def list_staged(lake: Lake, table: str | None = None) -> list[StagedBatch]:
-    """Return what is staged or held, in one table or in all that consolidation writes."""
-    lake.profile.require_catalog("staging")
-    batches = []
-    for identifier in _tables(lake, table):
-        staging = _staging(lake, identifier)
-        for prefix, state in ((STAGED_PREFIX, "staged"), (HELD_PREFIX, "held")):
-            batches += [_batch(identifier, snapshot, state) for snapshot in staging.staged(prefix)]
-    return batches
 
 
 def release(lake: Lake, table: str, batch_id: str) -> Outcome:
@@ -129,7 +103,7 @@ def _for_each_held(
 ) -> list[HeldResult]:
     lake.profile.require_catalog("staging")
     results = []
-    for identifier in _tables(lake, selection.table):
+    for identifier in telemetry_tables(lake, selection.table):
         try:
             staging = _staging(lake, identifier)
         except NeveError as error:
@@ -139,7 +113,7 @@ def _for_each_held(
             results.append(HeldResult(name, None, 0, None, FAILED, error.message))
             continue
         for snapshot in staging.staged(HELD_PREFIX):
-            batch = _batch(identifier, snapshot, "held")
+            batch = staged_batch(identifier, snapshot, "held")
             if batch.age_seconds >= selection.older_than_seconds:
                 results.append(_act_on(batch, action))
     return results
@@ -177,27 +151,5 @@ def _find(lake: Lake, table: str, batch_id: str) -> tuple[Publisher, StagedSnaps
     )
 
 
-def _tables(lake: Lake, table: str | None) -> list[Identifier]:
-    if table:
-        return [parse_identifier(table)]
-    namespace = parse_identifier(lake.settings.telemetry.namespace)
-    names = list_tables(lake.profile, lake.catalog())
-    return [name for name in names if name[:-1] == namespace]
-
-
 def _staging(lake: Lake, identifier: Identifier) -> StagingTable:
     return StagingTable(lake.profile, load_table(lake.profile, lake.catalog(), identifier))
-
-
-def _batch(identifier: Identifier, staged: StagedSnapshot, state: str) -> StagedBatch:
-    return StagedBatch(
-        table=".".join(identifier),
-        batch_id=staged.summary.get(BATCH_ID, ""),
-        state=state,
-        ref=staged.ref,
-        snapshot_id=staged.snapshot_id,
-        rows=int(staged.summary.get("added-records", 0)),
-        files=int(staged.summary.get("added-data-files", 0)),
-        staged_at=datetime.fromtimestamp(staged.timestamp_ms / 1000, timezone.utc),
-        age_seconds=round(max(0.0, time.time() - staged.timestamp_ms / 1000), 1),
-    )
