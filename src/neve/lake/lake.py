@@ -113,7 +113,7 @@ class Lake:
         summaries = []
         for name, table in load_tables(self.profile, catalog, names).items():
             if isinstance(table, NeveError):
-                self.progress(table.message)
+                self.progress(str(table))
             summaries.append(summarize(name, None if isinstance(table, NeveError) else table))
         return summaries
 
