@@ -12,8 +12,7 @@ from typing import Any, Protocol
 
 from neve.cli.cells import plain
 from neve.errors import NeveError
-
-HIDDEN = "********"
+from neve.masking import SecretMask
 
 
 class Output(Protocol):
@@ -48,16 +47,11 @@ class _Diagnostics:
     """Progress and errors, on standard error; the same for text and JSON."""
 
     def __init__(self) -> None:
-        self.secrets: frozenset[str] = frozenset()
+        self.redact = SecretMask()
         self.status: Any = None
 
     def hide(self, secrets: frozenset[str]) -> None:
-        self.secrets = self.secrets | secrets
-
-    def redact(self, text: str) -> str:
-        for secret in self.secrets:
-            text = text.replace(secret, HIDDEN)
-        return text
+        self.redact = self.redact.with_secrets(secrets)
 
     def progress(self, text: str) -> None:
         if self.status is not None:
@@ -80,8 +74,7 @@ class _Diagnostics:
                 self.status = None
 
     def error(self, error: NeveError) -> None:
-        hint = f" ({error.hint})" if error.hint else ""
-        text = " ".join(f"{error.message}{hint}".split())
+        text = " ".join(str(error).split())
         sys.stderr.write(f"neve: {self.redact(text)}\n")
 
 

@@ -6,7 +6,7 @@ import re
 import typing
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
@@ -15,13 +15,11 @@ from neve.config.document import KeyPath
 from neve.config.load import Loaded
 from neve.config.section import ShownBytes, plain_type
 from neve.config.settings import Settings
+from neve.masking import HIDDEN, SECRET_NAME, mask_logins
 
-HIDDEN = "********"
-
-_SECRET_NAME = re.compile(r"secret|password|token|credential|private|access-key$", re.IGNORECASE)
 _SIZE_NAME = re.compile(r"_bytes(_per_second)?$")
 _DURATION_NAME = re.compile(r"_seconds$|^interval$|_retention$")
-_LOGIN = re.compile(r"(?<=//)(?P<user>[^/@:]*):(?P<password>[^/@]*)(?=@)")
+_WORD = re.compile(r"\w+")
 
 # Values for the template where the default says nothing.
 _EXAMPLES = {
@@ -61,11 +59,35 @@ def secrets(settings: Settings) -> frozenset[str]:
     for key, value in _leaves(settings, ()):
         texts.update(_secret_texts(value))
         if isinstance(value, str) and "://" in value:
-            password = urlsplit(value).password or ""
-            texts |= {password, unquote(password)}
-        elif isinstance(value, str) and _masked(key, value) == HIDDEN:
-            texts.add(value)
+            texts.update(_address_secrets(value))
+        if isinstance(value, str) and _masked(key, value) == HIDDEN:
+            # Such as `Bearer TOKEN` in a header.
+            texts |= {value, value.rpartition(" ")[2]}
     return frozenset(text for text in texts if text)
+
+
+def _address_secrets(address: str) -> Iterator[str]:
+    parts = urlsplit(address)
+    password = parts.password or ""
+    yield from (password, unquote(password))
+    for name, value in parse_qsl(parts.query):
+        if SECRET_NAME.search(name):
+            yield from (value, quote(value))
+
+
+def secrets_to_mask(settings: Settings) -> frozenset[str]:
+    """Return the secrets that are hidden wherever they occur in a text.
+
+    Not those that are also a word of what everybody may see, such as the password `postgres` of
+    the user `postgres`: stars in place of such a word would tell what the secret is.
+    """
+    words = {
+        word.lower()
+        for key, value in _leaves(settings, ())
+        for text in (*key, str(_masked(key, value)))
+        for word in (text, *_WORD.findall(text))
+    }
+    return frozenset(secret for secret in secrets(settings) if secret.lower() not in words)
 
 
 def changed_keys(before: Settings, after: Settings) -> frozenset[str]:
@@ -207,13 +229,9 @@ def _masked(key: KeyPath, value: Any) -> Any:
         return tuple(_masked(key, item) for item in value)
     if isinstance(value, dict):
         return {name: _masked((*key, name), item) for name, item in value.items()}
-    if (
-        isinstance(value, str)
-        and {"properties", "conf"} & set(key)
-        and _SECRET_NAME.search(key[-1])
-    ):
+    if isinstance(value, str) and {"properties", "conf"} & set(key) and SECRET_NAME.search(key[-1]):
         return HIDDEN
-    return _LOGIN.sub(rf"\g<user>:{HIDDEN}", value) if isinstance(value, str) else value
+    return mask_logins(value) if isinstance(value, str) else value
 
 
 def _shown(name: str, value: Any) -> Any:
