@@ -355,7 +355,7 @@ class SignalWorker:
 def describe_failure(error: Exception) -> str:
     """Return what to tell of a failure; of a defect, ours or a library's, its kind is enough."""
     if isinstance(error, NeveError):
-        return error.message
+        return str(error)
     logger.error("unexpected failure", exc_info=error)
     return f"internal error: {type(error).__name__}"
 

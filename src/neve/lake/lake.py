@@ -118,7 +118,7 @@ class Lake:
         summaries = []
         for name, metadata in reader.read_all(names).items():
             if isinstance(metadata, NeveError):
-                self.progress(metadata.message)
+                self.progress(str(metadata))
             readable = None if isinstance(metadata, NeveError) else metadata
             summaries.append(summarize(name, readable))
         return summaries

@@ -295,7 +295,7 @@ class Merger:
         try:
             report.count_index(build(self.lake, self.spec.mirror, self.progress))
         except NeveError as error:
-            report.note(f"{self.name}: the index was not built: {error.message}")
+            report.note(f"{self.name}: the index was not built: {error}")
             ended = time.monotonic()
             self._no_index_before = ended + max(_LEAST_PAUSE, _PAUSES * (ended - started))
 

@@ -110,7 +110,7 @@ def _for_each_held(
             if selection.table:
                 raise
             name = ".".join(identifier)
-            results.append(HeldResult(name, None, 0, None, FAILED, error.message))
+            results.append(HeldResult(name, None, 0, None, FAILED, str(error)))
             continue
         for snapshot in staging.staged(HELD_PREFIX):
             batch = staged_batch(identifier, snapshot, "held")
@@ -128,7 +128,7 @@ def _act_on(batch: StagedBatch, action: Callable[[tuple[str, str]], str]) -> Hel
         outcome = Outcome.SUPERSEDED.value
     except NeveError as error:
         logger.warning("%s: held batch %s: %s", batch.table, batch.batch_id, error)
-        message = error.message
+        message = str(error)
     return HeldResult(batch.table, batch.batch_id, batch.rows, batch.age_seconds, outcome, message)
 
 
