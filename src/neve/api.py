@@ -44,18 +44,18 @@ __all__ = [
 # Where the types above are: imported when they are first asked for, since their modules load
 # libraries that a command such as `neve tables` does not need.
 _LOCATIONS = {
-    "AuditResult": ("neve.publish.audit_result", "AuditResult"),
-    "Column": ("neve.lake.tables", "Column"),
-    "ConsolidationReport": ("neve.consolidate.report", "Report"),
-    "MergePreview": ("neve.merge.report", "Preview"),
-    "MergeReport": ("neve.merge.report", "TableReport"),
-    "Outcome": ("neve.publish.batch", "Outcome"),
-    "ReplayReport": ("neve.consolidate.report", "ReplayReport"),
-    "StagedBatch": ("neve.publish.staged_list", "StagedBatch"),
-    "TableDescription": ("neve.lake.tables", "TableDescription"),
-    "TableResult": ("neve.consolidate.report", "TableResult"),
-    "TableSummary": ("neve.lake.tables", "TableSummary"),
-    "UpkeepReport": ("neve.upkeep.upkeep", "UpkeepReport"),
+    "AuditResult": (".publish.audit_result", "AuditResult"),
+    "Column": (".lake.tables", "Column"),
+    "ConsolidationReport": (".consolidate.report", "Report"),
+    "MergePreview": (".merge.report", "Preview"),
+    "MergeReport": (".merge.report", "TableReport"),
+    "Outcome": (".publish.batch", "Outcome"),
+    "ReplayReport": (".consolidate.report", "ReplayReport"),
+    "StagedBatch": (".publish.staged_list", "StagedBatch"),
+    "TableDescription": (".lake.tables", "TableDescription"),
+    "TableResult": (".consolidate.report", "TableResult"),
+    "TableSummary": (".lake.tables", "TableSummary"),
+    "UpkeepReport": (".upkeep.upkeep", "UpkeepReport"),
 }
 
 
@@ -63,7 +63,7 @@ def __getattr__(name: str) -> Any:
     if name not in _LOCATIONS:
         raise AttributeError(f"module {__name__} has no attribute {name}")
     module, attribute = _LOCATIONS[name]
-    return getattr(importlib.import_module(module), attribute)
+    return getattr(importlib.import_module(module, "neve"), attribute)
 
 
 class OpenLake(Lake):

@@ -27,6 +27,9 @@ class Output(Protocol):
     def show(self, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
         """Show a person a table on the way to the result; programs do not get it."""
 
+    def data(self, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+        """Give a program an array of objects; people are shown another table."""
+
     def record(self, value: Mapping[str, Any]) -> None:
         """Print one thing; in JSON an object."""
 
@@ -103,6 +106,9 @@ class TextOutput(_Diagnostics):
 
     show = rows
 
+    def data(self, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+        pass
+
     def record(self, value: Mapping[str, Any]) -> None:
         width = max((len(key) for key in value), default=0)
         for key, inner in value.items():
@@ -124,6 +130,8 @@ class JsonOutput(_Diagnostics):
 
     def rows(self, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
         self._print([{column: row.get(column) for column in columns} for row in rows])
+
+    data = rows
 
     def record(self, value: Mapping[str, Any]) -> None:
         self._print(dict(value))

@@ -79,7 +79,7 @@ class AuditedPublisher:
                 )
         if any(result.blocks for result in results):
             max_held = self.lake.settings.consolidate.max_held
-            return AuditedOutcome(self.publisher.hold(staged, max_held), staged, results)
+            return AuditedOutcome(self.publisher.hold(staged, max_held, results), staged, results)
         if any(result.sets_aside for result in results):
             return self._set_aside(staged, results)
         return AuditedOutcome(self.publisher.publish(staged), staged, results)

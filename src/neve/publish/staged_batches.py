@@ -51,6 +51,22 @@ class HeldResult:
     error: str | None = None
 
 
+@dataclass(frozen=True)
+class HeldBatches:
+    """The batches that a person decides on, and the tables that could not be read."""
+
+    batches: tuple[StagedBatch, ...]
+    unreadable: tuple[HeldResult, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        return sum(batch.rows for batch in self.batches)
+
+    @property
+    def tables(self) -> list[str]:
+        return sorted({batch.table for batch in self.batches})
+
+
 def release(lake: Lake, table: str, batch_id: str) -> Outcome:
     """Publish a held batch, or one that the worker of another buffer staged. Exactly once.
 
@@ -83,26 +99,11 @@ def discard(lake: Lake, table: str, batch_id: str) -> None:
     publisher.discard(held)
 
 
-def release_selected(lake: Lake, selection: HeldSelection) -> list[HeldResult]:
-    """Publish held batches, the oldest first, each on its own: one that fails stops no other."""
-    return _for_each_held(lake, selection, lambda batch: release(lake, *batch).value)
-
-
-def discard_selected(lake: Lake, selection: HeldSelection) -> list[HeldResult]:
-    """Give held batches up, each on its own: one that fails stops no other."""
-
-    def discard_one(batch: tuple[str, str]) -> str:
-        discard(lake, *batch)
-        return DISCARDED
-
-    return _for_each_held(lake, selection, discard_one)
-
-
-def _for_each_held(
-    lake: Lake, selection: HeldSelection, action: Callable[[tuple[str, str]], str]
-) -> list[HeldResult]:
+def find_held(lake: Lake, selection: HeldSelection) -> HeldBatches:
+    """Return the held batches that are meant; of all tables, one that cannot be read is named."""
     lake.profile.require_catalog("staging")
-    results = []
+    batches: list[StagedBatch] = []
+    unreadable = []
     for identifier in telemetry_tables(lake, selection.table):
         try:
             staging = _staging(lake, identifier)
@@ -110,13 +111,33 @@ def _for_each_held(
             if selection.table:
                 raise
             name = ".".join(identifier)
-            results.append(HeldResult(name, None, 0, None, FAILED, str(error)))
+            unreadable.append(HeldResult(name, None, 0, None, FAILED, str(error)))
             continue
-        for snapshot in staging.staged(HELD_PREFIX):
-            batch = staged_batch(identifier, snapshot, "held")
-            if batch.age_seconds >= selection.older_than_seconds:
-                results.append(_act_on(batch, action))
-    return results
+        batches += [
+            staged_batch(identifier, snapshot, "held", staging.properties)
+            for snapshot in staging.staged(HELD_PREFIX)
+        ]
+    old_enough = (b for b in batches if b.age_seconds >= selection.older_than_seconds)
+    return HeldBatches(tuple(old_enough), tuple(unreadable))
+
+
+def release_each(lake: Lake, held: HeldBatches) -> list[HeldResult]:
+    """Publish held batches, the oldest first, each on its own: one that fails stops no other."""
+    return _act_on_each(held, lambda batch: release(lake, *batch).value)
+
+
+def discard_each(lake: Lake, held: HeldBatches) -> list[HeldResult]:
+    """Give held batches up, each on its own: one that fails stops no other."""
+
+    def discard_batch(batch: tuple[str, str]) -> str:
+        discard(lake, *batch)
+        return DISCARDED
+
+    return _act_on_each(held, discard_batch)
+
+
+def _act_on_each(held: HeldBatches, action: Callable[[tuple[str, str]], str]) -> list[HeldResult]:
+    return [*held.unreadable, *(_act_on(batch, action) for batch in held.batches)]
 
 
 def _act_on(batch: StagedBatch, action: Callable[[tuple[str, str]], str]) -> HeldResult:
@@ -130,6 +151,13 @@ def _act_on(batch: StagedBatch, action: Callable[[tuple[str, str]], str]) -> Hel
         logger.warning("%s: held batch %s: %s", batch.table, batch.batch_id, error)
         message = str(error)
     return HeldResult(batch.table, batch.batch_id, batch.rows, batch.age_seconds, outcome, message)
+
+
+def find_batch(lake: Lake, table: str, batch_id: str) -> StagedBatch:
+    """Return a batch that is staged or held. Raises NotFoundError."""
+    publisher, staged = _find(lake, table, batch_id)
+    state = "held" if staged.ref.startswith(HELD_PREFIX) else "staged"
+    return staged_batch(parse_identifier(table), staged, state, publisher.table.properties)
 
 
 def show(lake: Lake, table: str, batch_id: str, limit: int) -> pa.Table:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from neve.lake.identifier import Identifier, parse_identifier
-from neve.publish.batch import HELD_PREFIX, STAGED_PREFIX
+from neve.publish.batch import HELD_PREFIX, STAGED_PREFIX, batch_id_of
+from neve.publish.held_reason import BlockingAudit, read_blocking
 from neve.publish.ranges import BATCH_ID
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ class StagedBatch:
     files: int
     staged_at: datetime
     age_seconds: float
+    # The audits that hold it; None: unknown, an earlier Neve held it. Empty for a staged one.
+    held_by: tuple[BlockingAudit, ...] | None = ()
 
 
 def list_staged(lake: Lake, table: str | None = None) -> list[StagedBatch]:
@@ -40,7 +44,10 @@ def list_staged(lake: Lake, table: str | None = None) -> list[StagedBatch]:
         metadata = reader.read(identifier)
         for prefix, state in ((STAGED_PREFIX, "staged"), (HELD_PREFIX, "held")):
             staged = metadata.staged(prefix)
-            batches += [staged_batch(identifier, snapshot, state) for snapshot in staged]
+            batches += [
+                staged_batch(identifier, snapshot, state, metadata.properties)
+                for snapshot in staged
+            ]
     return batches
 
 
@@ -52,8 +59,15 @@ def telemetry_tables(lake: Lake, table: str | None = None) -> list[Identifier]:
     return [name for name in lake.reader().list_tables() if name[:-1] == namespace]
 
 
-def staged_batch(identifier: Identifier, staged: StagedSnapshot, state: str) -> StagedBatch:
-    """Say what is known of a staged snapshot."""
+def staged_batch(
+    identifier: Identifier, staged: StagedSnapshot, state: str, properties: Mapping[str, str]
+) -> StagedBatch:
+    """Say what is known of a staged snapshot.
+
+    Args:
+        properties: of its table.
+    """
+    is_held = state == "held"
     return StagedBatch(
         table=".".join(identifier),
         batch_id=staged.summary.get(BATCH_ID, ""),
@@ -64,4 +78,5 @@ def staged_batch(identifier: Identifier, staged: StagedSnapshot, state: str) -> 
         files=int(staged.summary.get("added-data-files", 0)),
         staged_at=datetime.fromtimestamp(staged.timestamp_ms / 1000, timezone.utc),
         age_seconds=round(max(0.0, time.time() - staged.timestamp_ms / 1000), 1),
+        held_by=read_blocking(properties, batch_id_of(staged)) if is_held else (),
     )
