@@ -34,6 +34,7 @@ _MASKS = (
     (re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d+)?(?:[+-]\d\d:\d\d|Z)?"), "TIME"),
     (re.compile(r"\b\d\d:\d\d:\d\d\b"), "TIME"),
     (re.compile(r"\b\d+(?:\.\d+)? (?:s|seconds)(?: ago)?(?=\W|$)"), "SECONDS"),
+    (re.compile(r"\b\d+[dhms](?: \d+[hms])?\b"), "AGE"),
     (re.compile(r"127\.0\.0\.1:\d+"), "ADDRESS"),
     (_ID, "ID"),
 )

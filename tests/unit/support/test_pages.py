@@ -40,6 +40,7 @@ ready
         ("a  b", "a b  "),
         ("held 3996d8836e4948ba", "held 0123456789abcdef"),
         ("done in 4.1 s", "done in 12 s"),
+        ("held 7s by", "held 12m 3s by"),
         ("on 127.0.0.1:4318, well", "on 127.0.0.1:40123, well"),
         ("at 2026-11-16 14:30:41.149+00:00", "at 2027-01-01T00:00:00Z"),
         ("...\nlast", "first\nsecond\nlast"),
