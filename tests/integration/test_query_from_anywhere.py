@@ -105,6 +105,10 @@ def install_duckdb_extensions():
             duckdb_extensions.import_extension(extension, con=database)
 
 
+# The libraries are the same for each catalog; REST is the one with a token and a store.
+@pytest.mark.parametrize(
+    "catalog", ["sqlite", pytest.param("postgres", marks=pytest.mark.soak), "rest"], indirect=True
+)
 def test_python_libraries(settings, catalog, tmp_path):
     """Of DuckDB what has no storage to be told about: see below for the other."""
     install_duckdb_extensions()
