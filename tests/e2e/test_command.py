@@ -88,7 +88,7 @@ def test_demo_tells_its_story_and_ends_in_results(demo):
     assert {tuple(line) for line in lines} >= SENT_AND_KEPT | ANSWERED | EVENTS
     assert "answered 413:\n   the request has more than 1,000,000 records" in screen.text
     warnings = [line for line in screen.lines if "WARN" in line]
-    assert [line.rpartition("publisher: ")[2] for line in warnings] == [HELD]
+    assert [HELD in line for line in warnings] == [True]
     assert "Exception" not in screen.text
     # Some 40 s on two quiet cores.
     assert screen.seconds < 90
