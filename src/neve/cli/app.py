@@ -31,6 +31,7 @@ from neve.cli import (
 from neve.cli.output import JsonOutput, Output, TextOutput
 from neve.errors import EXIT_INTERRUPTED, EXIT_STATUS, NeveError, UsageError
 from neve.observe import sentry, traces
+from neve.service import log
 
 if TYPE_CHECKING:
     from neve.api import OpenLake
@@ -49,13 +50,15 @@ class Call:
 
     output: Output
     config: str | None = None
+    is_json: bool = False
     verbosity: int = 0
     command: str = "neve"
 
     def global_options(self) -> list[str]:
         """Return the options that make another process read what this one reads."""
         config = ["--config", self.config] if self.config else []
-        return [*config, *["-v"] * self.verbosity]
+        json = ["--json"] if self.is_json else []
+        return [*config, *json, *["-v"] * self.verbosity]
 
     def load(self) -> Loaded:
         """Read the configuration, and keep its secrets out of all that follows."""
@@ -118,12 +121,13 @@ def start(
 ) -> None:
     """Take the options that every command knows; they may stand before or after its name."""
     failpoints.check_environment()
-    _configure_logging(verbose)
     call: Call = context.obj
     call.config = config
     call.verbosity = verbose
     call.command = context.invoked_subcommand or call.command
+    call.is_json = json
     call.output = JsonOutput() if json else call.output
+    log.configure(verbose, log.PlainFormatter(call.output.redact))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -193,14 +197,3 @@ def hoist_global_options(arguments: list[str]) -> list[str]:
         else:
             rest.append(word)
     return front + rest + arguments[end:]
-
-
-def _configure_logging(verbosity: int) -> None:
-    """Log Neve's own words; the libraries' (py4j logs stacks of its own) only from -vv on."""
-    level = {0: logging.WARNING, 1: logging.INFO}.get(verbosity, logging.DEBUG)
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
-    root, own = logging.getLogger(), logging.getLogger("neve")
-    root.handlers = [handler if verbosity > 1 else logging.NullHandler()]
-    own.handlers = [] if verbosity > 1 else [handler]
-    own.setLevel(level)

@@ -166,6 +166,7 @@ def _preview_row(preview: Preview) -> dict[str, Any]:
 
 
 def _keep_merging(call: Call, names: tuple[str, ...], strategy: str) -> None:
-    from neve.cli.service import run_parts
+    from neve.cli.service import run_parts, start_service
 
-    run_parts(call, consolidates=False, mirrors=names, strategy=strategy)
+    settings = start_service(call).settings
+    run_parts(call, settings, consolidates=False, mirrors=names, strategy=strategy)
