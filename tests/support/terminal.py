@@ -104,10 +104,10 @@ class Terminal:
         """Type on the keyboard; `CTRL_C` interrupts, as the terminal does."""
         os.write(self._fd, keys.encode())
 
-    def wait_for(self, said: str, seconds: float = _DEADLINE_SECONDS) -> None:
-        """Return once the screen has shown a text."""
+    def wait_for(self, said: str, *, after: str = "", seconds: float = _DEADLINE_SECONDS) -> None:
+        """Return once the screen has shown a text, later than another one."""
         deadline = time.monotonic() + seconds
-        while said not in self.text:
+        while said not in self.text.partition(after)[2] if after else said not in self.text:
             left = deadline - time.monotonic()
             if left <= 0 or not self._read(left):
                 raise AssertionError(f"{said!r} is not on the screen:\n{self.text}")

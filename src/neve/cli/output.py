@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date, datetime
 from typing import Any, Protocol
 
+from neve.cli.cells import plain
 from neve.errors import NeveError
 from neve.masking import SecretMask
 
@@ -26,6 +26,9 @@ class Output(Protocol):
 
     def show(self, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
         """Show a person a table on the way to the result; programs do not get it."""
+
+    def data(self, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+        """Give a program an array of objects; people are shown another table."""
 
     def record(self, value: Mapping[str, Any]) -> None:
         """Print one thing; in JSON an object."""
@@ -109,6 +112,9 @@ class TextOutput(_Diagnostics):
 
     show = rows
 
+    def data(self, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+        pass
+
     def record(self, value: Mapping[str, Any]) -> None:
         width = max((len(key) for key in value), default=0)
         for key, inner in value.items():
@@ -131,11 +137,13 @@ class JsonOutput(_Diagnostics):
     def rows(self, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
         self._print([{column: row.get(column) for column in columns} for row in rows])
 
+    data = rows
+
     def record(self, value: Mapping[str, Any]) -> None:
         self._print(dict(value))
 
     def _print(self, document: Any) -> None:
-        sys.stdout.write(json.dumps(_plain(document), indent=2, allow_nan=False) + "\n")
+        sys.stdout.write(json.dumps(plain(document), indent=2, allow_nan=False) + "\n")
 
 
 def as_record(value: Any) -> dict[str, Any]:
@@ -159,22 +167,5 @@ def _cell(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (list, tuple, dict)):
-        return json.dumps(_plain(value), ensure_ascii=False)
-    return str(value)
-
-
-def _plain(value: Any) -> Any:
-    """Reduce a value to what JSON has; what JSON lacks becomes text."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(inner) for inner in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, (datetime, date)):
-        return value.isoformat()
-    if isinstance(value, bytes):
-        return value.hex()
-    if value is None or isinstance(value, (str, int, float)):
-        return value
+        return json.dumps(plain(value), ensure_ascii=False)
     return str(value)

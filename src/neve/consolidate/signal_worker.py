@@ -31,7 +31,8 @@ from neve.consolidate.report import Report, TableResult
 from neve.consolidate.spec import ConsolidateSpec
 from neve.consolidate.task import Job, Target
 from neve.errors import NeveError, StorageError
-from neve.lake.staging import StagedSnapshot, StagingTable
+from neve.lake.staged_snapshot import StagedSnapshot
+from neve.lake.staging import StagingTable
 from neve.observe import sentry
 from neve.publish.audited_publisher import AuditedPublisher
 from neve.publish.contains import encode_read_from

@@ -270,11 +270,7 @@ class Merger:
             tombstones_id = tombstones.empty()
         else:
             tombstones_id = tombstones.restore(state, state.tombstones_id)
-        if tables.pending.recreated:
-            # Events of the changelog before it: taken back later, they would be rows of nothing.
-            rejected_id = rejected.empty()
-        else:
-            rejected_id = rejected.restore(state, state.rejected_id)
+        rejected_id = rejected.restore(state, state.rejected_id)
         written = PlannedWrite(
             work, tombstones, tombstones_id, batch_id, now, self.strategy, report, self.progress
         ).write()
