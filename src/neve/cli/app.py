@@ -6,7 +6,10 @@ import logging
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
@@ -23,13 +26,14 @@ from neve.cli import (
     demo,
     indexing,
     merging,
+    reading,
     receive,
     service,
     sql,
     staged,
 )
 from neve.cli.output import JsonOutput, Output, TextOutput
-from neve.errors import EXIT_INTERRUPTED, EXIT_STATUS, NeveError, UsageError
+from neve.errors import EXIT_INTERRUPTED, EXIT_STATUS, EmptyLakeError, NeveError, UsageError
 from neve.observe import sentry, traces
 from neve.service import log
 
@@ -53,6 +57,8 @@ class Call:
     is_json: bool = False
     verbosity: int = 0
     command: str = "neve"
+    # What is removed at the end of the command.
+    scratch: ExitStack = field(default_factory=ExitStack)
 
     def global_options(self) -> list[str]:
         """Return the options that make another process read what this one reads."""
@@ -69,11 +75,24 @@ class Call:
         self.output.hide(secrets_to_mask(loaded.settings))
         return loaded
 
-    def open(self) -> OpenLake:
+    def open(self, *, reads: bool = False) -> OpenLake:
+        """Open the lake.
+
+        Args:
+            reads: for a command that changes nothing. An embedded lake that does not exist is not
+                made, and looks like an empty one.
+        """
         settings = self.load().settings
         traces.start(settings)
         sentry.start(settings)
+        if reads and reading.lacks_catalog(settings):
+            directory = self.scratch.enter_context(TemporaryDirectory(prefix="neve-empty-"))
+            settings = reading.with_empty_catalogs(settings, Path(directory))
         return neve.open(settings, progress=self.output.progress)
+
+    def name_lake(self) -> str:
+        """Say which lake was looked at: people are often in the wrong directory."""
+        return f"it has no tables yet: {reading.name_lake(self.load())}"
 
 
 app = typer.Typer(
@@ -144,6 +163,8 @@ def run(arguments: list[str]) -> int:
         status = app(arguments, prog_name="neve", standalone_mode=False, obj=call)
     except NeveError as error:
         logger.debug("failed", exc_info=error)
+        if isinstance(error, EmptyLakeError):
+            error = EmptyLakeError(error.message, hint=call.name_lake())
         call.output.error(error)
         # What was typed or configured wrong is told to whoever did it.
         if error.code not in EXIT_STATUS:
@@ -158,6 +179,7 @@ def run(arguments: list[str]) -> int:
         sentry.capture(error, call.command)
         raise
     finally:
+        call.scratch.close()
         traces.stop()
         sentry.stop()
     if status == EXIT_INTERRUPTED:

@@ -95,7 +95,7 @@ def merge(
         return
     from neve.merge.once import merge_once, preview_once
 
-    with call.open() as lake, call.output.working("merging"):
+    with call.open(reads=dry_run) as lake, call.output.working("merging"):
         names = tables or ()
         if dry_run:
             previews = preview_once(
