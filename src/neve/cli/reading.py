@@ -57,8 +57,16 @@ def _existing(catalog: CatalogSettings, directory: Path) -> CatalogSettings:
 
 
 def _is_missing(catalog: CatalogSettings) -> bool:
-    uri = catalog.uri or ""
-    return catalog.type == "sqlite" and not Path(uri.removeprefix("sqlite:///")).exists()
+    if catalog.type != "sqlite" or not catalog.uri:
+        return False
+    try:
+        Path(catalog.uri.removeprefix("sqlite:///")).stat()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        # A place where it cannot be: whoever connects says why.
+        return False
+    return False
 
 
 def name_lake(loaded: Loaded) -> str:
