@@ -36,6 +36,7 @@ def sql(
     ] = None,
 ) -> None:
     """Run Spark SQL on the lake. Names have two parts: namespace.table."""
+    from neve.cli.reading import is_read
     from neve.cli.results import Options, print_answer
     from neve.query.spark import run_on_spark
 
@@ -44,7 +45,7 @@ def sql(
     text = sys.stdin.read() if statement == "-" else statement
     if not text.strip():
         raise UsageError("there is no statement to run", hint='try: neve sql "SHOW NAMESPACES"')
-    with call.open() as lake:
+    with call.open(reads=is_read(text)) as lake:
         with call.output.working("starting Spark"):
             _ = lake.spark
             call.output.progress("running the statement")
