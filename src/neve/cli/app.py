@@ -60,10 +60,10 @@ class Call:
     def load(self) -> Loaded:
         """Read the configuration, and keep its secrets out of all that follows."""
         from neve.config import load
-        from neve.config.reference import secrets
+        from neve.config.reference import secrets_to_mask
 
         loaded = load(self.config)
-        self.output.hide(secrets(loaded.settings))
+        self.output.hide(secrets_to_mask(loaded.settings))
         return loaded
 
     def open(self) -> OpenLake:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date, datetime
 from typing import Any, Protocol
 
+from neve.cli.cells import plain
 from neve.errors import NeveError
-
-HIDDEN = "********"
+from neve.masking import SecretMask
 
 
 class Output(Protocol):
@@ -27,6 +26,9 @@ class Output(Protocol):
 
     def show(self, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
         """Show a person a table on the way to the result; programs do not get it."""
+
+    def data(self, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+        """Give a program an array of objects; people are shown another table."""
 
     def record(self, value: Mapping[str, Any]) -> None:
         """Print one thing; in JSON an object."""
@@ -48,16 +50,11 @@ class _Diagnostics:
     """Progress and errors, on standard error; the same for text and JSON."""
 
     def __init__(self) -> None:
-        self.secrets: frozenset[str] = frozenset()
+        self.redact = SecretMask()
         self.status: Any = None
 
     def hide(self, secrets: frozenset[str]) -> None:
-        self.secrets = self.secrets | secrets
-
-    def redact(self, text: str) -> str:
-        for secret in self.secrets:
-            text = text.replace(secret, HIDDEN)
-        return text
+        self.redact = self.redact.with_secrets(secrets)
 
     def progress(self, text: str) -> None:
         if self.status is not None:
@@ -80,8 +77,7 @@ class _Diagnostics:
                 self.status = None
 
     def error(self, error: NeveError) -> None:
-        hint = f" ({error.hint})" if error.hint else ""
-        text = " ".join(f"{error.message}{hint}".split())
+        text = " ".join(str(error).split())
         sys.stderr.write(f"neve: {self.redact(text)}\n")
 
 
@@ -110,6 +106,9 @@ class TextOutput(_Diagnostics):
 
     show = rows
 
+    def data(self, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+        pass
+
     def record(self, value: Mapping[str, Any]) -> None:
         width = max((len(key) for key in value), default=0)
         for key, inner in value.items():
@@ -132,11 +131,13 @@ class JsonOutput(_Diagnostics):
     def rows(self, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
         self._print([{column: row.get(column) for column in columns} for row in rows])
 
+    data = rows
+
     def record(self, value: Mapping[str, Any]) -> None:
         self._print(dict(value))
 
     def _print(self, document: Any) -> None:
-        sys.stdout.write(json.dumps(_plain(document), indent=2, allow_nan=False) + "\n")
+        sys.stdout.write(json.dumps(plain(document), indent=2, allow_nan=False) + "\n")
 
 
 def as_record(value: Any) -> dict[str, Any]:
@@ -160,22 +161,5 @@ def _cell(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (list, tuple, dict)):
-        return json.dumps(_plain(value), ensure_ascii=False)
-    return str(value)
-
-
-def _plain(value: Any) -> Any:
-    """Reduce a value to what JSON has; what JSON lacks becomes text."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(inner) for inner in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, (datetime, date)):
-        return value.isoformat()
-    if isinstance(value, bytes):
-        return value.hex()
-    if value is None or isinstance(value, (str, int, float)):
-        return value
+        return json.dumps(plain(value), ensure_ascii=False)
     return str(value)

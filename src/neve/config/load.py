@@ -89,9 +89,7 @@ def _explain(
     error: ValidationError, document: Document, variables: Mapping[KeyPath, str]
 ) -> ConfigError:
     problems = [_problem(item, document, variables) for item in error.errors(include_input=False)]
-    return ConfigError(
-        "; ".join(problems), hint="neve config show lists the keys, docs/configuration.md explains"
-    )
+    return ConfigError("; ".join(problems), hint="docs/configuration.md explains every key")
 
 
 def _problem(item: ErrorDetails, document: Document, variables: Mapping[KeyPath, str]) -> str:
@@ -102,10 +100,16 @@ def _problem(item: ErrorDetails, document: Document, variables: Mapping[KeyPath,
     )
     place = variable or document.place(key) or str(document.path)
     if item["type"] == "extra_forbidden":
-        known = nearest(key[-1], _known_names(key[:-1]))
-        return f"{place}: unknown key {name}" + (f"; did you mean {known}?" if known else "")
+        return f"{place}: unknown key {name}; {_known_keys(key)}"
     message = item["msg"].removeprefix("Value error, ")
     return f"{place}: {name}: {message}" if name else f"{place}: {message}"
+
+
+def _known_keys(unknown: KeyPath) -> str:
+    """Name the key that was probably meant, or those there are."""
+    names = _known_names(unknown[:-1])
+    meant = nearest(unknown[-1], names)
+    return f"did you mean {meant}?" if meant else f"there are {', '.join(names)}"
 
 
 def _known_names(key: KeyPath) -> list[str]:

@@ -30,7 +30,8 @@ from neve.consolidate.report import Report, TableResult
 from neve.consolidate.spec import ConsolidateSpec
 from neve.consolidate.task import Job, Target
 from neve.errors import NeveError, StorageError
-from neve.lake.staging import StagedSnapshot, StagingTable
+from neve.lake.staged_snapshot import StagedSnapshot
+from neve.lake.staging import StagingTable
 from neve.observe import sentry
 from neve.publish.audited_publisher import AuditedPublisher
 from neve.publish.contains import encode_read_from
@@ -354,7 +355,7 @@ class SignalWorker:
 def describe_failure(error: Exception) -> str:
     """Return what to tell of a failure; of a defect, ours or a library's, its kind is enough."""
     if isinstance(error, NeveError):
-        return error.message
+        return str(error)
     logger.error("unexpected failure", exc_info=error)
     return f"internal error: {type(error).__name__}"
 

@@ -263,11 +263,7 @@ class Merger:
             tombstones_id = tombstones.empty()
         else:
             tombstones_id = tombstones.restore(state, state.tombstones_id)
-        if tables.pending.recreated:
-            # Events of the changelog before it: taken back later, they would be rows of nothing.
-            rejected_id = rejected.empty()
-        else:
-            rejected_id = rejected.restore(state, state.rejected_id)
+        rejected_id = rejected.restore(state, state.rejected_id)
         written = PlannedWrite(
             work, tombstones, tombstones_id, batch_id, now, self.strategy, report, self.progress
         ).write()
@@ -299,7 +295,7 @@ class Merger:
         try:
             report.count_index(build(self.lake, self.spec.mirror, self.progress))
         except NeveError as error:
-            report.note(f"{self.name}: the index was not built: {error.message}")
+            report.note(f"{self.name}: the index was not built: {error}")
             ended = time.monotonic()
             self._no_index_before = ended + max(_LEAST_PAUSE, _PAUSES * (ended - started))
 
