@@ -25,6 +25,7 @@ from neve.cli import (
     merging,
     receive,
     service,
+    shell,
     sql,
     staged,
 )
@@ -93,6 +94,7 @@ app.add_typer(indexing.app, name="index")
 app.command("tables")(catalog.tables)
 app.command("describe")(catalog.describe)
 app.command("sql")(sql.sql)
+app.command("shell")(shell.shell)
 app.add_typer(debug.app, name="debug")
 
 

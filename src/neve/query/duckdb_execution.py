@@ -33,18 +33,29 @@ class Execution:
 
     def __init__(self) -> None:
         self._connection = connect()
+        self.closed = False
         self._reads_stores = False
+        self._views: list[str] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="duckdb")
 
     def run(self, sql: str, columns: Columns | None) -> Answer:
-        """Execute a query as far as its first batch."""
+        """Execute a query as far as its first batch; the answer closes this execution."""
         reader = self._wait(lambda: self._connection.execute(sql).to_arrow_reader(_ROWS_A_BATCH))
-        schema = _schema(reader.schema, columns)
-        first = self._wait(lambda: next(reader, None))
-        return Answer(schema, self._batches(reader, first, schema), "duckdb")
+        batches = _Batches(self, reader, _schema(reader.schema, columns))
+        return Answer(batches.schema, batches, "duckdb", lambda: self._count(sql))
+
+    def next_batch(self, reader: Any, schema: pa.Schema) -> pa.RecordBatch | None:
+        """Return the next rows of a query in another schema; None: there are no more."""
+
+        def read() -> pa.RecordBatch | None:
+            batch = next(reader, None)
+            return None if batch is None else _converted(batch, schema)
+
+        return self._wait(read)
 
     def execute(self, sql: str) -> Columns:
-        """Execute a statement; return the columns of its result."""
+        """Execute a statement that makes a view or a secret; return the columns of its result."""
+        self._views.append(sql)
         result = self._wait(lambda: self._connection.execute(sql).description)
         return tuple((column[0], of_duckdb(column[1])) for column in result or ())
 
@@ -56,25 +67,69 @@ class Execution:
 
     def close(self) -> None:
         """Cancel what still runs. Idempotent."""
+        if self.closed:
+            return
+        self.closed = True
         self._connection.interrupt()
         self._thread.shutdown()
         self._connection.close()
 
-    def _batches(
-        self, reader: Any, batch: pa.RecordBatch | None, schema: pa.Schema
-    ) -> Iterator[pa.RecordBatch]:
+    def _count(self, sql: str) -> int:
+        """Count a query's rows over the same versions of its tables, also when this is closed."""
+        other = Execution()
         try:
-            while batch is not None:
-                yield _converted(batch, schema)
-                batch = self._wait(lambda: next(reader, None))
+            if self._reads_stores:
+                other.read_stores()
+            for statement in self._views:
+                other.execute(statement)
+            return sum(
+                batch.column(0)[0].as_py()
+                for batch in other.run(f"SELECT count(*) FROM ({sql})", None).batches  # noqa: S608 - translated
+            )
         finally:
-            self.close()
+            other.close()
 
     def _wait(self, work: Callable[[], T]) -> T:
         try:
             return self._thread.submit(work).result()
         except (duckdb.Error, pa.ArrowException) as error:
             raise SqlError(f"DuckDB: {_one_line(error)}") from error
+
+
+class _Batches:
+    """The rows of a query. The first batch is read at once, so that what fails before is known."""
+
+    def __init__(self, execution: Execution, reader: Any, schema: pa.Schema) -> None:
+        self.schema = schema
+        self._execution = execution
+        self._reader = reader
+        self._first = self._read()
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        batch, self._first = self._first, None
+        if batch is None:
+            batch = self._read()
+        if batch is None:
+            raise StopIteration
+        return batch
+
+    def close(self) -> None:
+        self._execution.close()
+
+    def _read(self) -> pa.RecordBatch | None:
+        if self._execution.closed:
+            return None
+        try:
+            batch = self._execution.next_batch(self._reader, self.schema)
+        except BaseException:
+            self.close()
+            raise
+        if batch is None:
+            self.close()
+        return batch
 
 
 def _schema(schema: pa.Schema, columns: Columns | None) -> pa.Schema:

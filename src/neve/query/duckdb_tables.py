@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from neve.lake.identifier import quote_identifier
+from neve.lake.profile import profile_named
 from neve.query.statement import table_parts
 from neve.query.typed import Columns, quote_name, quote_text
 
@@ -39,9 +40,10 @@ class TableViews:
         return self._views[ref]
 
     def _create(self, ref: TableRef, name: str) -> tuple[str, Columns]:
-        table = self._lake.load(ref)
-        location = table.metadata_location
-        if location.startswith(("s3://", "s3a://", "s3n://")):
+        location = self._local_metadata(ref)
+        if location is None:
+            table = self._lake.load(ref)
+            location = table.metadata_location
             self._open_store(table.metadata.location, name, table.io.properties)
         view = quote_name(name)
         self._execution.execute(
@@ -49,8 +51,17 @@ class TableViews:
         )
         return name, self._execution.execute(f"FROM {view} LIMIT 0")
 
+    def _local_metadata(self, ref: TableRef) -> str | None:
+        """Return the metadata file of a table on the local disk, without PyIceberg."""
+        if profile_named(self._lake.settings, ref.catalog).local_warehouse is None:
+            return None
+        location = self._lake.reader(ref.catalog).read(ref.identifier).metadata_location
+        return location if location.startswith(("/", "file:")) else None
+
     def _open_store(self, location: str, name: str, properties: Mapping[str, Any]) -> None:
         """Give DuckDB the credentials with which PyIceberg reads this table."""
+        if not location.startswith("s3"):
+            return
         self._execution.read_stores()
         options = store_options(properties)
         written = ", ".join(f"{key} {quote_text(value)}" for key, value in options.items())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from neve.errors import NotFoundError, SqlError, UnsupportedError
 from neve.query.answer import Answer
@@ -13,14 +13,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-EngineChoice = Literal["auto", "spark", "duckdb"]
 
-
-def run(lake: Lake, statement: str, engine: EngineChoice = "auto") -> Answer:
+def run(lake: Lake, statement: str, engine: str = "auto") -> Answer:
     """Run a statement.
 
     Args:
-        engine: `auto` takes DuckDB for reads whose answer is the same as Spark's, else Spark.
+        engine: `spark`, `duckdb`, or `auto`: DuckDB for reads whose answer is the same as Spark's.
 
     Raises:
         NeveError: the statement failed; on DuckDB alone also: it is not a read.
