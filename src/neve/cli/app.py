@@ -29,6 +29,7 @@ from neve.cli import (
     reading,
     receive,
     service,
+    shell,
     sql,
     staged,
 )
@@ -116,6 +117,7 @@ app.add_typer(indexing.app, name="index")
 app.command("tables")(catalog.tables)
 app.command("describe")(catalog.describe)
 app.command("sql")(sql.sql)
+app.command("shell")(shell.shell)
 app.add_typer(debug.app, name="debug")
 
 
