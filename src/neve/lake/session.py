@@ -174,6 +174,8 @@ def _defaults(master: str, jars: list[Path], logging_properties: Path) -> dict[s
         # Else each function of a column asks the JVM four times, for where it was called.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.ui.enabled": "false",
+        # Spark writes down every plan for its pages, which nobody sees; this is the shortest form.
+        "spark.sql.ui.explainMode": "simple",
         "spark.ui.showConsoleProgress": "false",
     }
     if is_local(master):
