@@ -29,9 +29,11 @@ from neve.cli import (
     reading,
     receive,
     service,
+    shell,
     sql,
     staged,
 )
+from neve.cli.examples import add_examples
 from neve.cli.output import JsonOutput, Output, TextOutput
 from neve.errors import EXIT_INTERRUPTED, EXIT_STATUS, EmptyLakeError, NeveError, UsageError
 from neve.observe import sentry, traces
@@ -115,6 +117,7 @@ app.add_typer(indexing.app, name="index")
 app.command("tables")(catalog.tables)
 app.command("describe")(catalog.describe)
 app.command("sql")(sql.sql)
+app.command("shell")(shell.shell)
 app.add_typer(debug.app, name="debug")
 
 
@@ -160,7 +163,9 @@ def run(arguments: list[str]) -> int:
     arguments = hoist_global_options(arguments)
     call = Call(TextOutput())
     try:
-        status = app(arguments, prog_name="neve", standalone_mode=False, obj=call)
+        command = typer.main.get_command(app)
+        add_examples(command)
+        status = command(arguments, prog_name="neve", standalone_mode=False, obj=call)
     except NeveError as error:
         logger.debug("failed", exc_info=error)
         if isinstance(error, EmptyLakeError):
@@ -171,8 +176,7 @@ def run(arguments: list[str]) -> int:
             sentry.capture(error, call.command)
         return error.exit_status
     except TyperException as error:
-        call.output.error(UsageError(error.format_message(), hint="see: neve --help"))
-        return error.exit_code
+        return _explain_usage(error, call.output)
     except KeyboardInterrupt:
         status = EXIT_INTERRUPTED
     except Exception as error:
@@ -185,6 +189,18 @@ def run(arguments: list[str]) -> int:
     if status == EXIT_INTERRUPTED:
         sys.stderr.write("neve: interrupted\n")
     return status if isinstance(status, int) else 0
+
+
+def _explain_usage(error: TyperException, output: Output) -> int:
+    """Print what was typed wrong, or the help of a command that only has others below it."""
+    context: typer.Context | None = getattr(error, "ctx", None)
+    # Typer's class of this error is in a private module.
+    if context is not None and type(error).__name__ == "NoArgsIsHelpError":
+        sys.stdout.write(context.get_help() + "\n")
+        return 0
+    command = context.command_path if context is not None else "neve"
+    output.error(UsageError(error.format_message(), hint=f"see: {command} --help"))
+    return error.exit_code
 
 
 def _repeat_lost_interrupts() -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
+from neve.cli.completion import complete_namespaces, complete_tables
 from neve.cli.output import as_record
 from neve.cli.reading import name_lake
 
@@ -17,7 +18,9 @@ def tables(
     context: typer.Context,
     namespace: Annotated[
         Optional[str],  # noqa: UP045 - typer reads it on Python 3.10 too
-        typer.Argument(help="Only this namespace and what lies below it."),
+        typer.Argument(
+            help="Only this namespace and what lies below it.", autocompletion=complete_namespaces
+        ),
     ] = None,
 ) -> None:
     """List the tables of the lake."""
@@ -31,7 +34,8 @@ def tables(
 
 
 def describe(
-    context: typer.Context, table: Annotated[str, typer.Argument(help="namespace.table")]
+    context: typer.Context,
+    table: Annotated[str, typer.Argument(help="namespace.table", autocompletion=complete_tables)],
 ) -> None:
     """Show a table's columns, partitions, snapshots and properties."""
     call: Call = context.obj

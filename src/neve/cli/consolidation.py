@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
+from neve.cli.completion import complete_tables
 from neve.cli.output import as_record
 from neve.cli.replaying import replay
 from neve.cli.service import run_parts, start_service
@@ -36,6 +37,7 @@ def consolidate(
         Optional[str],  # noqa: UP045 - typer reads it on Python 3.10 too
         typer.Option(
             "--replay",
+            autocompletion=complete_tables,
             metavar="TABLE",
             help="Write retained segments again into a table that lacks them, and end.",
         ),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from neve.cli.completion import complete_mirrors
 from neve.errors import EXIT_INCOMPLETE
 
 if TYPE_CHECKING:
@@ -16,7 +17,12 @@ app = typer.Typer(
     name="index", help="The index of a mirror, by which merges find rows.", no_args_is_help=True
 )
 
-_Table = Annotated[str, typer.Argument(metavar="TABLE", help="A mirror, as namespace.table.")]
+_Table = Annotated[
+    str,
+    typer.Argument(
+        metavar="TABLE", help="A mirror, as namespace.table.", autocompletion=complete_mirrors
+    ),
+]
 
 
 @app.command("build")

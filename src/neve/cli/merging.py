@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from neve.cli.completion import complete_mirrors
 from neve.errors import EXIT_INCOMPLETE, UsageError
 
 if TYPE_CHECKING:
@@ -51,7 +52,11 @@ def merge(
     context: typer.Context,
     tables: Annotated[
         Optional[list[str]],  # noqa: UP045 - typer reads it on Python 3.10 too
-        typer.Argument(metavar="[TABLE]...", help="Mirrors, as namespace.table; all without it."),
+        typer.Argument(
+            metavar="[TABLE]...",
+            help="Mirrors, as namespace.table; all without it.",
+            autocompletion=complete_mirrors,
+        ),
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Merge what is there now, and end.")] = False,
     dry_run: Annotated[
