@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 logger = logging.getLogger(__name__)
+# Of its own, for services to print.
+started_logger = logging.getLogger(f"{__name__}.started")
 
 _IVY_SETTINGS = "spark.jars.ivySettings"
 # The JVM reads these before any code of ours can run in it.
@@ -140,7 +142,8 @@ def _start(settings: SparkSettings, report: Callable[[str], None]) -> SparkConte
     # PySpark logs each failed statement as JSON with its Java stack; errors are ours to tell.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     context.pythonExec = _executor_python(settings)
-    report(f"Spark is ready after {time.monotonic() - started:.1f} s")
+    # Not a step of the work, which a spinner would show for as long as the next one takes.
+    started_logger.info("Spark is ready after %.1f s", time.monotonic() - started)
     return context
 
 
