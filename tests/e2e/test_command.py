@@ -3,17 +3,19 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from tests.support.command import NEVE
-from tests.support.runtime_only import runtime_only_environment
 from tests.support.wait import until
+from tests.support.wheel import ROOT, build_wheel, install_wheel
 
 ENDLESS = "SELECT count(*) FROM range(100000000000000)"
 # A shell without job control makes its background jobs, and what we start in them, ignore Ctrl-C.
@@ -44,19 +46,27 @@ TABLES = (
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory):
-    """One demo, run once and explored by the tests below."""
-    directory = tmp_path_factory.mktemp("demo")
+def wheel(tmp_path_factory):
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory, wheel):
+    """One demo of the installed wheel, run once and explored by the tests below."""
+    directory, environment = tmp_path_factory.mktemp("demo"), tmp_path_factory.mktemp("installed")
+    installed = install_wheel(wheel, environment / "venv")
     started = time.monotonic()
-    # With no more than `make demo` installs.
-    told = neve("demo", cwd=directory, **runtime_only_environment())
-    return directory, told, time.monotonic() - started
+    told = neve("demo", cwd=directory, program=installed)
+    yield directory, told, time.monotonic() - started
+    shutil.rmtree(environment)
 
 
-def neve(*arguments, cwd, **environment):
-    clean = {key: value for key, value in os.environ.items() if key != "NEVE_CONFIG"}
+def neve(*arguments, cwd, program=NEVE, **environment):
+    clean = {
+        key: value for key, value in os.environ.items() if key not in ("NEVE_CONFIG", "PYTHONPATH")
+    }
     return subprocess.run(
-        [NEVE, *arguments],
+        [program, *arguments],
         cwd=cwd,
         env={**clean, **environment},
         capture_output=True,
@@ -64,6 +74,19 @@ def neve(*arguments, cwd, **environment):
         check=False,
         timeout=300,
     )
+
+
+def test_the_wheel_has_every_file_of_the_package(wheel):
+    package = ROOT / "src" / "neve"
+    files = {
+        str(path.relative_to(package.parent))
+        for path in package.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    with zipfile.ZipFile(wheel) as archive:
+        assert files - set(archive.namelist()) == set()
+    needed = {"py.typed", "lake/log4j2.properties", "otlp/libwire_scan.so", "cli/demo/client.py"}
+    assert {f"neve/{name}" for name in needed} <= files
 
 
 def test_demo_tells_its_story_and_ends_in_results(demo):

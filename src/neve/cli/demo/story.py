@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 import neve
+from neve.cli.demo.needs import require_jars, require_java_and_space
 from neve.errors import UsageError
 
 CONFIG = """\
@@ -52,11 +53,14 @@ def demo(
     def step(text: str) -> None:
         output.say(f"{next(numbers)}. {text}")
 
+    _require_directory(directory)
+    require_java_and_space(directory)
     config = _prepare(directory)
     output.say(
         f"A lake in {directory}: a catalog in one SQLite file, tables as Parquet beside it.\n"
     )
     with output.working("starting a receiver"), neve.open(config, progress=output.progress) as lake:
+        require_jars(lake.settings.spark, output.progress)
         lake.consolidate()  # what an earlier demo left, if it was cut short
         since = datetime.now(timezone.utc)
         sent = telemetry.tell(lake, config, output, step)
@@ -80,21 +84,31 @@ def demo(
     )
 
 
+def _require_directory(directory: Path) -> None:
+    """Refuse a directory that has something else than an earlier demo."""
+    try:
+        is_used = directory.exists() and any(directory.iterdir())
+    except OSError as error:
+        raise _unusable(directory, error) from error
+    if is_used and not _is_ours(directory / "neve.yaml"):
+        raise UsageError(
+            f"{directory} is not empty and not an earlier demo", hint="choose another --dir"
+        )
+
+
 def _prepare(directory: Path) -> Path:
-    """Make the directory, or recognise an earlier demo; never touch anything else's."""
+    """Make the directory and its configuration."""
     config = directory / "neve.yaml"
     try:
-        if directory.exists() and any(directory.iterdir()) and not _is_ours(config):
-            raise UsageError(
-                f"{directory} is not empty and not an earlier demo", hint="choose another --dir"
-            )
         directory.mkdir(parents=True, exist_ok=True)
         config.write_text(CONFIG, encoding="utf-8")
     except OSError as error:
-        raise UsageError(
-            f"{directory} cannot be used: {error.strerror}", hint="choose another --dir"
-        ) from error
+        raise _unusable(directory, error) from error
     return config
+
+
+def _unusable(directory: Path, error: OSError) -> UsageError:
+    return UsageError(f"{directory} cannot be used: {error.strerror}", hint="choose another --dir")
 
 
 def _is_ours(config: Path) -> bool:
