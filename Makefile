@@ -15,10 +15,10 @@ test: lint ## lint, types, walls and all tests, against real servers
 	@.venv/bin/python -m tests.support.install
 	@.venv/bin/python -m tools.side_by_side
 
-soak: ## the long runs: kills at random moments, fuzzing, full load
+soak: ## the long runs, an hour or more: kills at random moments, fuzzing, full load
 	@tools/environment dev
 	@.venv/bin/python -m tests.support.install
-	$(PYTEST) -m soak
+	$(PYTEST) -m soak -p tests.support.progress
 
 bench: ## measure; one JSON line a measurement
 	@tools/environment dev

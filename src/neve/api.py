@@ -69,6 +69,22 @@ def __getattr__(name: str) -> Any:
 class OpenLake(Lake):
     """A lake and everything that can be done with it."""
 
+    def read(self, statement: str, engine: Literal["auto", "spark", "duckdb"] = "auto") -> pa.Table:
+        """Run a statement and bring the whole result here, where it must fit into memory.
+
+        The same as `neve sql`.
+
+        Args:
+            engine: `auto` takes DuckDB, which needs no JVM, for reads whose answer is the same as
+                Spark's, and Spark for all else.
+        """
+        import pyarrow as pa
+
+        from neve.query.run import run
+
+        answer = run(self, statement, engine)
+        return pa.Table.from_batches(answer.batches, answer.schema)
+
     def consolidate(self, *, wait: bool = True) -> ConsolidationReport:
         """Turn the requests that are sealed in the buffer into rows, exactly once.
 

@@ -7,10 +7,10 @@ from functools import cache
 from typing import Any
 
 import duckdb
-import duckdb_extensions
 import pyarrow as pa
 
 from neve.lake import Lake
+from neve.query.duckdb_connection import connect, load_extension
 
 Rows = list[dict[str, Any]]
 
@@ -39,10 +39,8 @@ def read_with_duckdb(lake: Lake, name: str, by: str = "id") -> Rows:
 @cache
 def _duckdb() -> duckdb.DuckDBPyConnection:
     """Load DuckDB's extensions once: that takes longer than reading a table."""
-    database = duckdb.connect()
-    for extension in ("avro", "httpfs", "iceberg"):
-        duckdb_extensions.import_extension(extension, con=database)
-        database.load_extension(extension)
+    database = connect()
+    load_extension(database, "httpfs")
     return database
 
 

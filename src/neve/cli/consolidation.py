@@ -9,7 +9,7 @@ import typer
 from neve.cli.completion import complete_tables
 from neve.cli.output import as_record
 from neve.cli.replaying import replay
-from neve.cli.service import run_parts
+from neve.cli.service import run_parts, start_service
 from neve.errors import EXIT_INCOMPLETE, NeveError, UsageError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def consolidate(
         raise UsageError("--from goes with --replay TABLE")
     call: Call = context.obj
     if not once:
-        run_parts(call)
+        run_parts(call, start_service(call).settings)
         return
     with call.open() as lake, call.output.working("consolidating"):
         report = lake.consolidate()

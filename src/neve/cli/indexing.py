@@ -59,7 +59,7 @@ def status(context: typer.Context, table: _Table) -> None:
     from neve.lake.identifier import parse_identifier
 
     call: Call = context.obj
-    with call.open() as lake:
+    with call.open(reads=True) as lake:
         lake.profile.require_catalog("an index")
         found = index_status(lake, parse_identifier(table))
     call.output.record(as_record(found))
@@ -73,7 +73,7 @@ def verify(context: typer.Context, table: _Table) -> None:
     from neve.lake.identifier import parse_identifier
 
     call: Call = context.obj
-    with call.open() as lake, call.output.working(f"verifying the index of {table}"):
+    with call.open(reads=True) as lake, call.output.working(f"verifying the index of {table}"):
         lake.profile.require_catalog("an index")
         found = verify_index(lake, parse_identifier(table), call.output.progress)
     record = as_record(found)

@@ -100,7 +100,7 @@ def merge(
         return
     from neve.merge.once import merge_once, preview_once
 
-    with call.open() as lake, call.output.working("merging"):
+    with call.open(reads=dry_run) as lake, call.output.working("merging"):
         names = tables or ()
         if dry_run:
             previews = preview_once(
@@ -171,6 +171,7 @@ def _preview_row(preview: Preview) -> dict[str, Any]:
 
 
 def _keep_merging(call: Call, names: tuple[str, ...], strategy: str) -> None:
-    from neve.cli.service import run_parts
+    from neve.cli.service import run_parts, start_service
 
-    run_parts(call, consolidates=False, mirrors=names, strategy=strategy)
+    settings = start_service(call).settings
+    run_parts(call, settings, consolidates=False, mirrors=names, strategy=strategy)

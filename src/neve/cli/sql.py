@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -11,7 +13,11 @@ import typer
 from neve.errors import UsageError
 
 if TYPE_CHECKING:
+    from neve.api import OpenLake
     from neve.cli.app import Call
+    from neve.cli.results import Options
+
+ENGINES = ("auto", "spark", "duckdb")
 
 
 def sql(
@@ -34,19 +40,41 @@ def sql(
         Optional[Path],  # noqa: UP045
         typer.Option("-o", "--output", metavar="FILE", help="Write the result there."),
     ] = None,
+    engine: Annotated[
+        str,
+        typer.Option(help="spark, duckdb (reads only), or auto: duckdb if it answers the same."),
+    ] = "auto",
 ) -> None:
     """Run Spark SQL on the lake. Names have two parts: namespace.table."""
-    from neve.cli.results import Options, print_answer
-    from neve.query.spark import run_on_spark
+    from neve.cli.reading import is_read
+    from neve.cli.results import Options
 
+    check_engine(engine)
     options = Options("vertical" if vertical else output_format, limit, result_file)
     call: Call = context.obj
     text = sys.stdin.read() if statement == "-" else statement
     if not text.strip():
         raise UsageError("there is no statement to run", hint='try: neve sql "SHOW NAMESPACES"')
-    with call.open() as lake:
-        with call.output.working("starting Spark"):
-            _ = lake.spark
-            call.output.progress("running the statement")
-            answer = run_on_spark(lake, text)
-        print_answer(answer, call.output, options)
+    with call.open(reads=is_read(text)) as lake:
+        answer_statement(call, lake, text, engine, options)
+
+
+def check_engine(engine: str) -> None:
+    if engine not in ENGINES:
+        raise UsageError(f"--engine {engine} is unknown", hint=f"use one of {', '.join(ENGINES)}")
+
+
+def answer_statement(
+    call: Call, lake: OpenLake, text: str, engine: str, options: Options, *, timing: bool = True
+) -> None:
+    """Run a statement and print its answer; tell a person which engine it was, and how long."""
+    from neve.cli.results import print_answer
+    from neve.query.run import run
+
+    started = time.monotonic()
+    with call.output.working("running the statement"):
+        answer = run(lake, text, engine)
+    print_answer(answer, call.output, options)
+    if timing and sys.stderr.isatty():
+        took = f"{time.monotonic() - started:.1f} s ({answer.engine})"
+        sys.stderr.write(f"\x1b[2m{took}\x1b[0m\n" if "NO_COLOR" not in os.environ else f"{took}\n")

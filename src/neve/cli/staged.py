@@ -10,6 +10,7 @@ import typer
 from neve.cli.ages import age_text, parse_age
 from neve.cli.completion import complete_batches, complete_held_tables
 from neve.cli.output import as_record
+from neve.cli.reading import name_lake
 from neve.errors import EXIT_FAILED, EXIT_INCOMPLETE, UsageError
 
 if TYPE_CHECKING:
@@ -75,11 +76,11 @@ def list_batches(context: typer.Context, table: _AnyTable = None) -> None:
     from neve.publish.staged_list import list_staged
 
     output = context.obj.output
-    with context.obj.open() as lake:
+    with context.obj.open(reads=True) as lake:
         batches = list_staged(lake, table)
     output.data(_LIST_COLUMNS, [as_record(batch) for batch in batches])
     if not batches:
-        output.say("No batch is staged or held.")
+        output.say(f"No batch is staged or held: {name_lake(context.obj.load())}.")
         return
     output.show(
         _SHOWN_COLUMNS,
@@ -113,7 +114,7 @@ def show(
     """Show the rows of a held batch."""
     from neve.publish.staged_batches import show as show_batch
 
-    with context.obj.open() as lake:
+    with context.obj.open(reads=True) as lake:
         answer = show_batch(lake, table, batch, limit)
     context.obj.output.rows(answer.column_names, answer.to_pylist(maps_as_pydicts="lossy"))
 

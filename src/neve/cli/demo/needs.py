@@ -1,16 +1,14 @@
-"""What the demo needs, asked for before it starts: Java, the jars, room on the disk."""
+"""What the demo needs, asked for before it makes anything: Java, and room on the disk.
+
+It starts Spark first, which fetches the jars, on ports that are free.
+"""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from neve.errors import SetupError
-
-if TYPE_CHECKING:
-    from neve.config import SparkSettings
 
 # The lake takes 20 MB; Spark's scratch files and the jars take the rest.
 _NEEDED_BYTES = 500_000_000
@@ -29,11 +27,3 @@ def require_java_and_space(directory: Path) -> None:
             f"{_NEEDED_BYTES / 1e6:,.0f} MB",
             hint="make room, or choose another --dir",
         )
-
-
-def require_jars(spark: SparkSettings, report: Callable[[str], None]) -> None:
-    """Fetch the jars that the cache lacks, before anything else is done. Raises SetupError."""
-    from neve.lake.jars import ensure_jars
-    from neve.lake.java import find_java
-
-    ensure_jars(find_java(), report, spark.conf.get("spark.jars.ivySettings"))
