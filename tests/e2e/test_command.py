@@ -4,9 +4,11 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -14,9 +16,9 @@ import pytest
 from tests.support.buffered import buffered_rows
 from tests.support.command import NEVE, neve_serve
 from tests.support.pages import Reader, blocks_of, differs
-from tests.support.runtime_only import runtime_only_environment
 from tests.support.terminal import run_in_terminal
 from tests.support.wait import until
+from tests.support.wheel import ROOT, build_wheel, install_wheel
 
 README = Path(__file__).parents[2] / "README.md"
 ENDLESS = "SELECT count(*) FROM range(100000000000000)"
@@ -54,13 +56,17 @@ TABLES = (
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory):
-    """One demo on a terminal of 80 columns, run once and explored by the tests below."""
-    directory = tmp_path_factory.mktemp("demo")
-    # With no more than `make demo` installs.
-    return directory, run_in_terminal(
-        ["demo"], columns=80, cwd=directory, env=runtime_only_environment()
-    )
+def wheel(tmp_path_factory):
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory, wheel):
+    """One demo of the wheel on a terminal of 80 columns, run once and explored by the tests."""
+    directory, environment = tmp_path_factory.mktemp("demo"), tmp_path_factory.mktemp("installed")
+    installed = install_wheel(wheel, environment / "venv")
+    yield directory, run_in_terminal(["demo"], columns=80, cwd=directory, program=installed)
+    shutil.rmtree(environment)
 
 
 def neve(*arguments, cwd, **environment):
@@ -74,6 +80,19 @@ def neve(*arguments, cwd, **environment):
         check=False,
         timeout=300,
     )
+
+
+def test_the_wheel_has_every_file_of_the_package(wheel):
+    package = ROOT / "src" / "neve"
+    files = {
+        str(path.relative_to(package.parent))
+        for path in package.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    with zipfile.ZipFile(wheel) as archive:
+        assert files - set(archive.namelist()) == set()
+    needed = {"py.typed", "lake/log4j2.properties", "otlp/libwire_scan.so", "cli/demo/client.py"}
+    assert {f"neve/{name}" for name in needed} <= files
 
 
 def test_demo_tells_its_story_and_ends_in_results(demo):
