@@ -102,6 +102,10 @@ class NotFoundError(NeveError):
     default_code = Code.NOT_FOUND
 
 
+class EmptyLakeError(NotFoundError):
+    """A namespace or table was named, and the catalog has none at all: perhaps the wrong one."""
+
+
 class UnsupportedError(NeveError):
     """What was asked is beyond the configured catalog, or this version of Neve."""
 

@@ -1,6 +1,7 @@
 """The command line without Spark: options, exit statuses, one-line errors, what is imported."""
 
 import json
+import re
 import resource
 import subprocess
 import sys
@@ -9,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from neve.cli.app import hoist_global_options, run
+from neve.config import load
+from neve.config.reference import shown_values
 from tests.support.sentry import running_sentry
 
 NEVE = Path(sys.executable).with_name("neve")
@@ -139,6 +142,27 @@ def test_every_line_of_the_template_is_valid_when_uncommented(monkeypatch):
     kept = [line for line in lines if not line.strip().startswith(("token:", "credential:"))]
     Path("neve.yaml").write_text("\n".join(kept))
     assert load().settings.catalogs["prod"].type == "rest"
+
+
+def test_init_has_a_valid_example_for_each_list_and_says_what_comes_next(monkeypatch, capsys):
+    for name in ("OTLP_TOKEN", "SENTRY_DSN"):
+        monkeypatch.setenv(name, "0123456789abcdef")
+    assert run(["init"]) == 0
+    assert "neve config check" in capsys.readouterr().out
+    assert all(source == "default" for *_, source in shown_values(load()))
+    lines = Path("neve.yaml").read_text().splitlines()
+    without_example = empty_lists("neve.yaml")
+    for number, line in enumerate(lines):
+        if re.fullmatch(r" *# \w+: [\[{].*", line):
+            uncommented = line.replace("# ", "", 1)
+            text = "\n".join([*lines[:number], uncommented, *lines[number + 1 :]])
+            Path("example.yaml").write_text(text)
+            without_example &= empty_lists("example.yaml")
+    assert not without_example
+
+
+def empty_lists(path):
+    return {key for key, value, _ in shown_values(load(path)) if value in ((), {})}
 
 
 def test_tables_and_describe_work_without_a_jvm(capsys):

@@ -67,6 +67,20 @@ def test_environment_wins_and_both_are_named_as_sources(monkeypatch):
     assert loaded.source(("catalog", "uri")) == "default", "its section is in the file, it is not"
 
 
+def test_what_an_empty_section_or_a_variable_leaves_out_is_a_default(monkeypatch):
+    write("catalog:\nobserve:\n  sentry: {}\nstorage: {path_style: false}\nspark:\n  conf: {}\n")
+    monkeypatch.setenv("NEVE_RECEIVE", '{"http": "127.0.0.1:1"}')
+    monkeypatch.setenv("NEVE_BUFFER", "{}")
+    loaded = load()
+    sources = {key: source for key, _, source in shown_values(loaded) if source != "default"}
+    assert sources == {
+        "receive.http": "NEVE_RECEIVE",
+        # As the default is, and from the file all the same.
+        "storage.path_style": "neve.yaml:4",
+        "spark.conf": "neve.yaml:6",
+    }
+
+
 def test_variables_expand_with_defaults_and_escapes(monkeypatch):
     monkeypatch.setenv("NAME", "abc")
     write('project: "${NAME}-${OTHER:-def}-${EMPTY:-}-$${NAME}"')

@@ -42,6 +42,11 @@ def init(
             f"{path} cannot be written: {error.strerror}", hint="name another place with --config"
         ) from error
     context.obj.output.record({"written": str(path)})
+    option = f" --config {path}" if str(path) != DEFAULT_FILE else ""
+    context.obj.output.say(
+        f"Next: uncomment what you need in it, then run: neve{option} config check\n"
+        f"It works as it is, too: neve{option} run"
+    )
 
 
 @app.command()

@@ -45,16 +45,22 @@ class Output(Protocol):
     def hide(self, secrets: frozenset[str]) -> None:
         """Keep these strings out of everything printed from now on."""
 
+    def redact(self, text: str) -> str:
+        """Return a text without what `hide` was told, and without passwords of addresses."""
+
 
 class _Diagnostics:
     """Progress and errors, on standard error; the same for text and JSON."""
 
     def __init__(self) -> None:
-        self.redact = SecretMask()
+        self._mask = SecretMask()
         self.status: Any = None
 
     def hide(self, secrets: frozenset[str]) -> None:
-        self.redact = self.redact.with_secrets(secrets)
+        self._mask = self._mask.with_secrets(secrets)
+
+    def redact(self, text: str) -> str:
+        return self._mask(text)
 
     def progress(self, text: str) -> None:
         if self.status is not None:

@@ -46,6 +46,7 @@ def sql(
     ] = "auto",
 ) -> None:
     """Run Spark SQL on the lake. Names have two parts: namespace.table."""
+    from neve.cli.reading import is_read
     from neve.cli.results import Options
 
     check_engine(engine)
@@ -54,7 +55,7 @@ def sql(
     text = sys.stdin.read() if statement == "-" else statement
     if not text.strip():
         raise UsageError("there is no statement to run", hint='try: neve sql "SHOW NAMESPACES"')
-    with call.open() as lake:
+    with call.open(reads=is_read(text)) as lake:
         answer_statement(call, lake, text, engine, options)
 
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from neve.cli.ages import age_text, parse_age
+from neve.cli.completion import complete_batches, complete_held_tables
 from neve.cli.output import as_record
+from neve.cli.reading import name_lake
 from neve.errors import EXIT_FAILED, EXIT_INCOMPLETE, UsageError
 
 if TYPE_CHECKING:
@@ -20,15 +22,25 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="What audits hold back.", no_args_is_help=True)
 
-_Table = Annotated[str, typer.Argument(help="namespace.table")]
-_Batch = Annotated[str, typer.Argument(help="The batch's id, as neve staged list shows it.")]
+_Table = Annotated[str, typer.Argument(help="namespace.table", autocompletion=complete_held_tables)]
+_Batch = Annotated[
+    str,
+    typer.Argument(
+        help="The batch's id, as neve staged list shows it.", autocompletion=complete_batches
+    ),
+]
 _AnyTable = Annotated[
     Optional[str],  # noqa: UP045 - typer reads it on Python 3.10 too
-    typer.Argument(help="namespace.table; all telemetry tables without it."),
+    typer.Argument(
+        help="namespace.table; all telemetry tables without it.",
+        autocompletion=complete_held_tables,
+    ),
 ]
 _AnyBatch = Annotated[
     Optional[str],  # noqa: UP045 - as above
-    typer.Argument(help="The batch's id, as neve staged list shows it."),
+    typer.Argument(
+        help="The batch's id, as neve staged list shows it.", autocompletion=complete_batches
+    ),
 ]
 _All = Annotated[bool, typer.Option("--all", help="Every held batch of the table, or of all.")]
 _OlderThan = Annotated[
@@ -64,11 +76,11 @@ def list_batches(context: typer.Context, table: _AnyTable = None) -> None:
     from neve.publish.staged_list import list_staged
 
     output = context.obj.output
-    with context.obj.open() as lake:
+    with context.obj.open(reads=True) as lake:
         batches = list_staged(lake, table)
     output.data(_LIST_COLUMNS, [as_record(batch) for batch in batches])
     if not batches:
-        output.say("No batch is staged or held.")
+        output.say(f"No batch is staged or held: {name_lake(context.obj.load())}.")
         return
     output.show(
         _SHOWN_COLUMNS,
@@ -102,7 +114,7 @@ def show(
     """Show the rows of a held batch."""
     from neve.publish.staged_batches import show as show_batch
 
-    with context.obj.open() as lake:
+    with context.obj.open(reads=True) as lake:
         answer = show_batch(lake, table, batch, limit)
     context.obj.output.rows(answer.column_names, answer.to_pylist(maps_as_pydicts="lossy"))
 

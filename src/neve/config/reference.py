@@ -27,12 +27,17 @@ _EXAMPLES = {
     ("catalog", "warehouse"): ".neve/warehouse",
     ("catalog", "token"): "${CATALOG_TOKEN}",
     ("catalog", "credential"): "${CATALOG_CREDENTIAL}",
-    ("catalog", "properties"): "{}",
+    ("catalog", "properties"): "{header.x-tenant: shop}",
     ("catalogs",): '{prod: {type: rest, uri: "https://catalog.example.com"}}',
     ("storage", "endpoint"): "http://127.0.0.1:9000",
     ("storage", "region"): "eu-central-1",
     ("storage", "access_key_id"): "${AWS_ACCESS_KEY_ID}",
     ("storage", "secret_access_key"): "${AWS_SECRET_ACCESS_KEY}",
+    ("spark", "shared_paths"): "[/mnt/lake]",
+    ("merge", "tables"): (
+        "[{namespace: shop, changelog_table: orders_log, mirror_table: orders, "
+        "primary_keys: [id], sequence_column: [seq]}]"
+    ),
     ("spark", "conf"): "{spark.driver.memory: 2g}",
     ("audits",): ("{otel.logs: [{name: has_service, check: not_null, column: service_name}]}"),
     ("telemetry", "promote"): "[{attribute: http.route, from: record, type: string}]",

@@ -368,6 +368,13 @@ class ObserveSettings(Section):
             "any that is free. Whoever reaches it can read it: 127.0.0.1 is this machine only."
         ),
     )
+    log_format: Literal["text", "json"] = Field(
+        "text",
+        description=(
+            "How neve run, serve, consolidate and merge log, on standard error: text, or json, "
+            "one object on a line; --json does the same."
+        ),
+    )
     otlp_endpoint: str | None = Field(
         None,
         pattern="^https?://.",

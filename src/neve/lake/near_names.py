@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-from neve.errors import NotFoundError
+from neve.errors import EmptyLakeError, NotFoundError
 from neve.lake.identifier import Identifier
 
 
@@ -18,11 +18,11 @@ def missing_table_error(
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     # People leave the namespace out, or take the wrong one.
     near += [other for other in known if other.endswith(f".{identifier[-1]}") and other not in near]
-    if near:
-        hint = f"did you mean {' or '.join(near[:3])}?"
-    else:
-        hint = "run: neve tables" if known else "the catalog has no tables yet"
-    return NotFoundError(f"table {name} does not exist in catalog {catalog}", hint=hint)
+    message = f"table {name} does not exist in catalog {catalog}"
+    if not known:
+        return EmptyLakeError(message, hint="the catalog has no tables yet")
+    hint = f"did you mean {' or '.join(near[:3])}?" if near else "run: neve tables"
+    return NotFoundError(message, hint=hint)
 
 
 def missing_namespace_error(
@@ -31,6 +31,8 @@ def missing_namespace_error(
     """Say that a namespace does not exist, with the nearest names that do."""
     name = ".".join(namespace)
     known = [".".join(other) for other in namespaces]
+    message = f"namespace {name} does not exist"
+    if not known:
+        return EmptyLakeError(message, hint="the catalog has no namespaces yet")
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5) or known[:5]
-    hint = f"there are: {', '.join(near)}" if near else "the catalog has no namespaces yet"
-    return NotFoundError(f"namespace {name} does not exist", hint=hint)
+    return NotFoundError(message, hint=f"there are: {', '.join(near)}")

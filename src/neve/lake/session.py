@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Mapping
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -119,6 +120,7 @@ def _start(settings: SparkSettings, report: Callable[[str], None]) -> SparkConte
     java = find_java()
     jars = ensure_jars(java, report, settings.conf.get(_IVY_SETTINGS))
     report("starting Spark")
+    started = time.monotonic()
     with as_file(files("neve.lake") / "log4j2.properties") as logging_properties:
         conf = _defaults(settings.master, jars, logging_properties)
         if not is_local(settings.master):
@@ -138,6 +140,7 @@ def _start(settings: SparkSettings, report: Callable[[str], None]) -> SparkConte
     # PySpark logs each failed statement as JSON with its Java stack; errors are ours to tell.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     context.pythonExec = _executor_python(settings)
+    report(f"Spark is ready after {time.monotonic() - started:.1f} s")
     return context
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import datetime, timezone
-from itertools import count
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -45,39 +43,29 @@ def demo(
 ) -> None:
     """Run the pipeline on an embedded lake with data it makes, and leave it to explore."""
     from neve.cli.demo import mirror, orders, tables, telemetry
+    from neve.cli.demo.narrator import Narrator
+    from neve.cli.demo.next_steps import next_steps
 
     output = context.obj.output
-    numbers = count(1)
-
-    def step(text: str) -> None:
-        output.say(f"{next(numbers)}. {text}")
-
+    narrator = Narrator(output)
     config = _prepare(directory)
-    output.say(
-        f"A lake in {directory}: a catalog in one SQLite file, tables as Parquet beside it.\n"
-    )
-    with output.working("starting a receiver"), neve.open(config, progress=output.progress) as lake:
-        lake.consolidate()  # what an earlier demo left, if it was cut short
+    output.say(f"A lake in {directory}: its catalog is one SQLite file, its tables are Parquet.\n")
+    with neve.open(config) as lake:
+        with narrator.working("starting Spark"):
+            _ = lake.spark
+            lake.consolidate()  # what an earlier demo left, if it was cut short
         since = datetime.now(timezone.utc)
-        sent = telemetry.tell(lake, config, output, step)
-        results: dict[str, Any] = {"telemetry": tables.publish(lake, sent, since, output, step)}
-        results["held back"] = tables.hold(lake, config, output, step)
-        results |= tables.answer(lake)
-        results["spans"] = tables.read(lake)
-        results["orders"] = orders.tell(lake, output, step)
-        results["customers"] = mirror.tell(lake, output, step)
-        step("Three engines that share no code read spans and orders. The results:\n")
-    output.record(results)
-    where = f"{sys.argv[0]} -c {config}"
-    output.say(
-        "\nEverything acknowledged was kept, once, and all three engines agree. "
-        f"The lake stays in {directory}; try:\n"
-        f"  {where} staged list\n"
-        f"  {where} merge --dry-run\n"
-        f"  {where} tables\n"
-        f"  {where} describe {tables.TRACES}\n"
-        f'  {where} sql "{" ".join(tables.ERRORS.split())}"'
-    )
+        sent = telemetry.tell(lake, config, narrator)
+        results: dict[str, Any] = {"telemetry": tables.publish(lake, sent, since, narrator)}
+        results["held back"] = tables.hold(lake, config, narrator)
+        results |= tables.answer(lake, narrator)
+        results["spans"] = tables.read(lake, narrator)
+        results["orders"] = orders.tell(lake, narrator)
+        results["customers"] = mirror.tell(lake, narrator)
+        narrator.step("Three engines that share no code read spans and orders. The results:")
+        output.say("")
+        output.record(results)
+        output.say(next_steps(config, lake.settings.receive.http))
 
 
 def _prepare(directory: Path) -> Path:
