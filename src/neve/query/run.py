@@ -45,7 +45,7 @@ def _without_spark(lake: Lake, statement: str, *, fall_back: bool) -> Answer | N
             logger.info("Spark runs the statement: %s", reason)
             return None
         raise UnsupportedError(
-            f"DuckDB only reads, and this is no query it could run: {reason}",
+            f"DuckDB only reads: {reason}",
             hint="use --engine spark",
         ) from reason
     try:
