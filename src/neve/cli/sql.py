@@ -36,7 +36,7 @@ def sql(
     ] = None,
 ) -> None:
     """Run Spark SQL on the lake. Names have two parts: namespace.table."""
-    from neve.cli.results import Options, print_answer
+    from neve.cli.results import Options, print_answer, rows_wanted
     from neve.query.spark import run_on_spark
 
     options = Options("vertical" if vertical else output_format, limit, result_file)
@@ -48,5 +48,5 @@ def sql(
         with call.output.working("starting Spark"):
             _ = lake.spark
             call.output.progress("running the statement")
-            answer = run_on_spark(lake, text)
+            answer = run_on_spark(lake, text, rows_wanted(call.output, options))
         print_answer(answer, call.output, options)
