@@ -101,8 +101,12 @@ def _require_shared_paths(session: SparkSession, settings: SparkSettings) -> Non
     SPARK.probed_paths |= unproven
 
 
-def end_session(session: SparkSession) -> None:
-    """Close a session's catalogs; Spark stops when nobody else uses it."""
+def end_session(session: SparkSession, seconds: float | None = None) -> None:
+    """Close a session's catalogs; Spark stops when nobody else uses it.
+
+    Args:
+        seconds: how long that may take; a JVM that needs longer is ended from outside.
+    """
 
     def end() -> None:
         try:
@@ -111,7 +115,8 @@ def end_session(session: SparkSession) -> None:
         finally:
             SPARK.release()
 
-    jvm.on_own_connection(end)
+    if not jvm.on_own_connection(end, seconds):
+        jvm.terminate(session.sparkContext)
 
 
 def is_local(master: str) -> bool:

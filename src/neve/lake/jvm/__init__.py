@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import logging
-import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import IO, Any
 
 from py4j.java_gateway import is_instance_of
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
-from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
+
+from neve.lake.jvm.launch import interrupt_handler_kept, launch_jvm
 
 logger = logging.getLogger(__name__)
 
@@ -37,13 +36,12 @@ def start_context(
     if SparkContext._gateway is not None and not _is_alive(SparkContext._gateway):
         _forget_jvm()
     complete = SparkConf(loadDefaults=False).setAll([*launch.items(), *conf.items()])
-    with _interrupts_deferred():
-        gateway = SparkContext._gateway or launch_gateway(
-            SparkConf(loadDefaults=False).setAll(list(launch.items())),
-            # Standard output is ours: a JSON document there must stay one.
-            {"stdout": log, "stderr": log} if log else {"stdout": sys.stderr},
-        )
-    with _interrupt_handler_kept():
+    gateway = SparkContext._gateway or launch_jvm(
+        SparkConf(loadDefaults=False).setAll(list(launch.items())),
+        # Standard output is ours: a JSON document there must stay one.
+        {"stdout": log, "stderr": log} if log else {"stdout": sys.stderr},
+    )
+    with interrupt_handler_kept():
         context = SparkContext(gateway=gateway, conf=complete)
     _remember_classes(context)
     return context
@@ -66,50 +64,18 @@ def _remember_classes(context: SparkContext) -> None:
     jvm.org.apache.spark.sql = jvm.org.apache.spark.sql
 
 
-@contextmanager
-def _interrupts_deferred() -> Iterator[None]:
-    """Let Ctrl-C wait until the JVM runs.
-
-    An interrupted launch removes the directory in which the JVM announces itself. Its main thread
-    then fails before it waits for this process to end, and its others keep it alive for ever. And
-    in the child, before it is the JVM, an interrupt would be reported as a launch that failed.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    interrupts: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if interrupts:
-        signal.raise_signal(signal.SIGINT)
-
-
-@contextmanager
-def _interrupt_handler_kept() -> Iterator[None]:
-    """Undo PySpark's handler of Ctrl-C.
-
-    It calls into Java from within whatever call was interrupted, over the same connection, which
-    ends in a stack trace about a re-entrant call instead of a KeyboardInterrupt.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def on_own_connection(work: Callable[[], None]) -> None:
+def on_own_connection(work: Callable[[], None], seconds: float | None = None) -> bool:
     """Do something on a thread of its own, which has a connection of its own to Java.
 
     A call that was interrupted still runs in Java, and this thread's connection waits for its
     answer: another call over it would wait, too. An error is survived: what could not be closed
     ends with the process.
+
+    Args:
+        seconds: how long to wait for it.
+
+    Returns:
+        Whether it came to an end in that time.
     """
 
     def work_and_survive() -> None:
@@ -118,9 +84,18 @@ def on_own_connection(work: Callable[[], None]) -> None:
         except Exception as error:  # noqa: BLE001 - see above
             logger.info("Spark was not closed cleanly: %s", error)
 
-    worker = threading.Thread(target=work_and_survive, name="neve-closes-spark")
+    daemon = seconds is not None
+    worker = threading.Thread(target=work_and_survive, name="neve-closes-spark", daemon=daemon)
     worker.start()
-    worker.join()
+    worker.join(seconds)
+    return not worker.is_alive()
+
+
+def terminate(context: SparkContext) -> None:
+    """End a JVM that does not stop in time; its shutdown hooks still run."""
+    process = getattr(context._gateway, "proc", None)
+    if process is not None:
+        process.terminate()
 
 
 def stop_context(context: SparkContext) -> None:
