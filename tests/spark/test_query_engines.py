@@ -55,9 +55,10 @@ SELECT id, d FROM {ns}.types ORDER BY d NULLS LAST, 1 LIMIT 2 OFFSET 1
 SELECT bo, count(*) AS c FROM {ns}.types GROUP BY bo HAVING c > 0 ORDER BY 1
 SELECT bo AS answer, sum(id) FROM {ns}.types GROUP BY answer ORDER BY sum(id) DESC, answer
 SELECT bo, id % 2 AS odd, count(*) FROM {ns}.types GROUP BY ALL ORDER BY bo, odd
+SELECT -id AS bo, count(*) AS id FROM {ns}.types GROUP BY id, bo ORDER BY bo
 SELECT DISTINCT bo FROM {ns}.types ORDER BY bo
 SELECT count(*) FROM {ns}.types WHERE id > 100
-SELECT sum(l) FROM {ns}.types WHERE id > 100
+SELECT sum(l), count_if(bo), max(s), avg(id) FROM {ns}.types WHERE id > 100
 SELECT a.id, b.id FROM {ns}.types a JOIN {ns}.types b ON a.id = b.id + 1 ORDER BY 1
 SELECT * FROM {ns}.types a LEFT JOIN (SELECT id AS other FROM {ns}.types WHERE bo) b ON a.id = other
 SELECT a.id, b.l FROM {ns}.types a FULL OUTER JOIN {ns}.types b ON a.id = b.id - 1 ORDER BY 1, 2

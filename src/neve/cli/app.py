@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, NoReturn, Optional
 
 import typer
 from typer.exceptions import TyperException
@@ -166,7 +167,22 @@ def start(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its status."""
     _repeat_lost_interrupts()
-    sys.exit(run(list(sys.argv[1:] if arguments is None else arguments)))
+    status = run(list(sys.argv[1:] if arguments is None else arguments))
+    if status == EXIT_INTERRUPTED:
+        _exit_now(status)
+    sys.exit(status)
+
+
+def _exit_now(status: int) -> NoReturn:
+    """End at once: Python's own end takes seconds while Spark's tasks still run."""
+    # Whoever should read standard output may have stopped, and would make the flush wait for ever.
+    with suppress(OSError, ValueError):
+        if not sys.stdout.isatty():
+            os.set_blocking(sys.stdout.fileno(), False)
+        sys.stdout.flush()
+    with suppress(OSError, ValueError):
+        sys.stderr.flush()
+    os._exit(status)
 
 
 def run(arguments: list[str]) -> int:

@@ -48,7 +48,7 @@ def shell(
             from neve.cli.prompt import read_lines
 
             call.output.say(r"Statements end with a semicolon. \? helps, \q leaves.")
-            read_lines(session.lake, session.enter)
+            read_lines(lake, session.enter)
         else:
             session.run_script(sys.stdin.read())
 
@@ -79,8 +79,7 @@ class Session:
         Raises:
             NeveError: a statement failed.
         """
-        statements, rest = split_statements(text)
-        for statement in [*statements, *([rest] if has_words(rest) else [])]:
+        for statement in _statements(text):
             self._answer(statement)
 
     def _run(self, text: str) -> bool:
@@ -90,8 +89,7 @@ class Session:
         if text.startswith("\\"):
             self._command(*text.rstrip(";").split(maxsplit=1))
             return True
-        statements, rest = split_statements(text)
-        for statement in [*statements, *([rest] if has_words(rest) else [])]:
+        for statement in _statements(text):
             self._answer(statement)
         return True
 
@@ -142,3 +140,9 @@ class Session:
     def _turn_timing(self, _: str) -> None:
         self.timing = not self.timing
         self.call.output.say(f"timing is {'on' if self.timing else 'off'}")
+
+
+def _statements(text: str) -> list[str]:
+    """Return all statements; the last one needs no semicolon."""
+    statements, rest = split_statements(text)
+    return [*statements, *([rest] if has_words(rest) else [])]

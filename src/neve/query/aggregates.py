@@ -42,7 +42,8 @@ def _count(node: Any, scope: Scope) -> Typed:
 
 def _count_if(node: Any, scope: Scope) -> Typed:
     value = condition(node.this, scope)
-    sql = f"CAST(count_if({value.sql}) AS BIGINT)"
+    # DuckDB's count_if of no rows is NULL.
+    sql = f"count(CASE WHEN {value.sql} THEN 1 END)"
     return Typed(sql, BIGINT, combine_names("count_if({})", value))
 
 

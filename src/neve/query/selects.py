@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from sqlglot import exp
 
@@ -88,7 +88,7 @@ class SelectScope:
     Args:
         outer: the scope around a subquery, whose columns it may name.
         aliases: the columns of the result; of use in GROUP BY, HAVING and ORDER BY only.
-        aliases_first: names mean columns of the result before they mean those of a table.
+        first: what a name means that is a column of a table and one of the result; None: refuse.
     """
 
     tables: Tables
@@ -96,7 +96,7 @@ class SelectScope:
     relations: tuple[Relation, ...]
     outer: SelectScope | None = None
     aliases: Mapping[str, Typed] = field(default_factory=dict)
-    aliases_first: bool = False
+    first: Literal["tables", "result"] | None = None
 
     def translate(self, node: exp.Expr) -> Typed:
         entry = _NODES.get(type(node))
@@ -115,11 +115,11 @@ class SelectScope:
 
     def column(self, parts: tuple[str, ...]) -> Typed:
         alias = self.aliases.get(parts[0].lower()) if len(parts) == 1 else None
-        if alias and self.aliases_first:
+        if alias and self.first == "result":
             return alias
         column = self._column_of_relations(parts)
         if column:
-            if alias and alias.sql != column.sql:
+            if alias and alias.sql != column.sql and self.first != "tables":
                 raise NotPlainError(f"{parts[0]}, which is a column and an alias")
             return column
         if alias:
@@ -360,8 +360,9 @@ def _group_keys(group: Any, select: Any, outputs: Outputs, scope: SelectScope) -
         pairs = zip(select.expressions, outputs, strict=True)
         keys = [value for node, (_, value) in pairs if not node.find(exp.AggFunc)]
     else:
+        named = replace(scope, first="tables")
         keys = [
-            outputs[_ordinal(key, outputs)][1] if _is_ordinal(key) else scope.translate(key)
+            outputs[_ordinal(key, outputs)][1] if _is_ordinal(key) else named.translate(key)
             for key in group.expressions
         ]
     if not keys:
@@ -419,7 +420,7 @@ def _ordered(key: Any, outputs: Outputs, scope: SelectScope | None) -> str:
     elif scope is None:
         raise NotPlainError("ORDER BY other than a column of the result")
     else:
-        value = replace(scope, aliases_first=True).translate(node)
+        value = replace(scope, first="result").translate(node)
         sql, kind = value.sql, value.type
     if is_nested(kind):
         raise NotPlainError("ORDER BY a struct, a list or a map")
