@@ -224,6 +224,22 @@ def test_queries(lake, statement):
     assert_same(lake, statement.format(ns="engines"))
 
 
+def test_what_is_no_table_is_read_by_spark(lake):
+    lake.sql("CREATE VIEW engines.seen AS SELECT max(id) AS id FROM engines.types")
+    lake.sql(
+        "CREATE TABLE engines.variants USING iceberg TBLPROPERTIES ('format-version'='3') "
+        "AS SELECT 3 AS id, parse_json('{}') AS v"
+    )
+    lake.sql(
+        "CREATE TABLE engines.orc USING iceberg TBLPROPERTIES ('write.format.default'='orc') "
+        "AS SELECT 3 AS id"
+    )
+    for name in ("seen", "variants", "orc", "types.history"):
+        columns = "count(*) + 2" if name == "types.history" else "id"
+        engine, _, rows = answer_of(lake, f"SELECT {columns} FROM engines.{name}", "auto")
+        assert (engine, rows) == ("spark", [("3",)]), name
+
+
 def documented_queries():
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
     found = [
