@@ -259,9 +259,10 @@ def test_documented_queries(lake, tmp_path):
     lake.sql(
         "CREATE TABLE otel.traces_rejected AS SELECT *, 'late' AS rejected_by FROM otel.traces"
     )
+    lake.sql("ALTER TABLE otel.traces ADD COLUMN order_total DOUBLE")  # the tutorial promotes it
     lake.sql("CREATE NAMESPACE shop")
-    for table in ("orders", "orders_changes", "orders_rejected"):
-        values = "SELECT 1 AS id, 'Berlin' AS city, 'too late' AS reason"
+    for table in ("orders", "orders_changes", "orders_rejected", "customers"):
+        values = "SELECT 1 AS id, 'Ada' AS name, 'Berlin' AS city, 5 AS lsn, 'too late' AS reason"
         lake.sql(f"CREATE TABLE shop.{table} AS {values}")
     engines = []
     for statement in documented_queries():
