@@ -224,6 +224,22 @@ def test_queries(lake, statement):
     assert_same(lake, statement.format(ns="engines"))
 
 
+def test_what_is_no_table_is_read_by_spark(lake):
+    lake.sql("CREATE VIEW engines.seen AS SELECT max(id) AS id FROM engines.types")
+    lake.sql(
+        "CREATE TABLE engines.variants USING iceberg TBLPROPERTIES ('format-version'='3') "
+        "AS SELECT 3 AS id, parse_json('{}') AS v"
+    )
+    lake.sql(
+        "CREATE TABLE engines.orc USING iceberg TBLPROPERTIES ('write.format.default'='orc') "
+        "AS SELECT 3 AS id"
+    )
+    for name in ("seen", "variants", "orc", "types.history"):
+        columns = "count(*) + 2" if name == "types.history" else "id"
+        engine, _, rows = answer_of(lake, f"SELECT {columns} FROM engines.{name}", "auto")
+        assert (engine, rows) == ("spark", [("3",)]), name
+
+
 def documented_queries():
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
     found = [
@@ -243,10 +259,10 @@ def test_documented_queries(lake, tmp_path):
     lake.sql(
         "CREATE TABLE otel.traces_rejected AS SELECT *, 'late' AS rejected_by FROM otel.traces"
     )
-    lake.sql("ALTER TABLE otel.traces ADD COLUMN order_total DOUBLE")
+    lake.sql("ALTER TABLE otel.traces ADD COLUMN order_total DOUBLE")  # the tutorial promotes it
     lake.sql("CREATE NAMESPACE shop")
     for table in ("orders", "orders_changes", "orders_rejected", "customers"):
-        values = "SELECT 1 AS id, 'Bo' AS name, 'Berlin' AS city, 'too late' AS reason, 7L AS lsn"
+        values = "SELECT 1 AS id, 'Ada' AS name, 'Berlin' AS city, 5 AS lsn, 'too late' AS reason"
         lake.sql(f"CREATE TABLE shop.{table} AS {values}")
     engines = []
     for statement in documented_queries():

@@ -44,6 +44,9 @@ class MetadataReader(Protocol):
     def read_all(self, identifiers: Iterable[Identifier]) -> Loaded:
         """Read many tables; one that vanished meanwhile, or is unreadable, is None."""
 
+    def may_have_views(self) -> bool:
+        """Say whether a name that is no table may be a view, which only Spark reads."""
+
 
 def open_reader(profile: CatalogProfile, connect: Callable[[], Catalog]) -> MetadataReader:
     """Read an embedded catalog directly, and any other through PyIceberg.
@@ -82,6 +85,9 @@ class CatalogReader:
             name: table if table is None or isinstance(table, UnsupportedError) else _as_json(table)
             for name, table in tables.items()
         }
+
+    def may_have_views(self) -> bool:
+        return True
 
 
 def _as_json(table: Table) -> MetadataJson:
@@ -129,6 +135,10 @@ class EmbeddedReader:
             except (LookupError, OSError):
                 loaded[identifier] = None
         return loaded
+
+    def may_have_views(self) -> bool:
+        rows = self._select("SELECT * FROM iceberg_tables WHERE catalog_name = ?")
+        return any(dict(row).get("iceberg_type") == "VIEW" for row in rows)
 
     def _read_file(self, identifier: Identifier, location: str) -> MetadataJson:
         if location.startswith(("/", "file:")):

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from neve.errors import NotFoundError
 from neve.lake.identifier import quote_identifier
 from neve.lake.profile import profile_named
+from neve.query.plain_read import NotPlainError
 from neve.query.statement import table_parts
 from neve.query.typed import Columns, quote_name, quote_text
 
@@ -17,6 +19,12 @@ if TYPE_CHECKING:
     from neve.lake import Lake
     from neve.lake.table_ref import TableRef
     from neve.query.duckdb_execution import Execution
+
+
+# Spark's own catalogs and formats, which stand where a namespace does.
+_NOT_NAMESPACES = frozenset(
+    ("global_temp", "system", "session", "parquet", "orc", "avro", "json", "csv", "text", "iceberg")
+)
 
 
 class TableViews:
@@ -31,13 +39,25 @@ class TableViews:
         """Return the name and the columns of a table's view.
 
         Raises:
-            NotFoundError: there is no such table.
+            NotFoundError: there is no such table, and nothing else of that name.
+            NotPlainError: there is no such table, but it may be something that Spark reads.
             UnsupportedError: it cannot be read without Spark.
         """
         ref = self._lake.ref(quote_identifier(table_parts(node)))
         if ref not in self._views:
-            self._views[ref] = self._create(ref, f"table {len(self._views)}")
+            try:
+                self._views[ref] = self._create(ref, f"table {len(self._views)}")
+            except NotFoundError as error:
+                if self._may_be_other(ref):
+                    raise NotPlainError(f"{ref.name}, which is no table") from error
+                raise
         return self._views[ref]
+
+    def _may_be_other(self, ref: TableRef) -> bool:
+        """Say whether a name may be a metadata table, a view, or files with a path for a name."""
+        first, *rest = ref.identifier
+        may_be_table_of_catalog = len(rest) == 1 and first.lower() not in _NOT_NAMESPACES
+        return not may_be_table_of_catalog or self._lake.reader(ref.catalog).may_have_views()
 
     def _create(self, ref: TableRef, name: str) -> tuple[str, Columns]:
         location = self._local_metadata(ref)

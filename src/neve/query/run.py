@@ -52,9 +52,10 @@ def _without_spark(lake: Lake, statement: str, *, fall_back: bool) -> Answer | N
     try:
         return run_plain_read(lake, query)
     except NotPlainError as reason:
+        if isinstance(reason.__cause__, NotFoundError) and not fall_back:
+            raise reason.__cause__ from reason
         logger.info("Not every engine answers the same: %s", reason)
-    # Spark also reads what is not a table: a view, a metadata table, a path.
-    except (NotFoundError, SqlError, UnsupportedError) as reason:
+    except (SqlError, UnsupportedError) as reason:
         if not fall_back:
             raise
         logger.info("Spark runs the statement: %s", reason.message)

@@ -6,21 +6,19 @@ go, so that nothing is left to DuckDB's own rules for names and order.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from sqlglot import exp
 
 from neve.query.aggregates import AGGREGATES
+from neve.query.clauses import Outputs, group_keys, order_and_limit, require_groupable
 from neve.query.functions import FUNCTIONS
 from neve.query.operators import OPERATORS, condition, field_of
 from neve.query.plain_read import NotPlainError, require_only
-from neve.query.sql_types import DOUBLE, FLOAT, SqlType, arrow_type, is_nested
+from neve.query.sql_types import arrow_type
 from neve.query.typed import Columns, Typed, quote_name
-
-Outputs = list[tuple[str, Typed]]
 
 _NODES = {**OPERATORS, **FUNCTIONS, **AGGREGATES}
 _SELECT = (
@@ -212,10 +210,10 @@ def _select(select: Any, tables: Tables, ctes: _Ctes, outer: SelectScope | None)
         sql += f" WHERE {condition(where.this, scope).sql}"
     by_alias = _with_aliases(scope, outputs)
     if group := select.args.get("group"):
-        sql += f" GROUP BY {', '.join(_group_keys(group, select, outputs, by_alias))}"
+        sql += f" GROUP BY {', '.join(group_keys(group, select, outputs, by_alias))}"
     if having := select.args.get("having"):
         sql += f" HAVING {condition(having.this, by_alias).sql}"
-    sql += _order_and_limit(select, outputs, by_alias)
+    sql += order_and_limit(select, outputs, by_alias)
     return Translated(sql, tuple((name, value.type) for name, value in outputs))
 
 
@@ -228,7 +226,7 @@ def _distinct(select: Any, outputs: Outputs) -> str:
     if not distinct:
         return ""
     require_only(distinct)
-    _require_groupable(value.type for _, value in outputs)
+    require_groupable(value.type for _, value in outputs)
     return "DISTINCT"
 
 
@@ -352,82 +350,6 @@ def _require_different_names(columns: Columns) -> None:
         raise NotPlainError("two columns with one name in a relation")
 
 
-def _group_keys(group: Any, select: Any, outputs: Outputs, scope: SelectScope) -> list[str]:
-    require_only(group, "expressions", "all")
-    if group.args.get("all"):
-        if len(outputs) != len(select.expressions):
-            raise NotPlainError("GROUP BY ALL with a star")
-        pairs = zip(select.expressions, outputs, strict=True)
-        keys = [value for node, (_, value) in pairs if not node.find(exp.AggFunc)]
-    else:
-        named = replace(scope, first="tables")
-        keys = [
-            outputs[_ordinal(key, outputs)][1] if _is_ordinal(key) else named.translate(key)
-            for key in group.expressions
-        ]
-    if not keys:
-        raise NotPlainError("GROUP BY nothing")
-    _require_groupable([key.type for key in keys])
-    return [key.sql for key in keys]
-
-
-def _require_groupable(kinds: Iterable[SqlType]) -> None:
-    for kind in kinds:
-        if is_nested(kind):
-            raise NotPlainError("a group of structs, lists or maps")
-        # Spark writes a group of -0.0 and 0.0 as 0.0, DuckDB as the first that it met.
-        if kind in (FLOAT, DOUBLE):
-            raise NotPlainError("a group of floating-point numbers")
-
-
-def _is_ordinal(node: Any) -> bool:
-    return isinstance(node, exp.Literal) and not node.is_string
-
-
-def _ordinal(node: Any, outputs: Outputs) -> int:
-    if not re.fullmatch(r"\d{1,4}", node.this) or not 1 <= int(node.this) <= len(outputs):
-        raise NotPlainError(f"the position {node.this}")
-    return int(node.this) - 1
-
-
-def _order_and_limit(query: Any, outputs: Outputs, scope: SelectScope | None) -> str:
-    sql = ""
-    if order := query.args.get("order"):
-        require_only(order, "expressions")
-        sql += f" ORDER BY {', '.join(_ordered(key, outputs, scope) for key in order.expressions)}"
-    for word, clause in (("LIMIT", "limit"), ("OFFSET", "offset")):
-        if node := query.args.get(clause):
-            require_only(node, "expression")
-            count = node.expression
-            if not (_is_ordinal(count) and re.fullmatch(r"\d{1,18}", count.this)):
-                raise NotPlainError(f"{word} with other than a number")
-            sql += f" {word} {count.this}"
-    return sql
-
-
-def _ordered(key: Any, outputs: Outputs, scope: SelectScope | None) -> str:
-    require_only(key, "this", "desc", "nulls_first")
-    node = key.this
-    names = [name.lower() for name, _ in outputs]
-    if _is_ordinal(node):
-        position = _ordinal(node, outputs)
-        sql, kind = str(position + 1), outputs[position][1].type
-    elif isinstance(node, exp.Column) and not node.table and node.name.lower() in names:
-        if names.count(node.name.lower()) > 1:
-            raise NotPlainError(f"ORDER BY {node.name}, which is in the result twice")
-        position = names.index(node.name.lower())
-        sql, kind = str(position + 1), outputs[position][1].type
-    elif scope is None:
-        raise NotPlainError("ORDER BY other than a column of the result")
-    else:
-        value = replace(scope, first="result").translate(node)
-        sql, kind = value.sql, value.type
-    if is_nested(kind):
-        raise NotPlainError("ORDER BY a struct, a list or a map")
-    direction = "DESC" if key.args.get("desc") else "ASC"
-    return f"{sql} {direction} NULLS {'FIRST' if key.args.get('nulls_first') else 'LAST'}"
-
-
 def _set_operation(
     query: Any, tables: Tables, ctes: _Ctes, outer: SelectScope | None
 ) -> Translated:
@@ -438,8 +360,8 @@ def _set_operation(
         raise NotPlainError("queries of several types as one")
     distinct = query.args.get("distinct")
     if distinct or not isinstance(query, exp.Union):
-        _require_groupable(kinds)
+        require_groupable(kinds)
     word = _SET_OPERATIONS[type(query)] + ("" if distinct else " ALL")
     outputs = [(name, Typed(quote_name(name), kind, name)) for name, kind in left.columns]
-    sql = f"({left.sql}) {word} ({right.sql})" + _order_and_limit(query, outputs, None)
+    sql = f"({left.sql}) {word} ({right.sql})" + order_and_limit(query, outputs, None)
     return Translated(sql, left.columns)
