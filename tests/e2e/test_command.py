@@ -4,9 +4,12 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
+import time
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -14,12 +17,12 @@ import pytest
 from tests.support.buffered import buffered_rows
 from tests.support.command import NEVE, neve_serve
 from tests.support.pages import Reader, blocks_of, differs
-from tests.support.runtime_only import runtime_only_environment
-from tests.support.terminal import run_in_terminal
+from tests.support.terminal import CTRL_C, Terminal, is_running, run_in_terminal
 from tests.support.wait import until
+from tests.support.wheel import ROOT, build_wheel, install_wheel
 
 README = Path(__file__).parents[2] / "README.md"
-ENDLESS = "SELECT count(*) FROM range(100000000000000)"
+ENDLESS = "SELECT sum(id % 7) FROM range(100000000000000)"
 # A shell without job control makes its background jobs, and what we start in them, ignore Ctrl-C.
 INTERRUPTIBLE = (
     "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); "
@@ -54,13 +57,17 @@ TABLES = (
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory):
-    """One demo on a terminal of 80 columns, run once and explored by the tests below."""
-    directory = tmp_path_factory.mktemp("demo")
-    # With no more than `make demo` installs.
-    return directory, run_in_terminal(
-        ["demo"], columns=80, cwd=directory, env=runtime_only_environment()
-    )
+def wheel(tmp_path_factory):
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory, wheel):
+    """One demo of the wheel on a terminal of 80 columns, run once and explored by the tests."""
+    directory, environment = tmp_path_factory.mktemp("demo"), tmp_path_factory.mktemp("installed")
+    installed = install_wheel(wheel, environment / "venv")
+    yield directory, run_in_terminal(["demo"], columns=80, cwd=directory, program=installed)
+    shutil.rmtree(environment)
 
 
 def neve(*arguments, cwd, **environment):
@@ -74,6 +81,19 @@ def neve(*arguments, cwd, **environment):
         check=False,
         timeout=300,
     )
+
+
+def test_the_wheel_has_every_file_of_the_package(wheel):
+    package = ROOT / "src" / "neve"
+    files = {
+        str(path.relative_to(package.parent))
+        for path in package.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    with zipfile.ZipFile(wheel) as archive:
+        assert files - set(archive.namelist()) == set()
+    needed = {"py.typed", "lake/log4j2.properties", "otlp/libwire_scan.so", "cli/demo/client.py"}
+    assert {f"neve/{name}" for name in needed} <= files
 
 
 def test_demo_tells_its_story_and_ends_in_results(demo):
@@ -201,36 +221,72 @@ def test_documented_queries_run_and_sql_prints_json_and_nothing_else(demo):
     assert [bool(count) for count in rows] == ["trace_id = " not in one for one in statements]
 
 
-@pytest.mark.parametrize("moment", ["while Spark starts", "while a query runs"])
-def test_ctrl_c_exits_130_without_a_traceback(tmp_path, moment):
-    started = subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTIBLE, NEVE, "sql", ENDLESS],
-        cwd=tmp_path,
+def test_ctrl_c_while_spark_starts_exits_130_without_a_traceback(tmp_path):
+    started = start_sql(ENDLESS, tmp_path)
+    assert started.stderr.readline() == "starting Spark\n"
+    # The whole foreground group gets the signal, as from a terminal.
+    os.killpg(started.pid, signal.SIGINT)
+    assert ended(started) == (130, "neve: interrupted\n")
+
+
+@pytest.mark.timed
+def test_the_first_ctrl_c_cancels_a_running_query_within_3_seconds(tmp_path):
+    with Terminal(["sql", ENDLESS], cwd=tmp_path) as terminal:
+        terminal.wait_for("running the statement")
+        until(lambda: runs_a_task(terminal.process.pid), seconds=60)
+        pressed = time.monotonic()
+        terminal.type(CTRL_C)
+        screen = terminal.finish(seconds=60)
+        assert time.monotonic() - pressed < 3
+        assert screen.status == 130
+        assert screen.lines[-1] == "neve: interrupted"
+        assert "Traceback" not in screen.text
+        # No JVM is left.
+        until(lambda: not is_running(terminal.process.pid), seconds=60)
+
+
+def test_ctrl_c_ends_a_query_whose_rows_nobody_reads(tmp_path):
+    started = start_sql("SELECT id FROM range(10000000)", tmp_path)
+    assert started.stdout.readline().strip() == "id"
+    os.kill(started.pid, signal.SIGINT)
+    status, error = ended(started)
+    assert (status, error.splitlines()[-1]) == (130, "neve: interrupted")
+
+
+def start_sql(statement, directory):
+    return subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTIBLE, NEVE, "sql", statement],
+        cwd=directory,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
-    assert started.stderr.readline() == "starting Spark\n"
-    if moment == "while a query runs":
-        assert started.stderr.readline() == "running the statement\n"
-    # The whole foreground group gets the signal, as from a terminal.
-    os.killpg(started.pid, signal.SIGINT)
+
+
+def ended(started):
+    """Return status and errors of a command once it and its JVM have ended."""
     try:
-        _, error = started.communicate(timeout=120)
+        # Its output is not read: it would wait for ever if it wanted to write more.
+        status = started.wait(timeout=120)
         until(lambda: not is_running(started.pid), seconds=60)
+        return status, started.stderr.read()
     finally:
         # An endless query must not outlive a failed test.
         if is_running(started.pid):
             os.killpg(started.pid, signal.SIGKILL)
-    assert started.returncode == 130
-    assert error == "neve: interrupted\n"
+        started.stdout.close()
+        started.stderr.close()
 
 
-def is_running(group):
-    """Say whether a process of the group is left, such as a JVM."""
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True
+def runs_a_task(group):
+    """Say whether a JVM of the process group has a thread that runs Spark's tasks."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if os.getpgid(int(process.name)) == group:
+                names = [name.read_text() for name in process.glob("task/*/comm")]
+                if any(name.startswith("Executor task") for name in names):
+                    return True
+        except OSError:  # it ended meanwhile
+            continue
+    return False

@@ -7,7 +7,9 @@ import pytest
 import neve
 from neve.cli.app import run
 from neve.errors import NotFoundError, SqlError, StorageError
+from neve.query.spark import run_on_spark
 from tests.support.lakes import sqlite_settings
+from tests.support.wait import until
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +51,7 @@ def test_two_part_names_and_procedures_mean_the_configured_catalog(lake):
 )
 def test_refusals_are_sparks_words_on_one_line_without_java(lake, statement, kind, said):
     with pytest.raises(kind) as caught:
-        lake.query(statement)
+        list(run_on_spark(lake, statement).batches)
     assert said in caught.value.message
     assert "\n" not in caught.value.message
     assert "org.apache" not in caught.value.message
@@ -60,6 +62,39 @@ def test_a_missing_table_is_answered_with_near_names(lake):
     with pytest.raises(NotFoundError) as caught:
         lake.query("SELECT * FROM sql_tests.number")
     assert caught.value.hint == "did you mean sql_tests.numbers?"
+
+
+def test_rows_come_in_order_and_closing_the_answer_cancels_the_query(lake):
+    statement = "SELECT id, id % 7 AS rest FROM range(0, 200000, 1, 4) ORDER BY id DESC"
+    answer = run_on_spark(lake, statement)
+    ids = [number for batch in answer.batches for number in batch["id"].to_pylist()]
+    assert ids == list(range(199_999, -1, -1))
+    assert answer.count() == 200_000
+    endless = "SELECT id FROM range(0, 50000000, 1, 5000)"
+    answer = run_on_spark(lake, endless)
+    assert len(next(answer.batches)) == 10_000
+    answer.close()
+    tracker = lake.spark.sparkContext.statusTracker()
+    until(lambda: not tracker.getActiveJobsIds())
+
+
+def test_the_first_rows_cost_no_more_than_they_must(lake):
+    endless = "SELECT id FROM range(0, 100000000000000, 1, 2)"
+    first = next(run_on_spark(lake, endless, 41).batches)
+    assert first["id"].to_pylist() == list(range(41))
+    tops = run_on_spark(lake, "SELECT id FROM range(100000) ORDER BY id DESC", 41)
+    assert [len(batch) for batch in tops.batches] == [41]
+    few = run_on_spark(lake, "SELECT id FROM range(0, 90, 1, 30) WHERE id % 3 = 0", 41)
+    assert sum(map(len, few.batches)) == 30
+
+
+def test_tasks_of_a_streamed_query_have_the_sessions_settings(lake):
+    lake.spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        (batch,) = run_on_spark(lake, "SELECT from_unixtime(id) AS t FROM range(1)").batches
+    finally:
+        lake.spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert batch.to_pylist() == [{"t": "1970-01-01 09:00:00"}]
 
 
 def test_json_is_an_array_of_row_objects(command, capsys):

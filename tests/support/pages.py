@@ -7,9 +7,9 @@ The rules, which hold for every page that is run:
 - ```` ```bash second ```` is typed in a second terminal, where it goes on running. A later
   ```` ```text second ```` is waited for there; if it begins with `^C`, Ctrl-C is pressed before.
 - `...` on a line of its own stands for any lines.
-- Ids, times, durations, ages, addresses and the spaces between columns differ
-  from run to run: they are masked. An id that the page shows stands for the id that came in its
-  place, also in later blocks: readers take it from their own screen.
+- Ids, times, durations, ages, addresses, the reader's directory and the spaces between columns
+  differ from run to run: they are masked. An id that the page shows stands for the id that came in
+  its place, also in later blocks: readers take it from their own screen.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ _MASKS = (
     (re.compile(r"\b\d+(?:\.\d+)? (?:s|seconds)(?: ago)?(?=\W|$)"), "SECONDS"),
     (re.compile(r"\b\d+[dhms](?: \d+[hms])?\b"), "AGE"),
     (re.compile(r"127\.0\.0\.1:\d+"), "ADDRESS"),
+    (re.compile(r"(?<=\s)/\S*/(?=\.neve\b)"), ""),
     (_ID, "ID"),
 )
 _BLOCK_SECONDS = 240

@@ -19,11 +19,11 @@ SLOW = {
 # In this order, in one process: a command may load what is named here, and what is named above it.
 ALLOWED = [
     (["--help"], set()),
-    (["--version"], set()),
     # Typer asks Pydantic what the types of options are.
     (["staged", "list", "--help"], {"pydantic"}),
     (["debug", "failpoints"], {"rich"}),
     (["config", "show"], {"yaml", "asyncio"}),
+    (["--version"], set()),
     (["tables"], set()),
     (["describe", "shop.orders"], set()),
     (["staged", "list"], set()),

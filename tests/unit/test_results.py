@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 import sys
 from datetime import datetime, timezone
 from pathlib import Path
@@ -218,3 +219,28 @@ def test_a_terminal_shows_what_fits_and_how_many_rows_there_are(columns):
     # The rows do not wait for the counting.
     assert shown["interrupted"].index("\n39  ") < shown["interrupted"].index("counting")
     assert "\nmore than 40 rows, 40 shown" in shown["interrupted"]
+
+
+ENDLESS = """
+import pyarrow as pa
+from neve.cli.output import TextOutput
+from neve.cli.results import Options, print_answer
+from neve.query.answer import Answer
+def batches():
+    while True:
+        yield pa.record_batch({"id": range(1000)})
+print_answer(Answer(pa.schema([("id", pa.int64())]), batches(), "spark"), TextOutput(), Options())
+"""
+
+
+def test_a_reader_that_leaves_ends_it_silently():
+    pipeline = 'set -o pipefail; "$0" -c "$1" | head -3'
+    done = subprocess.run(
+        ["bash", "-c", pipeline, sys.executable, ENDLESS],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split() == ["id", "0", "1"]

@@ -9,8 +9,15 @@ from pathlib import Path
 import neve
 
 NAME = re.compile(r"neve\.[a-z_.-]+")
-# A file, a table of the code's own, and a package's module.
-NOT_STORED = {"neve.yaml", "neve.demo", "neve.lake"}
+# A file, a table of the code's own, a package's module, and loggers.
+NOT_STORED = {
+    "neve.yaml",
+    "neve.demo",
+    "neve.lake",
+    "neve.service",
+    "neve.lake.session.started",
+    "neve.buffer.writer",
+}
 STORED = {
     "neve.batch-id",
     "neve.batch-ranges",

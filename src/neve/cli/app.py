@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, NoReturn, Optional
 
 import typer
 from typer.exceptions import TyperException
 
 import neve
-from neve import __version__, failpoints
+from neve import failpoints
 from neve.cli import (
     buffering,
     catalog,
@@ -121,10 +122,16 @@ app.command("shell")(shell.shell)
 app.add_typer(debug.app, name="debug")
 
 
-def _print_version(value: bool) -> None:
-    if value:
-        sys.stdout.write(f"neve {__version__}\n")
-        raise typer.Exit
+def _print_version(context: typer.Context, value: bool) -> None:
+    if not value:
+        return
+    from neve.cli.versions import version_lines, versions
+
+    if isinstance(context.obj.output, JsonOutput):
+        context.obj.output.record(versions())
+    else:
+        sys.stdout.write("\n".join(version_lines()) + "\n")
+    raise typer.Exit
 
 
 @app.callback()
@@ -138,7 +145,12 @@ def start(
     verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, help="Say more.")] = 0,
     _version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
+        typer.Option(
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Show what is inside, and exit.",
+        ),
     ] = False,
 ) -> None:
     """Take the options that every command knows; they may stand before or after its name."""
@@ -155,13 +167,29 @@ def start(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its status."""
     _repeat_lost_interrupts()
-    sys.exit(run(list(sys.argv[1:] if arguments is None else arguments)))
+    status = run(list(sys.argv[1:] if arguments is None else arguments))
+    if status == EXIT_INTERRUPTED:
+        _exit_now(status)
+    sys.exit(status)
+
+
+def _exit_now(status: int) -> NoReturn:
+    """End at once: Python's own end takes seconds while Spark's tasks still run."""
+    # Whoever should read standard output may have stopped, and would make the flush wait for ever.
+    with suppress(OSError, ValueError):
+        if not sys.stdout.isatty():
+            os.set_blocking(sys.stdout.fileno(), False)
+        sys.stdout.flush()
+    with suppress(OSError, ValueError):
+        sys.stderr.flush()
+    os._exit(status)
 
 
 def run(arguments: list[str]) -> int:
     """Run the command line; return the exit status; -vv shows tracebacks."""
     arguments = hoist_global_options(arguments)
-    call = Call(TextOutput())
+    # Known before anything is parsed: --version prints while the options are read.
+    call = Call(JsonOutput() if _wants_json(arguments) else TextOutput())
     try:
         command = typer.main.get_command(app)
         add_examples(command)
@@ -235,3 +263,8 @@ def hoist_global_options(arguments: list[str]) -> list[str]:
         else:
             rest.append(word)
     return front + rest + arguments[end:]
+
+
+def _wants_json(arguments: list[str]) -> bool:
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    return "--json" in arguments[:end]

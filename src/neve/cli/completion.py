@@ -10,11 +10,11 @@ import hashlib
 import json
 import os
 import re
-import subprocess
 import sys
 import time
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +76,11 @@ def fill(file: str, config: str = "") -> None:
     # Also tells others that this process is at it.
     temporary = path.with_suffix(f".{os.getpid()}")
     temporary.touch()
-    temporary.write_text(json.dumps(_read_names(config or None)))
-    temporary.replace(path)
+    try:
+        temporary.write_text(json.dumps(_read_names(config or None)))
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _read_names(config: str | None) -> Names:
@@ -133,17 +136,24 @@ def _fill_in_background(path: Path, config: str) -> None:
     for old in path.parent.iterdir():
         if not _is_fresh(old):
             old.unlink(missing_ok=True)
-    if not list(path.parent.glob(f"{path.stem}.*")):
-        subprocess.Popen(
-            [sys.executable, "-c", _FILL, str(path), config],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+    if list(path.parent.glob(f"{path.stem}.*")):
+        has_ended = path.exists  # another process is at it
+    else:
+        has_ended = partial(_has_ended, _start_fill(path, config))
     deadline = time.monotonic() + _WAIT_SECONDS
-    while not path.exists() and time.monotonic() < deadline:
+    while not has_ended() and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
+
+
+def _start_fill(path: Path, config: str) -> int:
+    """Start a process that outlives this one and that Ctrl-C does not reach; return its id."""
+    nothing = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1, 2)]
+    command = [sys.executable, "-c", _FILL, str(path), config]
+    return os.posix_spawn(sys.executable, command, os.environ, file_actions=nothing, setpgroup=0)
+
+
+def _has_ended(process_id: int) -> bool:
+    return os.waitpid(process_id, os.WNOHANG)[0] == process_id
 
 
 def _beginning(names: Iterable[str], incomplete: str) -> list[str]:

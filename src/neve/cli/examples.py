@@ -56,6 +56,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         'neve sql "SELECT service_name, count(*) FROM otel.logs GROUP BY ALL"',
         'neve sql "SELECT * FROM otel.traces LIMIT 5" --format json',
     ),
+    "neve shell": ("neve shell", "neve shell -c production.yaml"),
     "neve debug": ("neve debug failpoints",),
     "neve debug failpoints": ("neve debug failpoints --json",),
 }

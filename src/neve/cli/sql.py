@@ -68,12 +68,12 @@ def answer_statement(
     call: Call, lake: OpenLake, text: str, engine: str, options: Options, *, timing: bool = True
 ) -> None:
     """Run a statement and print its answer; tell a person which engine it was, and how long."""
-    from neve.cli.results import print_answer
+    from neve.cli.results import print_answer, rows_wanted
     from neve.query.run import run
 
     started = time.monotonic()
     with call.output.working("running the statement"):
-        answer = run(lake, text, engine)
+        answer = run(lake, text, engine, rows_wanted(call.output, options))
     print_answer(answer, call.output, options)
     if timing and sys.stderr.isatty():
         took = f"{time.monotonic() - started:.1f} s ({answer.engine})"

@@ -20,10 +20,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from typing_extensions import Self
 
+    from neve.lake.jvm.arrow_stream import Query
     from neve.lake.metadata_reader import MetadataReader
     from neve.lake.tables import TableDescription, TableSummary
 
 logger = logging.getLogger(__name__)
+
+# Who pressed Ctrl-C does not wait longer than this for Spark to close.
+_INTERRUPTED_SECONDS = 0.75
 
 
 class Lake:
@@ -38,8 +42,9 @@ class Lake:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        interrupted = kind is not None and issubclass(kind, KeyboardInterrupt)
+        self._close(_INTERRUPTED_SECONDS if interrupted else None)
 
     @property
     def profile(self) -> CatalogProfile:
@@ -104,9 +109,16 @@ class Lake:
 
     def query(self, statement: str) -> pa.Table:
         """Run Spark SQL and bring the whole result here, where it must fit into memory."""
-        frame = self.sql(statement)
         with self.explaining():
-            return frame.toArrow()
+            return self.run(statement).table()
+
+    def run(self, statement: str) -> Query:
+        """Run Spark SQL so that its rows can be read piece by piece, and Ctrl-C cancels it."""
+        from neve.lake.jvm.arrow_stream import Query
+
+        spark = self.spark
+        with self.explaining():
+            return Query(spark, statement)
 
     def tables(self, namespace: str | None = None) -> list[TableSummary]:
         """List the tables of a namespace, or all of them."""
@@ -137,11 +149,14 @@ class Lake:
 
     def close(self) -> None:
         """Close what this lake opened; Spark stops when no other lake of the process uses it."""
+        self._close(None)
+
+    def _close(self, seconds: float | None) -> None:
         if self._session is not None:
             from neve.lake.session import end_session
 
             session, self._session = self._session, None
-            end_session(session)
+            end_session(session, seconds)
         for catalog in self._catalogs.values():
             catalog.close()
         self._catalogs.clear()

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 logger = logging.getLogger(__name__)
+# Of its own, for services to print.
+started_logger = logging.getLogger(f"{__name__}.started")
 
 _IVY_SETTINGS = "spark.jars.ivySettings"
 # The JVM reads these before any code of ours can run in it.
@@ -99,8 +101,12 @@ def _require_shared_paths(session: SparkSession, settings: SparkSettings) -> Non
     SPARK.probed_paths |= unproven
 
 
-def end_session(session: SparkSession) -> None:
-    """Close a session's catalogs; Spark stops when nobody else uses it."""
+def end_session(session: SparkSession, seconds: float | None = None) -> None:
+    """Close a session's catalogs; Spark stops when nobody else uses it.
+
+    Args:
+        seconds: how long that may take; a JVM that needs longer is ended from outside.
+    """
 
     def end() -> None:
         try:
@@ -109,7 +115,8 @@ def end_session(session: SparkSession) -> None:
         finally:
             SPARK.release()
 
-    jvm.on_own_connection(end)
+    if not jvm.on_own_connection(end, seconds):
+        jvm.terminate(session.sparkContext)
 
 
 def is_local(master: str) -> bool:
@@ -140,7 +147,8 @@ def _start(settings: SparkSettings, report: Callable[[str], None]) -> SparkConte
     # PySpark logs each failed statement as JSON with its Java stack; errors are ours to tell.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     context.pythonExec = _executor_python(settings)
-    report(f"Spark is ready after {time.monotonic() - started:.1f} s")
+    # Not a step of the work, which a spinner would show for as long as the next one takes.
+    started_logger.info("Spark is ready after %.1f s", time.monotonic() - started)
     return context
 
 
@@ -174,6 +182,8 @@ def _defaults(master: str, jars: list[Path], logging_properties: Path) -> dict[s
         # Else each function of a column asks the JVM four times, for where it was called.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.ui.enabled": "false",
+        # Spark writes down every plan for its pages, which nobody sees; this is the shortest form.
+        "spark.sql.ui.explainMode": "simple",
         "spark.ui.showConsoleProgress": "false",
     }
     if is_local(master):

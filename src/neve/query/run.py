@@ -14,11 +14,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def run(lake: Lake, statement: str, engine: str = "auto") -> Answer:
+def run(lake: Lake, statement: str, engine: str = "auto", limit: int | None = None) -> Answer:
     """Run a statement.
 
     Args:
         engine: `spark`, `duckdb`, or `auto`: DuckDB for reads whose answer is the same as Spark's.
+        limit: how many rows will be read at most; more may come.
 
     Raises:
         NeveError: the statement failed; on DuckDB alone also: it is not a read.
@@ -29,7 +30,7 @@ def run(lake: Lake, statement: str, engine: str = "auto") -> Answer:
             return answer
     from neve.query.spark import run_on_spark
 
-    return run_on_spark(lake, statement)
+    return run_on_spark(lake, statement, limit)
 
 
 def _without_spark(lake: Lake, statement: str, *, fall_back: bool) -> Answer | None:

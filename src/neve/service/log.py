@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 Mask = Callable[[str], str]
 
 # Their INFO is what an operator waits for: what began, and what is well again.
-SPOKEN = ("neve.service", "neve.buffer.writer")
+SPOKEN = ("neve.service", "neve.lake.session.started", "neve.buffer.writer")
 STOPPING = "stopping; Ctrl-C again ends at once"
 # Of a record's own attributes, none is called so.
 _EVENT, _FIELDS = "neve_event", "neve_fields"

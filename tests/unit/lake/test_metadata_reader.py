@@ -83,6 +83,11 @@ def test_the_embedded_reader_says_what_pyiceberg_says(lake, tables):
         assert summarize(name, found) == summarize(name, expected)
         assert found.metadata_location == expected.metadata_location
         assert found.staged("b") == expected.staged("b")
+    visits = lake.table("shop.visits")
+    assert (visits.partition_by, visits.sort_by) == (
+        ("day(at)", "bucket[4](id)"),
+        ("place.city ASC",),
+    )
     for call in (
         lambda reader: reader.list_tables(("shpo",)),
         lambda reader: reader.read(("shop", "order")),

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 import neve
+from neve.cli.demo.needs import require_java_and_space
 from neve.errors import UsageError
 
 CONFIG = """\
@@ -48,6 +49,8 @@ def demo(
 
     output = context.obj.output
     narrator = Narrator(output)
+    _require_directory(directory)
+    require_java_and_space(directory)
     config = _prepare(directory)
     output.say(f"A lake in {directory}: its catalog is one SQLite file, its tables are Parquet.\n")
     with neve.open(config) as lake:
@@ -68,21 +71,31 @@ def demo(
         output.say(next_steps(config, lake.settings.receive.http))
 
 
+def _require_directory(directory: Path) -> None:
+    """Refuse a directory that has something else than an earlier demo."""
+    try:
+        is_used = directory.exists() and any(directory.iterdir())
+    except OSError as error:
+        raise _unusable(directory, error) from error
+    if is_used and not _is_ours(directory / "neve.yaml"):
+        raise UsageError(
+            f"{directory} is not empty and not an earlier demo", hint="choose another --dir"
+        )
+
+
 def _prepare(directory: Path) -> Path:
-    """Make the directory, or recognise an earlier demo; never touch anything else's."""
+    """Make the directory and its configuration."""
     config = directory / "neve.yaml"
     try:
-        if directory.exists() and any(directory.iterdir()) and not _is_ours(config):
-            raise UsageError(
-                f"{directory} is not empty and not an earlier demo", hint="choose another --dir"
-            )
         directory.mkdir(parents=True, exist_ok=True)
         config.write_text(CONFIG, encoding="utf-8")
     except OSError as error:
-        raise UsageError(
-            f"{directory} cannot be used: {error.strerror}", hint="choose another --dir"
-        ) from error
+        raise _unusable(directory, error) from error
     return config
+
+
+def _unusable(directory: Path, error: OSError) -> UsageError:
+    return UsageError(f"{directory} cannot be used: {error.strerror}", hint="choose another --dir")
 
 
 def _is_ours(config: Path) -> bool:

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import logging
-import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import IO, Any
 
 from py4j.java_gateway import is_instance_of
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
-from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
+
+from neve.lake.jvm.launch import interrupt_handler_kept, launch_jvm
 
 logger = logging.getLogger(__name__)
 
 JavaError = (Py4JError, PySparkException)
 
 _MOST_CAUSES = 20
+# What PySpark asks Java for by name with every column, function and list of columns.
+_CLASSES_OF_QUERIES = ("functions", "org.apache.spark.sql.functions", "PythonUtils")
 
 
 def start_context(
@@ -35,60 +36,46 @@ def start_context(
     if SparkContext._gateway is not None and not _is_alive(SparkContext._gateway):
         _forget_jvm()
     complete = SparkConf(loadDefaults=False).setAll([*launch.items(), *conf.items()])
-    with _interrupts_deferred():
-        gateway = SparkContext._gateway or launch_gateway(
-            SparkConf(loadDefaults=False).setAll(list(launch.items())),
-            # Standard output is ours: a JSON document there must stay one.
-            {"stdout": log, "stderr": log} if log else {"stdout": sys.stderr},
-        )
-    with _interrupt_handler_kept():
-        return SparkContext(gateway=gateway, conf=complete)
+    gateway = SparkContext._gateway or launch_jvm(
+        SparkConf(loadDefaults=False).setAll(list(launch.items())),
+        # Standard output is ours: a JSON document there must stay one.
+        {"stdout": log, "stderr": log} if log else {"stdout": sys.stderr},
+    )
+    with interrupt_handler_kept():
+        context = SparkContext(gateway=gateway, conf=complete)
+    _remember_classes(context)
+    return context
 
 
-@contextmanager
-def _interrupts_deferred() -> Iterator[None]:
-    """Let Ctrl-C wait until the JVM runs.
+def _remember_classes(context: SparkContext) -> None:
+    """Look up once what queries are built with.
 
-    An interrupted launch removes the directory in which the JVM announces itself. Its main thread
-    then fails before it waits for this process to end, and its others keep it alive for ever. And
-    in the child, before it is the JVM, an interrupt would be reported as a launch that failed.
+    For a name that is not a class, Java searches every jar: `functions` is tried in each imported
+    package, and `org`, `org.apache` and so on are tried one after the other. That was a tenth of
+    what the JVM did during merges of little data.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    interrupts: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if interrupts:
-        signal.raise_signal(signal.SIGINT)
+    jvm: Any = context._jvm
+    for name in _CLASSES_OF_QUERIES:
+        setattr(jvm, name, getattr(jvm, name))
+    jvm.org = jvm.org
+    jvm.org.apache = jvm.org.apache
+    for name in ("iceberg", "spark"):
+        setattr(jvm.org.apache, name, getattr(jvm.org.apache, name))
+    jvm.org.apache.spark.sql = jvm.org.apache.spark.sql
 
 
-@contextmanager
-def _interrupt_handler_kept() -> Iterator[None]:
-    """Undo PySpark's handler of Ctrl-C.
-
-    It calls into Java from within whatever call was interrupted, over the same connection, which
-    ends in a stack trace about a re-entrant call instead of a KeyboardInterrupt.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def on_own_connection(work: Callable[[], None]) -> None:
+def on_own_connection(work: Callable[[], None], seconds: float | None = None) -> bool:
     """Do something on a thread of its own, which has a connection of its own to Java.
 
     A call that was interrupted still runs in Java, and this thread's connection waits for its
     answer: another call over it would wait, too. An error is survived: what could not be closed
     ends with the process.
+
+    Args:
+        seconds: how long to wait for it.
+
+    Returns:
+        Whether it came to an end in that time.
     """
 
     def work_and_survive() -> None:
@@ -97,9 +84,18 @@ def on_own_connection(work: Callable[[], None]) -> None:
         except Exception as error:  # noqa: BLE001 - see above
             logger.info("Spark was not closed cleanly: %s", error)
 
-    worker = threading.Thread(target=work_and_survive, name="neve-closes-spark")
+    daemon = seconds is not None
+    worker = threading.Thread(target=work_and_survive, name="neve-closes-spark", daemon=daemon)
     worker.start()
-    worker.join()
+    worker.join(seconds)
+    return not worker.is_alive()
+
+
+def terminate(context: SparkContext) -> None:
+    """End a JVM that does not stop in time; its shutdown hooks still run."""
+    process = getattr(context._gateway, "proc", None)
+    if process is not None:
+        process.terminate()
 
 
 def stop_context(context: SparkContext) -> None:
