@@ -91,7 +91,13 @@ def _as_double(value: Typed) -> Typed:
 
 
 def time_constant(text: Typed, kind: SqlType) -> Typed:
-    """Read a constant text as a date or time; only spellings that both engines read alike."""
+    """Read a constant text as a date or time; only spellings that both engines read alike.
+
+    Not before 1970: DuckDB 1.5 rounds such a time towards 1970 when it looks for the partition by
+    year, month, day or hour that has it, and misses the rows.
+    """
+    if text.sql < "'1970":
+        raise NotPlainError("a time before 1970")
     if kind == DATE and _DATE_TEXT.fullmatch(text.sql):
         return replace(text, sql=f"DATE {text.sql}", type=DATE)
     if kind in (TIMESTAMP, TIMESTAMPTZ) and _TIME_TEXT.fullmatch(text.sql):

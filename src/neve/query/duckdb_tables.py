@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from neve.errors import NotFoundError
+from neve.errors import NotFoundError, UnsupportedError
 from neve.lake.identifier import quote_identifier
 from neve.lake.profile import profile_named
 from neve.query.plain_read import NotPlainError
@@ -26,11 +26,19 @@ _NOT_NAMESPACES = frozenset(
     ("global_temp", "system", "session", "parquet", "orc", "avro", "json", "csv", "text", "iceberg")
 )
 
+_TIME_TRANSFORMS = ("year", "month", "day", "hour")
+
 
 class TableViews:
-    """Makes a view of each table that a statement names, when it is first named."""
+    """Makes a view of each table that a statement names, when it is first named.
 
-    def __init__(self, lake: Lake, execution: Execution) -> None:
+    Args:
+        any_constant: the statement may have constants before 1970, for which DuckDB looks in the
+            wrong partitions: let it look in all of them.
+    """
+
+    def __init__(self, lake: Lake, execution: Execution, *, any_constant: bool = False) -> None:
+        self._any_constant = any_constant
         self._lake = lake
         self._execution = execution
         self._views: dict[TableRef, tuple[str, Columns]] = {}
@@ -67,9 +75,30 @@ class TableViews:
             self._open_store(table.metadata.location, name, table.io.properties)
         view = quote_name(name)
         self._execution.execute(
-            f"CREATE TEMP VIEW {view} AS FROM iceberg_scan({quote_text(location)})"
+            f"CREATE TEMP VIEW {view} AS FROM iceberg_scan({quote_text(location)}) "
+            f"SELECT *{self._hidden_columns(ref)}"
         )
         return name, self._execution.execute(f"FROM {view} LIMIT 0")
+
+    def _hidden_columns(self, ref: TableRef) -> str:
+        """Hide from DuckDB that the source of a partition by time is a column of the table."""
+        if not self._any_constant:
+            return ""
+        metadata = self._lake.reader(ref.catalog).read(ref.identifier)
+        names = {
+            metadata.column_names[field["source-id"]]
+            for spec in metadata.document.get("partition-specs") or ()
+            for field in spec["fields"]
+            if field["transform"] in _TIME_TRANSFORMS
+            and field.get("source-id") in metadata.column_names
+        }
+        if nested := [name for name in names if "." in name]:
+            raise UnsupportedError(
+                f"DuckDB does not find all rows of {ref.name}, which is partitioned by {nested[0]}",
+                hint="use --engine spark",
+            )
+        hidden = [f"[{quote_name(name)}][1] AS {quote_name(name)}" for name in sorted(names)]
+        return f" REPLACE ({', '.join(hidden)})" if hidden else ""
 
     def _local_metadata(self, ref: TableRef) -> str | None:
         """Return the metadata file of a table on the local disk, without PyIceberg."""

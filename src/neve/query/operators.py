@@ -178,11 +178,16 @@ def _arithmetic(sign: str) -> Handler:
 
 
 def _shifted(node: Any, sign: str, scope: Scope) -> Typed:
-    """Shift a time by a constant number of seconds, minutes, hours or days."""
+    """Shift a time by a constant number of seconds, minutes, hours or days.
+
+    Not a constant time, nor the present by decades: see `time_constant`.
+    """
+    if not isinstance(node.this, (exp.Column, exp.CurrentTimestamp)):
+        raise NotPlainError("an interval added to other than a column or the present")
     value, interval = scope.translate(node.this), node.expression
     require_only(interval, "this", "unit")
     amount, unit = interval.this, interval.unit.name.upper().removesuffix("S")
-    whole = isinstance(amount, exp.Literal) and re.fullmatch(r"\d{1,6}", amount.this)
+    whole = isinstance(amount, exp.Literal) and re.fullmatch(r"\d{1,4}", amount.this)
     if value.type not in TIMESTAMPS or unit not in _INTERVAL_UNITS or not whole:
         raise NotPlainError("such an interval")
     return Typed(f"({value.sql} {sign} INTERVAL '{amount.this}' {unit})", value.type, None)

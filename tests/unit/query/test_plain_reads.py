@@ -1,5 +1,7 @@
 """Which statements DuckDB may run by itself, and what it answers; without Spark."""
 
+from datetime import datetime, timezone
+
 import pyarrow as pa
 import pytest
 
@@ -71,6 +73,8 @@ def rows_of(answer):
         ("SELECT id, CASE WHEN d > 1 THEN 'a' ELSE 1 END AS c FROM ns.t", "several types"),
         ("SELECT id FROM ns.t UNION SELECT name FROM ns.t", "several types"),
         ("SELECT id FROM ns.t ORDER BY tags", "ORDER BY a struct"),
+        ("SELECT now_at > '1969-12-31' AS a FROM (SELECT current_timestamp() AS now_at) t", "1970"),
+        ("SELECT TIMESTAMP '1970-01-02' - INTERVAL 5 DAYS AS t FROM ns.t", "an interval added to"),
         ("SELECT id FROM ns.t LIMIT 1 + 1", "LIMIT with other than a number"),
     ],
 )
@@ -124,6 +128,24 @@ def test_each_statement_reads_the_version_that_the_catalog_names_then(lake):
     table.append(table.scan(limit=1).to_arrow())
     assert rows_of(before) == [{"rows": 2}]
     assert rows_of(run(lake, query)) == [{"rows": 3}]
+
+
+def test_rows_before_1970_in_partitions_by_time(lake):
+    """DuckDB looks for them in the wrong partition."""
+    times = [datetime(year, 12, 31, 23, 59, 59, 5, timezone.utc) for year in (1969, 2024)]
+    rows = pa.table({"t": pa.array(times, pa.timestamp("us", "UTC")), "n": [1.5, 2.5]})
+    table = lake.catalog().create_table("ns.days", rows.schema)
+    with table.update_spec() as update:
+        update.add_field("t", "day")
+    table.append(rows)
+    statement = (
+        "SELECT round(n, 1) AS n FROM ns.days WHERE t = TIMESTAMP '1969-12-31 23:59:59.000005'"
+    )
+    with pytest.raises(NotPlainError, match="before 1970"):
+        run_plain_read(lake, parse_read(statement.replace("round(n, 1)", "n")))
+    assert rows_of(run(lake, statement, "duckdb")) == [{"n": 1.5}]
+    newer = run(lake, "SELECT n FROM ns.days WHERE t > '2024-01-01' AND t < current_timestamp()")
+    assert (newer.engine, rows_of(newer)) == ("duckdb", [{"n": 2.5}])
 
 
 def test_only_as_much_is_read_as_is_wanted(lake):
