@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from neve.errors import UsageError
+from neve.errors import SqlError
 
 if TYPE_CHECKING:
     from neve.cli.app import Call
@@ -16,11 +16,18 @@ if TYPE_CHECKING:
 
 def sql(
     context: typer.Context,
-    statement: Annotated[
-        str, typer.Argument(help="One statement; - reads it from standard input.")
-    ],
+    words: Annotated[
+        Optional[list[str]],  # noqa: UP045 - typer reads it on Python 3.10 too
+        typer.Argument(
+            metavar="STATEMENT", help="A statement, or a file with some (x.sql); - reads stdin."
+        ),
+    ] = None,
+    file: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("-f", "--file", metavar="FILE", help="Run the statements of a file, or -."),
+    ] = None,
     output_format: Annotated[
-        Optional[str],  # noqa: UP045 - typer reads it on Python 3.10 too
+        Optional[str],  # noqa: UP045
         typer.Option("--format", help="table, vertical, json, jsonl, csv or parquet."),
     ] = None,
     vertical: Annotated[
@@ -36,17 +43,25 @@ def sql(
     ] = None,
 ) -> None:
     """Run Spark SQL on the lake. Names have two parts: namespace.table."""
-    from neve.cli.results import Options, print_answer, rows_wanted
+    from neve.cli.results import Options, is_for_people, print_answer, rows_wanted
+    from neve.cli.statements import excerpt, read_statements
     from neve.query.spark import run_on_spark
 
     options = Options("vertical" if vertical else output_format, limit, result_file)
     call: Call = context.obj
-    text = sys.stdin.read() if statement == "-" else statement
-    if not text.strip():
-        raise UsageError("there is no statement to run", hint='try: neve sql "SHOW NAMESPACES"')
+    statements = read_statements(words or [], file)
+    wanted = rows_wanted(call.output, options)
     with call.open() as lake:
         with call.output.working("starting Spark"):
             _ = lake.spark
-            call.output.progress("running the statement")
-            answer = run_on_spark(lake, text, rows_wanted(call.output, options))
-        print_answer(answer, call.output, options)
+        for number, statement in enumerate(statements, start=1):
+            try:
+                with call.output.working("running the statement"):
+                    call.output.progress("running the statement")
+                    answer = run_on_spark(lake, statement, wanted)
+                # A program gets one document: that of the last statement.
+                if number == len(statements) or is_for_people(call.output, options):
+                    print_answer(answer, call.output, options)
+            except SqlError as error:
+                sys.stderr.writelines(line + "\n" for line in excerpt(statement, error))
+                raise
