@@ -15,14 +15,14 @@ test: lint ## lint, types, walls and all tests, against real servers
 	@.venv/bin/python -m tests.support.install
 	@.venv/bin/python -m tools.side_by_side
 
-soak: ## the long runs: kills at random moments, fuzzing, full load
+soak: ## the long runs, an hour or more: kills at random moments, fuzzing, full load
 	@tools/environment dev
 	@.venv/bin/python -m tests.support.install
-	$(PYTEST) -m soak
+	$(PYTEST) -m soak -p tests.support.progress
 
 bench: ## measure; one JSON line a measurement
 	@tools/environment dev
-	@for one in decode receive consolidate ledger index index_build merge; do .venv/bin/python -m benchmarks.$$one; done
+	@for one in decode receive consolidate ledger index index_build merge query; do .venv/bin/python -m benchmarks.$$one; done
 
 lint: ## formatting, lint, types and the walls between rooms
 	@tools/environment dev

@@ -5,23 +5,25 @@ The command line calls these methods too, so that both do the same.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+import importlib
+from typing import TYPE_CHECKING, Any, Literal
 
-from neve.consolidate.report import ReplayReport, TableResult
-from neve.consolidate.report import Report as ConsolidationReport
 from neve.lake import Lake
-from neve.lake.tables import Column, TableDescription, TableSummary
-from neve.merge.report import Preview as MergePreview
-from neve.merge.report import TableReport as MergeReport
-from neve.publish.audit_result import AuditResult
-from neve.publish.batch import Outcome
-from neve.publish.staged_batches import StagedBatch
-from neve.upkeep.upkeep import UpkeepReport
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     import pyarrow as pa
+
+    from neve.consolidate.report import ReplayReport, TableResult
+    from neve.consolidate.report import Report as ConsolidationReport
+    from neve.lake.tables import Column, TableDescription, TableSummary
+    from neve.merge.report import Preview as MergePreview
+    from neve.merge.report import TableReport as MergeReport
+    from neve.publish.audit_result import AuditResult
+    from neve.publish.batch import Outcome
+    from neve.publish.staged_list import StagedBatch
+    from neve.upkeep.upkeep import UpkeepReport
 
 __all__ = [
     "AuditResult",
@@ -39,9 +41,49 @@ __all__ = [
     "UpkeepReport",
 ]
 
+# Where the types above are: imported when they are first asked for, since their modules load
+# libraries that a command such as `neve tables` does not need.
+_LOCATIONS = {
+    "AuditResult": (".publish.audit_result", "AuditResult"),
+    "Column": (".lake.tables", "Column"),
+    "ConsolidationReport": (".consolidate.report", "Report"),
+    "MergePreview": (".merge.report", "Preview"),
+    "MergeReport": (".merge.report", "TableReport"),
+    "Outcome": (".publish.batch", "Outcome"),
+    "ReplayReport": (".consolidate.report", "ReplayReport"),
+    "StagedBatch": (".publish.staged_list", "StagedBatch"),
+    "TableDescription": (".lake.tables", "TableDescription"),
+    "TableResult": (".consolidate.report", "TableResult"),
+    "TableSummary": (".lake.tables", "TableSummary"),
+    "UpkeepReport": (".upkeep.upkeep", "UpkeepReport"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LOCATIONS:
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    module, attribute = _LOCATIONS[name]
+    return getattr(importlib.import_module(module, "neve"), attribute)
+
 
 class OpenLake(Lake):
     """A lake and everything that can be done with it."""
+
+    def read(self, statement: str, engine: Literal["auto", "spark", "duckdb"] = "auto") -> pa.Table:
+        """Run a statement and bring the whole result here, where it must fit into memory.
+
+        The same as `neve sql`.
+
+        Args:
+            engine: `auto` takes DuckDB, which needs no JVM, for reads whose answer is the same as
+                Spark's, and Spark for all else.
+        """
+        import pyarrow as pa
+
+        from neve.query.run import run
+
+        answer = run(self, statement, engine)
+        return pa.Table.from_batches(answer.batches, answer.schema)
 
     def consolidate(self, *, wait: bool = True) -> ConsolidationReport:
         """Turn the requests that are sealed in the buffer into rows, exactly once.
@@ -95,7 +137,7 @@ class OpenLake(Lake):
         Args:
             table: one table; without it, all tables of telemetry.
         """
-        from neve.publish.staged_batches import list_staged
+        from neve.publish.staged_list import list_staged
 
         return list_staged(self, table)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from types import MappingProxyType
 
+from neve.masking import mask_logins
+
 
 class Code(str, Enum):
     """What went wrong, in a word that stays the same when messages are reworded."""
@@ -53,11 +55,17 @@ class NeveError(Exception):
         code: Code | None = None,
         retryable: bool = False,
     ) -> None:
+        # Libraries quote addresses, and an address may carry a password.
+        message = mask_logins(message)
         super().__init__(message)
         self.code = code or self.default_code
         self.message = message
-        self.hint = hint
+        self.hint = mask_logins(hint) if hint else None
         self.retryable = retryable
+
+    def __str__(self) -> str:
+        """Say what happened and what to do, as logs and tracebacks print it."""
+        return f"{self.message} ({self.hint})" if self.hint else self.message
 
     @property
     def exit_status(self) -> int:
@@ -92,6 +100,10 @@ class NotFoundError(NeveError):
     """A namespace, table or file that was named does not exist."""
 
     default_code = Code.NOT_FOUND
+
+
+class EmptyLakeError(NotFoundError):
+    """A namespace or table was named, and the catalog has none at all: perhaps the wrong one."""
 
 
 class UnsupportedError(NeveError):

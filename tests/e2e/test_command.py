@@ -3,19 +3,25 @@
 import json
 import os
 import re
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from tests.support.command import NEVE
-from tests.support.runtime_only import runtime_only_environment
-from tests.support.terminal import CTRL_C, Terminal, is_running
+from tests.support.buffered import buffered_rows
+from tests.support.command import NEVE, neve_serve
+from tests.support.pages import Reader, blocks_of, differs
+from tests.support.terminal import CTRL_C, Terminal, is_running, run_in_terminal
 from tests.support.wait import until
+from tests.support.wheel import ROOT, build_wheel, install_wheel
 
+README = Path(__file__).parents[2] / "README.md"
 ENDLESS = "SELECT sum(id % 7) FROM range(100000000000000)"
 # A shell without job control makes its background jobs, and what we start in them, ignore Ctrl-C.
 INTERRUPTIBLE = (
@@ -37,6 +43,12 @@ ANSWERED = {
     ("checkout", "868", "Zermatt", "1298.6"),
     ("Chamonix", "250", "0.502", "2.639"),
 }
+EVENTS = {
+    ("c", "36", "4", "Dina", "Courmayeur", "updated"),
+    ("u", "24", "3", "Cy", "Grindelwald", "replaced:", "34", "is", "newer"),
+    ("u", "20", "2", "Bo", "Chamonix", "late:", "the", "row", "has", "22"),
+}
+SPINNER = set("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
 HELD = "otel.logs: audit says_whose_it_is failed for 20 of 20 rows"
 MIRROR = {f"shop.customers{suffix}" for suffix in ("", "_changes", "_rejected", "_tombstones")}
 TABLES = (
@@ -45,13 +57,17 @@ TABLES = (
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory):
-    """One demo, run once and explored by the tests below."""
-    directory = tmp_path_factory.mktemp("demo")
-    started = time.monotonic()
-    # With no more than `make demo` installs.
-    told = neve("demo", cwd=directory, **runtime_only_environment())
-    return directory, told, time.monotonic() - started
+def wheel(tmp_path_factory):
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory, wheel):
+    """One demo of the wheel on a terminal of 80 columns, run once and explored by the tests."""
+    directory, environment = tmp_path_factory.mktemp("demo"), tmp_path_factory.mktemp("installed")
+    installed = install_wheel(wheel, environment / "venv")
+    yield directory, run_in_terminal(["demo"], columns=80, cwd=directory, program=installed)
+    shutil.rmtree(environment)
 
 
 def neve(*arguments, cwd, **environment):
@@ -67,26 +83,80 @@ def neve(*arguments, cwd, **environment):
     )
 
 
+def test_the_wheel_has_every_file_of_the_package(wheel):
+    package = ROOT / "src" / "neve"
+    files = {
+        str(path.relative_to(package.parent))
+        for path in package.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    with zipfile.ZipFile(wheel) as archive:
+        assert files - set(archive.namelist()) == set()
+    needed = {"py.typed", "lake/log4j2.properties", "otlp/libwire_scan.so", "cli/demo/client.py"}
+    assert {f"neve/{name}" for name in needed} <= files
+
+
 def test_demo_tells_its_story_and_ends_in_results(demo):
-    _, told, seconds = demo
-    assert told.returncode == 0, told.stderr
-    lines = [line.split() for line in told.stdout.splitlines()]
+    _, screen = demo
+    assert screen.status == 0, screen.text
+    lines = [line.split() for line in screen.lines]
     read = [line for line in lines if "122060.43" in line]
     assert [line[0] for line in read] == ["Spark", "PyIceberg", "DuckDB"]
     assert all(line[1:] == ["1200", "122060.43", "4"] for line in read)
     spans = [line for line in lines if "426334966724" in line]
     assert [line[0] for line in spans] == ["Spark", "PyIceberg", "DuckDB"]
-    assert {tuple(line) for line in lines} >= SENT_AND_KEPT | ANSWERED
-    assert "answered 413:\n   the request has more than 1,000,000 records" in told.stdout
-    warnings = [line for line in told.stderr.splitlines() if "WARN" in line]
-    assert [line.partition(": ")[2] for line in warnings] == [HELD]
-    assert "Exception" not in told.stderr
+    assert {tuple(line) for line in lines} >= SENT_AND_KEPT | ANSWERED | EVENTS
+    assert "answered 413:\n   the request has more than 1,000,000 records" in screen.text
+    warnings = [line for line in screen.lines if "WARN" in line]
+    assert [HELD in line for line in warnings] == [True]
+    assert "Exception" not in screen.text
     # Some 40 s on two quiet cores.
-    assert seconds < 90
+    assert screen.seconds < 90
+
+
+def test_demo_says_what_it_does_and_fits_80_columns(demo):
+    _, screen = demo
+    doing = {line[2:] for line in screen.lines if line[:1] in SPINNER}
+    assert doing >= {"starting Spark", "sending 5,017 records", "merging 6 changes"}
+    assert "   100 to 200  ████" in screen.text
+    # What is to be copied stands on a line of its own, however long.
+    copied = [line for line in screen.lines if line.startswith("  ") and "neve.yaml" in line]
+    told = [line.rstrip() for line in screen.lines if line not in copied and "WARN" not in line]
+    assert [line for line in told if len(line) > 80] == []
+
+
+def test_readme_shows_what_the_demo_prints(demo):
+    directory, screen = demo
+    _, shown, query, answer = [block for block in blocks_of(README) if block.language != "yaml"]
+    # On a terminal tables have a line below their head.
+    printed = "\n".join(line for line in screen.lines if set(line) - set("─ "))
+    assert differs(f"...\n{shown.text}\n...", printed) == ""
+    (directory / ".venv").symlink_to(Path(NEVE).parents[1])
+    Reader(directory, {}).follow([query, answer])
+
+
+def test_demo_ends_with_lines_that_send_your_own(demo):
+    directory, screen = demo
+    ending = screen.text.partition("Now send your own.")[2]
+    (request,) = re.findall(r"^  (curl .*?\}')$", ending, re.S | re.M)
+    run, ask = (
+        line.removeprefix(f"  {NEVE} ") for line in ending.splitlines() if " -c neve-" in line
+    )
+    assert run == "-c neve-demo/neve.yaml run"
+    own = directory / "own"
+    own.mkdir()
+    with neve_serve(own) as serving:
+        sent = request.replace("127.0.0.1:4318", serving.http)
+        subprocess.run(["bash", "-c", f"{sent} --fail --silent"], check=True, timeout=60)
+        until(lambda: buffered_rows(serving.buffer, "mine")["logs"])
+    [row] = buffered_rows(serving.buffer, "mine")["logs"]
+    assert row["body"] == "hello"
+    asked = neve(*shlex.split(ask), "--format", "json", cwd=directory)
+    assert (asked.returncode, json.loads(asked.stdout)) == (0, [])
 
 
 def test_demo_leaves_a_lake_to_explore(demo):
-    directory, _, _ = demo
+    directory, _ = demo
     shown = neve("-c", "neve-demo/neve.yaml", "tables", "--json", cwd=directory)
     rows = {row["table"]: row["rows"] for row in json.loads(shown.stdout)}
     assert set(rows) == TABLES
@@ -128,7 +198,7 @@ sys.exit(status)
 
 def test_documented_queries_run_and_sql_prints_json_and_nothing_else(demo):
     """In one process, so that Spark starts once."""
-    directory, _, _ = demo
+    directory, _ = demo
     page = Path(__file__).parents[2] / "docs" / "from-request-to-table.md"
     found = re.findall(r"```sql\n(.*?)```", page.read_text(), re.S)
     # Nothing was set aside in the demo, so that there is no table of it.
@@ -161,7 +231,7 @@ def test_ctrl_c_while_spark_starts_exits_130_without_a_traceback(tmp_path):
 
 @pytest.mark.timed
 def test_the_first_ctrl_c_cancels_a_running_query_within_3_seconds(tmp_path):
-    with Terminal(["sql", ENDLESS], cwd=tmp_path) as terminal:
+    with Terminal(["sql", "--engine", "spark", ENDLESS], cwd=tmp_path) as terminal:
         terminal.wait_for("running the statement")
         until(lambda: runs_a_task(terminal.process.pid), seconds=60)
         pressed = time.monotonic()
@@ -185,7 +255,7 @@ def test_ctrl_c_ends_a_query_whose_rows_nobody_reads(tmp_path):
 
 def start_sql(statement, directory):
     return subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTIBLE, NEVE, "sql", statement],
+        [sys.executable, "-c", INTERRUPTIBLE, NEVE, "sql", "--engine", "spark", statement],
         cwd=directory,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -12,7 +12,8 @@ import yaml
 import neve
 from neve import failpoints
 from neve.config import load
-from neve.publish.staged_batches import list_staged, release
+from neve.publish.staged_batches import release
+from neve.publish.staged_list import list_staged
 from neve.signals import Signal
 from tests.support.consolidation import Bench
 from tests.support.lakes import postgres_settings, rest_settings, sqlite_settings

@@ -12,7 +12,8 @@ from neve.consolidate.check import audit_checks
 from neve.errors import ConfigError
 from neve.lake.create import FEW_METADATA_FILES
 from neve.lake.staging import StagingTable
-from neve.publish.staged_batches import discard, list_staged, release
+from neve.publish.staged_batches import discard, release
+from neve.publish.staged_list import list_staged
 from neve.signals import Signal
 from tests.support.consolidation import Bench
 from tests.support.lakes import SPARK

@@ -14,6 +14,7 @@ from neve import failpoints
 from neve.merge.batch import BatchWork
 from neve.merge.strategy import Strategy
 from tests.support.merging import Mirrored, event
+from tests.support.power_cut import power_cut
 from tests.support.readers import read_with_all
 
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=timezone.utc)
@@ -88,9 +89,12 @@ def test_what_others_do_beside_the_mirror_stays(embedded_lake):
     assert mirrored.table("rows_rejected").scan().count() == 1
 
 
-def test_a_rebuild_that_is_killed_forgets_no_delete(embedded_lake, monkeypatch):
+def test_a_rebuild_that_is_killed_forgets_no_delete_and_no_rejected_event(
+    embedded_lake, monkeypatch
+):
     mirrored = Mirrored(embedded_lake, strategy=Strategy.SCAN)
-    mirrored.append(event("D", 10, 1), event("I", 1, 100, "row"))
+    mirrored.append(event("D", 10, 1), event("I", 1, 100, "row"), event("X", 1, 101))
+    mirrored.append(event("Y", 1, 102, "row"))
     mirrored.merge()
 
     def cut(*_):
@@ -104,6 +108,22 @@ def test_a_rebuild_that_is_killed_forgets_no_delete(embedded_lake, monkeypatch):
     mirrored.append(event("I", 9, 1, "late"))
     mirrored.merge()
     mirrored.check()
+    # A rebuild leaves what it rejects itself; killed before its commit, all that was there.
+    without_y = mirrored.settings
+    mirrored.settings = without_y.model_copy(update={"operations": {"Y": "insert"}})
+    with power_cut("merge.rejected"):
+        mirrored.merger().rebuild()
+    assert mirrored.table("rows_rejected").scan().count() == 1
+    mirrored.settings = without_y
+    mirrored.append(event("U", 2, 100, "newer"))
+    mirrored.merge()
+    mirrored.check()
+    assert mirrored.table("rows_rejected").scan().count() == 2
+    mirrored.settings = without_y.model_copy(update={"operations": {"Y": "insert"}})
+    mirrored.merger().rebuild()
+    assert mirrored.found().keys() == {(100,), (102,)}
+    (rejected,) = mirrored.table("rows_rejected").scan().to_arrow()["event"].to_pylist()
+    assert '"id":101' in rejected
 
 
 def test_a_delete_is_remembered_for_as_long_as_it_is_kept(embedded_lake):

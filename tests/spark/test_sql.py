@@ -169,3 +169,19 @@ def test_a_second_lake_in_the_process_has_its_own_catalogs_and_leaves_spark_runn
     with neve.open(sqlite_settings(tmp_path)) as second:
         assert second.query("SHOW NAMESPACES").num_rows == 0
     assert lake.query("SELECT 1 AS one").to_pylist() == [{"one": 1}]
+
+
+def test_a_read_in_the_wrong_directory_makes_nothing_and_names_the_lake(
+    lake, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NEVE_SPARK__MASTER", lake.settings.spark.master)
+    assert run(["sql", "SHOW NAMESPACES", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+    assert run(["sql", "SELECT * FROM otel.logs"]) == 1
+    assert f"no neve.yaml in {tmp_path}" in capsys.readouterr().err
+    table = {"namespace": "shop", "changelog_table": "log", "mirror_table": "orders"}
+    table |= {"primary_keys": ["id"], "sequence_column": ["seq"]}
+    monkeypatch.setenv("NEVE_MERGE__TABLES", json.dumps([table]))
+    assert run(["merge", "--dry-run"]) == 3
+    assert not list(tmp_path.iterdir())

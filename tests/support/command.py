@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 NEVE = str(Path(sys.executable).with_name("neve"))
 _DEADLINE_SECONDS = 180
-_LISTENING = re.compile(r"^OTLP/HTTP on (\S+), OTLP/gRPC on (\S+), buffer (.+)$", re.MULTILINE)
+_LISTENING = re.compile(r"OTLP/HTTP on (\S+), OTLP/gRPC on (\S+), buffer (.+)$", re.MULTILINE)
 
 
 def neve_merge(

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
-import duckdb
-import duckdb_extensions
 import pyarrow as pa
 
 from neve.lake import Lake
+from neve.query.run import run
 
 Rows = list[dict[str, Any]]
 
@@ -29,21 +27,9 @@ def read_with_pyiceberg(lake: Lake, name: str, by: str = "id") -> Rows:
 
 
 def read_with_duckdb(lake: Lake, name: str, by: str = "id") -> Rows:
-    """Read from the metadata file alone, without the catalog."""
-    location = lake.catalog().load_table(name).metadata_location
-    with _duckdb().cursor() as database:
-        _reach_storage(database, lake)
-        return _plain(database.execute("FROM iceberg_scan(?)", [location]).to_arrow_table(), by)
-
-
-@cache
-def _duckdb() -> duckdb.DuckDBPyConnection:
-    """Load DuckDB's extensions once: that takes longer than reading a table."""
-    database = duckdb.connect()
-    for extension in ("avro", "httpfs", "iceberg"):
-        duckdb_extensions.import_extension(extension, con=database)
-        database.load_extension(extension)
-    return database
+    """Read as `neve sql --engine duckdb` does."""
+    answer = run(lake, f"SELECT * FROM {name}", "duckdb")
+    return _plain(pa.Table.from_batches(answer.batches, answer.schema), by)
 
 
 READERS: dict[str, Callable[..., Rows]] = {
@@ -60,19 +46,3 @@ def read_with_all(lake: Lake, name: str) -> dict[str, Rows]:
 def by_all(rows: Rows) -> dict[str, Rows]:
     """Return what `read_with_all` returns when every engine sees just these rows."""
     return dict.fromkeys(READERS, rows)
-
-
-def _reach_storage(database: duckdb.DuckDBPyConnection, lake: Lake) -> None:
-    storage = lake.settings.storage
-    if not (storage.endpoint and storage.access_key_id and storage.secret_access_key):
-        return
-    database.execute(
-        "CREATE OR REPLACE SECRET storage (TYPE s3, KEY_ID $key, SECRET $secret, REGION $region, "
-        "ENDPOINT $endpoint, URL_STYLE 'path', USE_SSL false)",
-        {
-            "key": storage.access_key_id,
-            "secret": storage.secret_access_key.get_secret_value(),
-            "region": storage.region,
-            "endpoint": storage.endpoint.removeprefix("http://"),
-        },
-    )

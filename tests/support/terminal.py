@@ -144,13 +144,14 @@ def run_in_terminal(
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
     send: Sequence[tuple[str, str]] = (),
+    program: str | Path = NEVE,
 ) -> Screen:
     """Run `neve` with these arguments until it ends.
 
     Args:
         send: what to type and when: `(text to wait for, keys)`, one after the other.
     """
-    with Terminal(arguments, columns, rows, cwd, env) as terminal:
+    with Terminal(arguments, columns, rows, cwd, env, program) as terminal:
         for said, keys in send:
             terminal.wait_for(said)
             terminal.type(keys)

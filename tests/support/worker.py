@@ -24,7 +24,8 @@ from neve.consolidate.spec import consolidate_spec
 from neve.lake.data_files import write_data_files
 from neve.publish.audited_publisher import AuditedOutcome, AuditedPublisher
 from neve.publish.audits import AuditResult
-from neve.publish.staged_batches import list_staged, release
+from neve.publish.staged_batches import release
+from neve.publish.staged_list import list_staged
 from tests.support.consolidation import NAME_COLUMN, run_inline
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
 
     from neve.lake import Lake
-    from neve.lake.staging import StagedSnapshot
+    from neve.lake.staged_snapshot import StagedSnapshot
 
 DEADLINE_SECONDS = 120
 

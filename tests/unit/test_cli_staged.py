@@ -3,65 +3,19 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
-from contextlib import contextmanager
 
-import pyarrow as pa
 import pytest
 
 import neve
 from neve.cli.app import run
 from neve.errors import CatalogError, HeldLimitError
-from neve.lake.data_files import write_data_files
-from neve.lake.staging import StagingTable
+from neve.publish.audit_result import AuditResult
 from neve.publish.batch import HELD_PREFIX, STAGED_PREFIX
 from neve.publish.publisher import Publisher
-from neve.publish.ranges import Range
+from tests.support.held_batches import HOUR, TABLES, HeldBatches
 from tests.support.lakes import sqlite_settings
-from tests.support.publishing import KnownStreams
-
-HOUR = 3600
-TABLES = ("otel.logs", "otel.traces")
-
-
-class HeldBatches:
-    """Two tables, and batches that were held in them."""
-
-    def __init__(self, lake, monkeypatch):
-        self.lake = lake
-        self.monkeypatch = monkeypatch
-        lake.catalog().create_namespace("otel")
-        with self.hours_ago(9):
-            for table in TABLES:
-                lake.catalog().create_table(table, pa.schema([("id", pa.int64())]))
-
-    @contextmanager
-    def hours_ago(self, hours):
-        now = time.time
-        with self.monkeypatch.context() as patch:
-            patch.setattr("time.time", lambda: now() - hours * HOUR)
-            yield
-
-    def publisher(self, table, *streams):
-        staging = StagingTable(self.lake.profile, self.lake.catalog().load_table(table))
-        return Publisher(staging, KnownStreams(*streams))
-
-    def hold(self, table, batch_id, number, hours=0.0, max_held=None):
-        """Hold a batch of one row, as a worker does whose audit blocks it."""
-        publisher = self.publisher(table, batch_id)
-        loaded = publisher.table.table
-        rows = pa.table({"id": pa.array([number], pa.int64())})
-        with self.hours_ago(hours):
-            files = write_data_files(loaded.metadata, loaded.io, rows)
-            staged = publisher.stage(batch_id, files, {batch_id: Range(1, 1)})
-            publisher.hold(staged, max_held)
-
-    def ids(self, table):
-        return Counter(self.lake.catalog().load_table(table).scan().to_arrow()["id"].to_pylist())
-
-    def held(self, table):
-        return [batch.ref for batch in self.publisher(table).table.staged(HELD_PREFIX)]
+from tests.support.terminal import run_in_terminal
 
 
 @pytest.fixture
@@ -78,7 +32,8 @@ def batches(tmp_path, monkeypatch):
 
 
 def answer(capsys, *arguments, status=0):
-    assert run(["--json", "staged", *arguments]) == status
+    yes = ["--yes"] if arguments[0] == "discard" else []
+    assert run(["--json", "staged", *arguments, *yes]) == status
     return json.loads(capsys.readouterr().out)
 
 
@@ -91,6 +46,55 @@ def test_the_list_says_how_old_a_batch_is_and_how_many_rows_it_has(batches, caps
     assert {name: row["rows"] for name, row in listed.items()} == {"old": 1, "young": 1, "other": 1}
     assert listed["old"]["age_seconds"] == pytest.approx(8 * HOUR, abs=120)
     assert listed["young"]["age_seconds"] < 120
+
+
+def test_the_list_names_the_audits_that_hold_a_batch_and_why(batches, capsys):
+    audits = (
+        AuditResult("has_service", "not_null", False, 20, 25, "block"),
+        AuditResult("fresh", "freshness", True, 0, 25, "block"),
+        AuditResult("small", "row_count", False, 25, 25, "warn"),
+    )
+    batches.hold("otel.logs", "bad", 4, audits=audits)
+    listed = {row["batch_id"]: row["held_by"] for row in answer(capsys, "list")}
+    why = {"audit": "has_service", "check": "not_null", "failing": 20, "total": 25}
+    assert listed == {"old": [], "young": [], "other": [], "bad": [why]}
+    properties = batches.lake.table("otel.logs").properties
+    # What an earlier Neve held has no such property.
+    with batches.lake.catalog().load_table("otel.logs").transaction() as change:
+        change.remove_properties("neve.held-by.old")
+    assert {row["batch_id"]: row["held_by"] for row in answer(capsys, "list")}["old"] is None
+    for columns in (80, 120):
+        screen = run_in_terminal(["staged", "list"], columns=columns)
+        assert screen.status == 0
+        assert "has_service: 20 of 25 rows" in screen.text
+        (line,) = [line for line in screen.lines if " old " in line]
+        assert line.split()[-1] == "unknown"
+        assert max(map(len, screen.lines)) <= columns
+    # Whoever decides on a batch takes what was said of it away.
+    assert "neve.held-by.bad" in properties
+    answer(capsys, "discard", "otel.logs", "bad")
+    answer(capsys, "publish", "otel.logs", "young")
+    properties = batches.lake.table("otel.logs").properties
+    assert [name for name in properties if name.startswith("neve.held-by.")] == []
+
+
+def test_discarding_asks_first(batches, capsys):
+    question = "Discard 1 rows of otel.logs? [y/N]"
+    for keys, status, left in (("n\r", 1, 2), ("\r", 1, 2), ("y\r", 0, 1)):
+        arguments = ["staged", "discard", "otel.logs", "old"]
+        screen = run_in_terminal(arguments, columns=80, send=[(question, keys)])
+        assert screen.status == status
+        assert len(batches.held("otel.logs")) == left
+    many = [("Discard 2 batches, 2 rows of otel.logs, otel.traces? [y/N]", "y\r")]
+    assert run_in_terminal(["staged", "discard", "--all"], send=many).status == 0
+    assert batches.held("otel.logs") == []
+
+
+@pytest.mark.parametrize("arguments", [["otel.logs", "old"], ["--all"]])
+def test_nobody_to_ask_is_no_yes(batches, capsys, arguments):
+    assert run(["staged", "discard", *arguments]) == 2
+    assert "standard input is not a terminal (say --yes" in capsys.readouterr().err
+    assert len(batches.held("otel.logs")) == 2
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Configuration: file, environment, expansion, and errors that say which key and where."""
 
+import json
 from pathlib import Path
 
 import pydantic
@@ -64,6 +65,20 @@ def test_environment_wins_and_both_are_named_as_sources(monkeypatch):
     assert loaded.source(("catalog", "properties", "a")) == "neve.yaml:3"
     assert loaded.source(("storage", "region")) == "default"
     assert loaded.source(("catalog", "uri")) == "default", "its section is in the file, it is not"
+
+
+def test_what_an_empty_section_or_a_variable_leaves_out_is_a_default(monkeypatch):
+    write("catalog:\nobserve:\n  sentry: {}\nstorage: {path_style: false}\nspark:\n  conf: {}\n")
+    monkeypatch.setenv("NEVE_RECEIVE", '{"http": "127.0.0.1:1"}')
+    monkeypatch.setenv("NEVE_BUFFER", "{}")
+    loaded = load()
+    sources = {key: source for key, _, source in shown_values(loaded) if source != "default"}
+    assert sources == {
+        "receive.http": "NEVE_RECEIVE",
+        # As the default is, and from the file all the same.
+        "storage.path_style": "neve.yaml:4",
+        "spark.conf": "neve.yaml:6",
+    }
 
 
 def test_variables_expand_with_defaults_and_escapes(monkeypatch):
@@ -134,10 +149,57 @@ def test_wrong_type_names_key_and_place():
             "neve.yaml: buffer.max_bytes (9) is less than receive.max_request_bytes (67108864)",
         ),
         ("buffer: {max_bytes: 100000000, seal_bytes: 100000001}", "buffer: seal_bytes (100000001)"),
+        (
+            "receive: {http: ':4318'}",
+            "write 127.0.0.1:4318 for this machine only, 0.0.0.0:4318 for all networks",
+        ),
+        ("observe: {http: 99999}", "observe.http: '127.0.0.1:99999' is not an address"),
+        ("receive: {grpc: localhost}", "write host:port, such as 127.0.0.1:4318"),
+        ("buffer: {seal_bytes: 64 Mb}", "neve.yaml:1: buffer.seal_bytes: write bytes, or a number"),
+        ("buffer: {seal_bytes: 1.5B}", "buffer.seal_bytes: it is not a whole number of bytes"),
+        ("receive: {xyz: 1}", "unknown key receive.xyz; there are http, grpc, workers"),
     ],
 )
 def test_what_does_not_fit_is_said(text, said):
     assert said in problem(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "shown"),
+    [
+        ("64MB", 64_000_000, "64MB"),
+        ("64 MiB", 67_108_864, "64MiB"),
+        ("67108864", 67_108_864, "64MiB"),
+        ("0.1GB", 100_000_000, "100MB"),
+        ("8KiB", 8192, "8KiB"),
+        ("9KB", 9000, "9kB"),
+        ("1025", 1025, "1025B"),
+    ],
+)
+def test_sizes_take_units_and_are_shown_with_them(text, expected, shown):
+    write(f"buffer: {{seal_bytes: {text}}}")
+    loaded = load()
+    assert loaded.settings.buffer.seal_bytes == expected
+    value = {key: value for key, value, _ in shown_values(loaded)}["buffer.seal_bytes"]
+    assert (str(value), json.dumps(value)) == (shown, str(expected))
+
+
+def test_durations_take_units_and_a_port_alone_is_one_of_this_machine(monkeypatch):
+    write("receive: {http: 4318, dedup_seconds: 5m}\nbuffer: {seal_seconds: 500ms}")
+    monkeypatch.setenv("NEVE_OBSERVE__HTTP", "9464")
+    settings = load().settings
+    assert (settings.receive.http, settings.observe.http) == ("127.0.0.1:4318", "127.0.0.1:9464")
+    assert (settings.receive.dedup_seconds, settings.buffer.seal_seconds) == (300, 0.5)
+
+
+def test_the_hint_names_no_command_that_would_fail_as_well(monkeypatch):
+    monkeypatch.setenv("NEVE_RECIEVE__TOKENS", "[]")
+    for _ in range(2):
+        with pytest.raises(ConfigError) as caught:
+            load()
+        assert "neve config" not in str(caught.value.hint)
+        monkeypatch.delenv("NEVE_RECIEVE__TOKENS", raising=False)
+        write("receive: {htpt: 1}")
 
 
 def test_binary_and_missing_files_are_refused(tmp_path):

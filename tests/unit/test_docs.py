@@ -68,6 +68,24 @@ def test_links_between_pages_lead_somewhere():
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+def test_every_page_is_in_both_tables_of_contents():
+    pages = {page.name for page in PAGES if page.name != "README.md"}
+    below = set(re.findall(r"\]\(([^)]+)\)", (ROOT / "docs" / "README.md").read_text()))
+    assert below == pages | {"decisions/"}
+    rows = re.findall(r"^\| \[[^]]+\]\(([^)]+)\) \|", (ROOT / "README.md").read_text(), re.M)
+    assert set(rows) == {f"docs/{page}" for page in below} | {"CONTRIBUTING.md", "CHANGELOG.md"}
+
+
+def test_every_figure_of_the_readme_was_measured():
+    (table,) = re.findall(r"\| capability .*?\n\n", (ROOT / "README.md").read_text(), re.S)
+    figures = re.findall(r"\d[\d.,]*\d|\d", "".join(re.findall(r"\| ([^|]+) \|$", table, re.M)))
+    assert len(figures) >= 7
+    measured = (ROOT / "docs" / "benchmarks.md").read_text()
+    assert [
+        figure for figure in figures if figure not in re.findall(r"\d[\d.,]*\d|\d", measured)
+    ] == []
+
+
 def test_contributing_lists_the_rooms_that_there_are():
     page = (ROOT / "CONTRIBUTING.md").read_text()
     listed = re.findall(r"^  (\w+/|\w+\.py) ", page.split("src/neve/\n")[1].split("```")[0], re.M)

@@ -1,8 +1,13 @@
 """Java: found, missing, too old, broken."""
 
+import json
+from importlib.metadata import version
+
 import pytest
 
+from neve.cli.app import run
 from neve.errors import Code, SetupError
+from neve.lake.jars import ICEBERG_VERSION
 from neve.lake.java import find_java
 
 
@@ -43,3 +48,35 @@ def test_broken_java_is_said(monkeypatch, tmp_path):
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
     with pytest.raises(SetupError, match="does not run"):
         find_java()
+
+
+def test_the_demo_asks_for_java_and_for_space_before_it_makes_anything(
+    monkeypatch, tmp_path, capsys
+):
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "absent"))
+    assert run(["demo", "--dir", str(tmp_path / "demo")]) == 1
+    assert "Java is missing" in capsys.readouterr().err
+    fake_java(tmp_path / "jdk", 'openjdk version "17.0.15"')
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
+    monkeypatch.setattr("neve.cli.demo.needs._NEEDED_BYTES", 1 << 62)
+    assert run(["demo", "--dir", str(tmp_path / "demo")]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"the disk of {tmp_path} has" in line
+    assert not (tmp_path / "demo").exists()
+
+
+def test_the_version_says_what_is_inside(monkeypatch, tmp_path, capsys):
+    fake_java(tmp_path / "jdk", 'openjdk version "21.0.2"')
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
+    assert run(["--version"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    names = [line.split()[0] for line in lines]
+    assert names == ["neve", "Python", "Spark", "Iceberg", "PyIceberg", "DuckDB", "Java"]
+    assert lines[-1] == f"Java 21.0.2 ({tmp_path}/jdk/bin/java)"
+    assert run(["--version", "--json"]) == 0
+    parts = json.loads(capsys.readouterr().out)
+    assert (parts["neve"], parts["spark"]) == (version("neve"), version("pyspark"))
+    assert (parts["iceberg"], parts["java"]) == (ICEBERG_VERSION, "21.0.2")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "absent"))
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("Java is missing")

@@ -18,7 +18,7 @@ def test_mypy_accepts_every_python_example(tmp_path):
             example = tmp_path / f"{page.stem.lower().replace('-', '_')}_{number}.py"
             example.write_text(block)
             examples.append(example.name)
-    assert {"readme_0.py", "python_0.py"} <= set(examples)
+    assert {"python_0.py", "tutorial_0.py"} <= set(examples)
     checked = subprocess.run(
         [
             *(sys.executable, "-m", "mypy", "--strict", "--config-file=", *examples),

@@ -1,62 +1,27 @@
-"""What is typed after `neve sql`: forgotten quotes, files, several statements, a caret."""
-
-import io
-from pathlib import Path
+"""Where statements end, as `neve shell` sees it."""
 
 import pytest
 
-from neve.cli.statements import excerpt, read_statements, split
-from neve.errors import SqlError, UsageError
-
-
-def test_words_without_quotes_are_one_statement():
-    assert read_statements(["SELECT", "1"], None) == ["SELECT 1"]
-    assert read_statements(["SELECT * FROM t.sql"], None) == ["SELECT * FROM t.sql"]
-
-
-def test_a_star_that_the_shell_replaced_is_told():
-    for name in ("a.txt", "b"):
-        Path(name).touch()
-    Path(".neve").mkdir()
-    with pytest.raises(UsageError, match=r"the shell replaced \*") as caught:
-        read_statements(["SELECT", "a.txt", "b", "FROM", "ns.t"], None)
-    assert 'neve sql "SELECT * FROM …"' in caught.value.hint
-    assert read_statements(["SELECT", "b", "FROM", "ns.t"], None) == ["SELECT b FROM ns.t"]
-
-
-def test_files_and_standard_input_are_read(monkeypatch):
-    Path("q.sql").write_text("SELECT 1;\nSELECT 2;\n")
-    assert read_statements([], Path("q.sql")) == ["SELECT 1", "SELECT 2"]
-    assert read_statements(["q.sql"], None) == ["SELECT 1", "SELECT 2"]
-    for words, file in (["-"], None), ([], Path("-")):
-        monkeypatch.setattr("sys.stdin", io.StringIO("SELECT 3"))
-        assert read_statements(words, file) == ["SELECT 3"]
-    with pytest.raises(UsageError, match=r"absent\.sql cannot be read: No such file"):
-        read_statements(["absent.sql"], None)
-    with pytest.raises(UsageError, match="exclude each other"):
-        read_statements(["SELECT 1"], Path("q.sql"))
-    with pytest.raises(UsageError, match="no statement"):
-        read_statements([], None)
+from neve.cli.statements import has_words, split_statements
 
 
 @pytest.mark.parametrize(
-    ("text", "statements"),
+    ("text", "statements", "rest"),
     [
-        ("SELECT ';' AS `a;b` -- ;\n; /* ; */ SELECT 2", ["SELECT ';' AS `a;b` -- ;", "SELECT 2"]),
-        ('SELECT "it\\";s"; SELECT 1', ['SELECT "it\\";s"', "SELECT 1"]),
-        (";; -- nothing\n;", []),
-        ("SELECT 'no end; SELECT 2", ["SELECT 'no end; SELECT 2"]),
+        ("SELECT 1; SELECT 2;", ["SELECT 1", "SELECT 2"], ""),
+        ("SELECT 1;\nSELECT", ["SELECT 1"], "SELECT"),
+        ("SELECT ';' AS a, \";\" AS `b;c`;", ["SELECT ';' AS a, \";\" AS `b;c`"], ""),
+        ("SELECT 'it''s; \\';' ;", ["SELECT 'it''s; \\';'"], ""),
+        ("SELECT 'open; ", [], "SELECT 'open;"),
+        ("SELECT 1 -- one; two\n + 1;", ["SELECT 1 -- one; two\n + 1"], ""),
+        ("SELECT /* ; */ 6 / 2 - 1;", ["SELECT /* ; */ 6 / 2 - 1"], ""),
+        (";; -- nothing\n;", [], ""),
     ],
 )
-def test_statements_end_at_semicolons_outside_of_texts_and_comments(text, statements):
-    found = split(text)
-    assert [statement.removeprefix("/* ; */ ") for statement in found] == statements
+def test_split(text, statements, rest):
+    assert split_statements(text) == (statements, rest)
 
 
-def test_the_caret_stands_under_the_place_also_in_a_long_line():
-    error = SqlError("Syntax error at or near 'FORM'. (line 2, pos 200)")
-    line, caret = excerpt("SELECT\n" + "x" * 200 + "FORM" + "y" * 200, error)
-    assert line[caret.index("^") :].startswith("FORMyyy")
-    assert len(line) <= 80
-    assert excerpt("SELECT", SqlError("no place")) == []
-    assert excerpt("SELECT", SqlError("(line 1, pos 6)")) == ["  SELECT", "        ^"]
+def test_comments_are_no_words():
+    assert not has_words(" -- a comment\n /* another */ ")
+    assert has_words("-- a comment\nSELECT 1")

@@ -18,6 +18,7 @@ STORED = {
     "neve.duplicates",
     "neve.forgot-buffer",
     "neve.held",
+    "neve.held-by.",
     "neve.index.root",
     "neve.ledger-write-id",
     "neve.mark.",

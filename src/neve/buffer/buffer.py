@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neve.buffer.disk import DiskStore
+from neve.buffer.files import make_directory
 from neve.buffer.identity import ensure_identity
 from neve.buffer.quota import Quota
 from neve.buffer.reader import BufferReader
 from neve.buffer.retire import recent_keys
 from neve.buffer.window import NANOS, DedupWindow
 from neve.buffer.writer import Receipt, StreamWriter
-from neve.errors import ConfigError, NeveError
+from neve.errors import ConfigError, NeveError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +41,11 @@ def open_store(spec: BufferSpec, *, check: bool = False) -> BufferStore:
     """Return the store of a location.
 
     Args:
-        check: refuse an object store on which acknowledged data could be overwritten.
+        check: for a writer. Make the directory; refuse an object store on which acknowledged data
+            could be overwritten.
+
+    Raises:
+        ConfigError: the location cannot be a buffer.
     """
     if is_object_location(spec.location):
         # Imported on use: a receiver with a local buffer starts without it.
@@ -55,7 +61,34 @@ def open_store(spec: BufferSpec, *, check: bool = False) -> BufferStore:
             f"buffer.location {spec.location} is neither a directory nor an object store",
             hint="use a path, or s3://bucket/prefix",
         )
-    return DiskStore(Path(path).absolute())
+    directory = Path(path).absolute()
+    _require_directory(directory, writes=check)
+    return DiskStore(directory)
+
+
+def _require_directory(directory: Path, *, writes: bool) -> None:
+    """Refuse a path that is no directory or, for a writer, none that it can write to."""
+    try:
+        is_file = directory.exists() and not directory.is_dir()
+        if writes and not is_file:
+            make_directory(directory, directory)
+    except (PermissionError, FileExistsError, FileNotFoundError) as error:
+        raise ConfigError(
+            f"buffer.location {directory} cannot be used: {error.filename}: {error.strerror}",
+            hint="name a directory in buffer.location whose parent you may write to",
+        ) from error
+    except OSError as error:
+        raise StorageError(f"buffer.location {directory} cannot be used: {error}") from error
+    if is_file:
+        raise ConfigError(
+            f"buffer.location {directory} is a file, and a buffer is a directory",
+            hint="name a directory of its own in buffer.location",
+        )
+    if writes and not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
+        raise ConfigError(
+            f"buffer.location {directory} cannot be written to: Permission denied",
+            hint=f"give it to user {os.geteuid()}, or name another directory in buffer.location",
+        )
 
 
 def open_reader(spec: BufferSpec) -> BufferReader:

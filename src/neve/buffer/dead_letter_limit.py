@@ -74,7 +74,7 @@ class DeadLetterLimit:
         try:
             removed = self.enforce()
         except NeveError as error:
-            logger.warning("the dead letters were not looked at: %s", error.message)
+            logger.warning("the dead letters were not looked at: %s", error)
         self._next_look = now + LOOK_SECONDS
         self._next_look_after_adding = now + PAUSE_FACTOR * (time.monotonic() - started)
         return removed

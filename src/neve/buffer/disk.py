@@ -216,7 +216,7 @@ class DiskStore:
         except CorruptionError as error:
             # Nothing is cut: consolidation reports the damage again and keeps the segment.
             text = "buffer segment %s is damaged: %s"
-            logger.error(text, part.file.path, error.message)  # noqa: TRY400 - survived as well
+            logger.error(text, part.file.path, error)  # noqa: TRY400 - survived as well
             end = len(data)
         if end == 0:
             path.unlink()

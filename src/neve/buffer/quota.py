@@ -125,7 +125,7 @@ class Quota:
             try:
                 self.refresh()
             except NeveError as error:
-                logger.warning("the buffer's size is unknown: %s", error.message)
+                logger.warning("the buffer's size is unknown: %s", error)
             except Exception:
                 # A defect. Without this thread a full buffer would stay full for ever.
                 logger.exception("the buffer's size could not be measured")

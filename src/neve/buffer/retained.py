@@ -113,7 +113,7 @@ class RetentionLimit:
         try:
             return self.enforce()
         except NeveError as error:
-            logger.warning("the retained segments were not looked at: %s", error.message)
+            logger.warning("the retained segments were not looked at: %s", error)
             return 0
 
     def enforce(self) -> int:

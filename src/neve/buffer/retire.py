@@ -197,5 +197,5 @@ def _recent_of(store: BufferStore, part: Part, since_unix_nano: int) -> list[Ent
         )
     except CorruptionError as error:
         # Reading the segment will report it; here it only means that a retry may not be noticed.
-        logger.warning("hashes of %s cannot be read: %s", part.file.path, error.message)
+        logger.warning("hashes of %s cannot be read: %s", part.file.path, error)
     return recent

@@ -229,7 +229,7 @@ class StreamWriter:
         try:
             self._append_to_log(group)
         except LostStreamError as error:
-            logger.warning("%s; beginning another stream", error.message)
+            logger.warning("%s; beginning another stream", error)
             self._abandon()
             self._commit_again(group)
         except NeveError as error:
@@ -276,7 +276,7 @@ class StreamWriter:
 
     def _refuse_group(self, group: list[_QueuedRequest], error: NeveError) -> None:
         """Refuse a group at once, then find out whether it is stored before taking more."""
-        logger.warning("refused %s requests: %s", len(group), error.message)
+        logger.warning("refused %s requests: %s", len(group), error)
         with self._changed:
             self._trouble = error
         for queued in group:
@@ -331,10 +331,10 @@ class StreamWriter:
         try:
             action()
         except LostStreamError as error:
-            logger.warning("%s; the next request begins another stream", error.message)
+            logger.warning("%s; the next request begins another stream", error)
             self._abandon()
         except NeveError as error:
-            logger.warning("the buffer's %s stream is in trouble: %s", self._signal, error.message)
+            logger.warning("the buffer's %s stream is in trouble: %s", self._signal, error)
             self._refuse_queue(error)
             return False
         return True

@@ -7,15 +7,17 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, NoReturn, Optional
 
 import typer
 from typer.exceptions import TyperException
 
 import neve
-from neve import __version__, failpoints
+from neve import failpoints
 from neve.cli import (
     buffering,
     catalog,
@@ -25,14 +27,18 @@ from neve.cli import (
     demo,
     indexing,
     merging,
+    reading,
     receive,
     service,
+    shell,
     sql,
     staged,
 )
+from neve.cli.examples import add_examples
 from neve.cli.output import JsonOutput, Output, TextOutput
-from neve.errors import EXIT_INTERRUPTED, EXIT_STATUS, NeveError, UsageError
+from neve.errors import EXIT_INTERRUPTED, EXIT_STATUS, EmptyLakeError, NeveError, UsageError
 from neve.observe import sentry, traces
+from neve.service import log
 
 if TYPE_CHECKING:
     from neve.api import OpenLake
@@ -51,28 +57,45 @@ class Call:
 
     output: Output
     config: str | None = None
+    is_json: bool = False
     verbosity: int = 0
     command: str = "neve"
+    # What is removed at the end of the command.
+    scratch: ExitStack = field(default_factory=ExitStack)
 
     def global_options(self) -> list[str]:
         """Return the options that make another process read what this one reads."""
         config = ["--config", self.config] if self.config else []
-        return [*config, *["-v"] * self.verbosity]
+        json = ["--json"] if self.is_json else []
+        return [*config, *json, *["-v"] * self.verbosity]
 
     def load(self) -> Loaded:
         """Read the configuration, and keep its secrets out of all that follows."""
         from neve.config import load
-        from neve.config.reference import secrets
+        from neve.config.reference import secrets_to_mask
 
         loaded = load(self.config)
-        self.output.hide(secrets(loaded.settings))
+        self.output.hide(secrets_to_mask(loaded.settings))
         return loaded
 
-    def open(self) -> OpenLake:
+    def open(self, *, reads: bool = False) -> OpenLake:
+        """Open the lake.
+
+        Args:
+            reads: for a command that changes nothing. An embedded lake that does not exist is not
+                made, and looks like an empty one.
+        """
         settings = self.load().settings
         traces.start(settings)
         sentry.start(settings)
+        if reads and reading.lacks_catalog(settings):
+            directory = self.scratch.enter_context(TemporaryDirectory(prefix="neve-empty-"))
+            settings = reading.with_empty_catalogs(settings, Path(directory))
         return neve.open(settings, progress=self.output.progress)
+
+    def name_lake(self) -> str:
+        """Say which lake was looked at: people are often in the wrong directory."""
+        return f"it has no tables yet: {reading.name_lake(self.load())}"
 
 
 app = typer.Typer(
@@ -95,13 +118,20 @@ app.add_typer(indexing.app, name="index")
 app.command("tables")(catalog.tables)
 app.command("describe")(catalog.describe)
 app.command("sql")(sql.sql)
+app.command("shell")(shell.shell)
 app.add_typer(debug.app, name="debug")
 
 
-def _print_version(value: bool) -> None:
-    if value:
-        sys.stdout.write(f"neve {__version__}\n")
-        raise typer.Exit
+def _print_version(context: typer.Context, value: bool) -> None:
+    if not value:
+        return
+    from neve.cli.versions import version_lines, versions
+
+    if isinstance(context.obj.output, JsonOutput):
+        context.obj.output.record(versions())
+    else:
+        sys.stdout.write("\n".join(version_lines()) + "\n")
+    raise typer.Exit
 
 
 @app.callback()
@@ -115,17 +145,23 @@ def start(
     verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, help="Say more.")] = 0,
     _version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
+        typer.Option(
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Show what is inside, and exit.",
+        ),
     ] = False,
 ) -> None:
     """Take the options that every command knows; they may stand before or after its name."""
     failpoints.check_environment()
-    _configure_logging(verbose)
     call: Call = context.obj
     call.config = config
     call.verbosity = verbose
     call.command = context.invoked_subcommand or call.command
+    call.is_json = json
     call.output = JsonOutput() if json else call.output
+    log.configure(verbose, log.PlainFormatter(call.output.redact))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -152,30 +188,47 @@ def _exit_now(status: int) -> NoReturn:
 def run(arguments: list[str]) -> int:
     """Run the command line; return the exit status; -vv shows tracebacks."""
     arguments = hoist_global_options(arguments)
-    call = Call(TextOutput())
+    # Known before anything is parsed: --version prints while the options are read.
+    call = Call(JsonOutput() if _wants_json(arguments) else TextOutput())
     try:
-        status = app(arguments, prog_name="neve", standalone_mode=False, obj=call)
+        command = typer.main.get_command(app)
+        add_examples(command)
+        status = command(arguments, prog_name="neve", standalone_mode=False, obj=call)
     except NeveError as error:
         logger.debug("failed", exc_info=error)
+        if isinstance(error, EmptyLakeError):
+            error = EmptyLakeError(error.message, hint=call.name_lake())
         call.output.error(error)
         # What was typed or configured wrong is told to whoever did it.
         if error.code not in EXIT_STATUS:
             sentry.capture(error, call.command)
         return error.exit_status
     except TyperException as error:
-        call.output.error(UsageError(error.format_message(), hint="see: neve --help"))
-        return error.exit_code
+        return _explain_usage(error, call.output)
     except KeyboardInterrupt:
         status = EXIT_INTERRUPTED
     except Exception as error:
         sentry.capture(error, call.command)
         raise
     finally:
+        call.scratch.close()
         traces.stop()
         sentry.stop()
     if status == EXIT_INTERRUPTED:
         sys.stderr.write("neve: interrupted\n")
     return status if isinstance(status, int) else 0
+
+
+def _explain_usage(error: TyperException, output: Output) -> int:
+    """Print what was typed wrong, or the help of a command that only has others below it."""
+    context: typer.Context | None = getattr(error, "ctx", None)
+    # Typer's class of this error is in a private module.
+    if context is not None and type(error).__name__ == "NoArgsIsHelpError":
+        sys.stdout.write(context.get_help() + "\n")
+        return 0
+    command = context.command_path if context is not None else "neve"
+    output.error(UsageError(error.format_message(), hint=f"see: {command} --help"))
+    return error.exit_code
 
 
 def _repeat_lost_interrupts() -> None:
@@ -212,12 +265,6 @@ def hoist_global_options(arguments: list[str]) -> list[str]:
     return front + rest + arguments[end:]
 
 
-def _configure_logging(verbosity: int) -> None:
-    """Log Neve's own words; the libraries' (py4j logs stacks of its own) only from -vv on."""
-    level = {0: logging.WARNING, 1: logging.INFO}.get(verbosity, logging.DEBUG)
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
-    root, own = logging.getLogger(), logging.getLogger("neve")
-    root.handlers = [handler if verbosity > 1 else logging.NullHandler()]
-    own.handlers = [] if verbosity > 1 else [handler]
-    own.setLevel(level)
+def _wants_json(arguments: list[str]) -> bool:
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    return "--json" in arguments[:end]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from neve.cli.ages import parse_age
+from neve.cli.reading import name_lake
 from neve.errors import EXIT_INCOMPLETE, UsageError
 
 if TYPE_CHECKING:
@@ -73,7 +74,12 @@ def status(context: typer.Context) -> None:
     ]
     context.obj.output.rows(STATUS_COLUMNS, rows)
     if not rows:
-        context.obj.output.say("The buffer is empty. Start a receiver with: neve serve")
+        loaded = context.obj.load()
+        location = loaded.settings.buffer.location
+        context.obj.output.say(
+            f"The buffer {location} is empty ({name_lake(loaded)}). "
+            "Start a receiver with: neve serve"
+        )
         if buffer_id is not None:
             context.obj.output.say(f"Its id is {buffer_id}.")
 

@@ -11,6 +11,7 @@ import typer
 
 from neve import failpoints
 from neve.errors import EXIT_FAILED, ConfigError, NeveError
+from neve.masking import SecretMask
 
 app = typer.Typer(help="Show the configuration, or test it.", no_args_is_help=True)
 
@@ -41,6 +42,11 @@ def init(
             f"{path} cannot be written: {error.strerror}", hint="name another place with --config"
         ) from error
     context.obj.output.record({"written": str(path)})
+    option = f" --config {path}" if str(path) != DEFAULT_FILE else ""
+    context.obj.output.say(
+        f"Next: uncomment what you need in it, then run: neve{option} config check\n"
+        f"It works as it is, too: neve{option} run"
+    )
 
 
 @app.command()
@@ -60,11 +66,13 @@ def check(context: typer.Context) -> None:
     """Check audits and promotions, then talk to the catalogs, the storage and Spark."""
     call = context.obj
     settings = call.load().settings
+    from neve.config.reference import secrets_to_mask
     from neve.consolidate.check import audit_checks, check_tables
     from neve.lake.probe import checks
     from neve.merge.check import checks as mirror_checks
 
     check_tables(settings)
+    mask = SecretMask(secrets_to_mask(settings))
     rows = []
     probes = chain(
         checks(settings, call.output.progress),
@@ -80,8 +88,8 @@ def check(context: typer.Context) -> None:
                     {
                         "check": what,
                         "result": error.code.value,
-                        "detail": error.message,
-                        "hint": error.hint,
+                        "detail": mask(error.message),
+                        "hint": error.hint and mask(error.hint),
                     }
                 )
     call.output.rows(("check", "result", "detail", "hint"), rows)

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
+from neve.cli.completion import complete_tables
 from neve.cli.output import as_record
 from neve.cli.replaying import replay
-from neve.cli.service import run_parts
+from neve.cli.service import run_parts, start_service
 from neve.errors import EXIT_INCOMPLETE, NeveError, UsageError
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def consolidate(
         Optional[str],  # noqa: UP045 - typer reads it on Python 3.10 too
         typer.Option(
             "--replay",
+            autocompletion=complete_tables,
             metavar="TABLE",
             help="Write retained segments again into a table that lacks them, and end.",
         ),
@@ -55,7 +57,7 @@ def consolidate(
         raise UsageError("--from goes with --replay TABLE")
     call: Call = context.obj
     if not once:
-        run_parts(call)
+        run_parts(call, start_service(call).settings)
         return
     with call.open() as lake, call.output.working("consolidating"):
         report = lake.consolidate()

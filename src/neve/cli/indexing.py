@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from neve.cli.completion import complete_mirrors
 from neve.errors import EXIT_INCOMPLETE
 
 if TYPE_CHECKING:
@@ -16,7 +17,12 @@ app = typer.Typer(
     name="index", help="The index of a mirror, by which merges find rows.", no_args_is_help=True
 )
 
-_Table = Annotated[str, typer.Argument(metavar="TABLE", help="A mirror, as namespace.table.")]
+_Table = Annotated[
+    str,
+    typer.Argument(
+        metavar="TABLE", help="A mirror, as namespace.table.", autocompletion=complete_mirrors
+    ),
+]
 
 
 @app.command("build")
@@ -53,7 +59,7 @@ def status(context: typer.Context, table: _Table) -> None:
     from neve.lake.identifier import parse_identifier
 
     call: Call = context.obj
-    with call.open() as lake:
+    with call.open(reads=True) as lake:
         lake.profile.require_catalog("an index")
         found = index_status(lake, parse_identifier(table))
     call.output.record(as_record(found))
@@ -67,7 +73,7 @@ def verify(context: typer.Context, table: _Table) -> None:
     from neve.lake.identifier import parse_identifier
 
     call: Call = context.obj
-    with call.open() as lake, call.output.working(f"verifying the index of {table}"):
+    with call.open(reads=True) as lake, call.output.working(f"verifying the index of {table}"):
         lake.profile.require_catalog("an index")
         found = verify_index(lake, parse_identifier(table), call.output.progress)
     record = as_record(found)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from neve.cli.completion import complete_mirrors
 from neve.errors import EXIT_INCOMPLETE, UsageError
 
 if TYPE_CHECKING:
@@ -51,7 +52,11 @@ def merge(
     context: typer.Context,
     tables: Annotated[
         Optional[list[str]],  # noqa: UP045 - typer reads it on Python 3.10 too
-        typer.Argument(metavar="[TABLE]...", help="Mirrors, as namespace.table; all without it."),
+        typer.Argument(
+            metavar="[TABLE]...",
+            help="Mirrors, as namespace.table; all without it.",
+            autocompletion=complete_mirrors,
+        ),
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Merge what is there now, and end.")] = False,
     dry_run: Annotated[
@@ -95,7 +100,7 @@ def merge(
         return
     from neve.merge.once import merge_once, preview_once
 
-    with call.open() as lake, call.output.working("merging"):
+    with call.open(reads=dry_run) as lake, call.output.working("merging"):
         names = tables or ()
         if dry_run:
             previews = preview_once(
@@ -166,6 +171,7 @@ def _preview_row(preview: Preview) -> dict[str, Any]:
 
 
 def _keep_merging(call: Call, names: tuple[str, ...], strategy: str) -> None:
-    from neve.cli.service import run_parts
+    from neve.cli.service import run_parts, start_service
 
-    run_parts(call, consolidates=False, mirrors=names, strategy=strategy)
+    settings = start_service(call).settings
+    run_parts(call, settings, consolidates=False, mirrors=names, strategy=strategy)

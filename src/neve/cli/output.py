@@ -12,8 +12,7 @@ from typing import Any, Protocol
 
 from neve.cli.cells import plain
 from neve.errors import NeveError
-
-HIDDEN = "********"
+from neve.masking import SecretMask
 
 
 class Output(Protocol):
@@ -27,6 +26,9 @@ class Output(Protocol):
 
     def show(self, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
         """Show a person a table on the way to the result; programs do not get it."""
+
+    def data(self, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+        """Give a program an array of objects; people are shown another table."""
 
     def record(self, value: Mapping[str, Any]) -> None:
         """Print one thing; in JSON an object."""
@@ -43,21 +45,22 @@ class Output(Protocol):
     def hide(self, secrets: frozenset[str]) -> None:
         """Keep these strings out of everything printed from now on."""
 
+    def redact(self, text: str) -> str:
+        """Return a text without what `hide` was told, and without passwords of addresses."""
+
 
 class _Diagnostics:
     """Progress and errors, on standard error; the same for text and JSON."""
 
     def __init__(self) -> None:
-        self.secrets: frozenset[str] = frozenset()
+        self._mask = SecretMask()
         self.status: Any = None
 
     def hide(self, secrets: frozenset[str]) -> None:
-        self.secrets = self.secrets | secrets
+        self._mask = self._mask.with_secrets(secrets)
 
     def redact(self, text: str) -> str:
-        for secret in self.secrets:
-            text = text.replace(secret, HIDDEN)
-        return text
+        return self._mask(text)
 
     def progress(self, text: str) -> None:
         if self.status is not None:
@@ -80,8 +83,7 @@ class _Diagnostics:
                 self.status = None
 
     def error(self, error: NeveError) -> None:
-        hint = f" ({error.hint})" if error.hint else ""
-        text = " ".join(f"{error.message}{hint}".split())
+        text = " ".join(str(error).split())
         sys.stderr.write(f"neve: {self.redact(text)}\n")
 
 
@@ -110,6 +112,9 @@ class TextOutput(_Diagnostics):
 
     show = rows
 
+    def data(self, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+        pass
+
     def record(self, value: Mapping[str, Any]) -> None:
         width = max((len(key) for key in value), default=0)
         for key, inner in value.items():
@@ -131,6 +136,8 @@ class JsonOutput(_Diagnostics):
 
     def rows(self, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
         self._print([{column: row.get(column) for column in columns} for row in rows])
+
+    data = rows
 
     def record(self, value: Mapping[str, Any]) -> None:
         self._print(dict(value))

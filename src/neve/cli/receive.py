@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from neve.cli.output import as_record
+from neve.cli.service import say_listening, start_service
 from neve.observe import sentry
+from neve.service.log import say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +42,7 @@ def serve(
 ) -> None:
     """Receive OTLP over HTTP and gRPC until SIGTERM or Ctrl-C; what is answered OK is kept."""
     call: Call = context.obj
-    loaded = call.load()
+    loaded = start_service(call)
     settings = loaded.settings
     # No spans: a receiver that is sent its own would never come to rest.
     sentry.start(settings)
@@ -47,20 +50,14 @@ def serve(
         _serve_supervised(call, loaded, share_ports=share_ports)
         return
 
-    def ready(listening: Listening | Started) -> None:
-        call.output.progress(
-            f"OTLP/HTTP on {listening.http}, OTLP/gRPC on {listening.grpc}, "
-            f"buffer {settings.buffer.location}"
-        )
-        if listening.observe:
-            call.output.progress(f"metrics and health on {listening.observe}")
-
+    ready = partial(say_listening, settings)
     if settings.receive.workers > 1:
         _serve_by_workers(call, settings, ready)
     else:
         from neve.service.receiving import serve_observed
 
         serve_observed(loaded, call.load, ready)
+    say("stopped", "stopped")
 
 
 def _serve_supervised(call: Call, loaded: Loaded, *, share_ports: bool) -> None:
@@ -71,7 +68,7 @@ def _serve_supervised(call: Call, loaded: Loaded, *, share_ports: bool) -> None:
         sys.stdout.flush()
 
     end_with_parent()
-    serve_observed(loaded, call.load, announce, share_ports=share_ports)
+    serve_observed(loaded, call.load, announce, share_ports=share_ports, is_supervised=True)
 
 
 def _serve_by_workers(call: Call, settings: Settings, ready: Callable[[Started], None]) -> None:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from neve.errors import SqlError
+from neve.errors import SqlError, UsageError
 
 if TYPE_CHECKING:
+    from neve.api import OpenLake
     from neve.cli.app import Call
+    from neve.cli.results import Options
+
+ENGINES = ("auto", "spark", "duckdb")
 
 
 def sql(
@@ -41,27 +47,64 @@ def sql(
         Optional[Path],  # noqa: UP045
         typer.Option("-o", "--output", metavar="FILE", help="Write the result there."),
     ] = None,
+    engine: Annotated[
+        str,
+        typer.Option(help="spark, duckdb (reads only), or auto: duckdb if it answers the same."),
+    ] = "auto",
 ) -> None:
     """Run Spark SQL on the lake. Names have two parts: namespace.table."""
-    from neve.cli.results import Options, is_for_people, print_answer, rows_wanted
-    from neve.cli.statements import excerpt, read_statements
-    from neve.query.spark import run_on_spark
+    from neve.cli.reading import is_read
+    from neve.cli.results import Options, is_for_people
+    from neve.cli.typed import read_statements
 
+    check_engine(engine)
     options = Options("vertical" if vertical else output_format, limit, result_file)
     call: Call = context.obj
     statements = read_statements(words or [], file)
-    wanted = rows_wanted(call.output, options)
-    with call.open() as lake:
-        with call.output.working("starting Spark"):
-            _ = lake.spark
-        for number, statement in enumerate(statements, start=1):
-            try:
-                with call.output.working("running the statement"):
-                    call.output.progress("running the statement")
-                    answer = run_on_spark(lake, statement, wanted)
-                # A program gets one document: that of the last statement.
-                if number == len(statements) or is_for_people(call.output, options):
-                    print_answer(answer, call.output, options)
-            except SqlError as error:
-                sys.stderr.writelines(line + "\n" for line in excerpt(statement, error))
-                raise
+    *earlier, last = statements
+    # A program gets one document: that of the last statement.
+    shown = is_for_people(call.output, options)
+    with call.open(reads=all(map(is_read, statements))) as lake:
+        for statement in earlier:
+            answer_statement(call, lake, statement, engine, options, shown=shown)
+        answer_statement(call, lake, last, engine, options)
+
+
+def check_engine(engine: str) -> None:
+    if engine not in ENGINES:
+        raise UsageError(f"--engine {engine} is unknown", hint=f"use one of {', '.join(ENGINES)}")
+
+
+def answer_statement(
+    call: Call,
+    lake: OpenLake,
+    text: str,
+    engine: str,
+    options: Options,
+    *,
+    timing: bool = True,
+    shown: bool = True,
+) -> None:
+    """Run a statement and print its answer; tell a person which engine it was, and how long.
+
+    Args:
+        shown: else the statement runs for what it changes, and nothing is printed.
+    """
+    from neve.cli.results import print_answer, rows_wanted
+    from neve.cli.typed import excerpt
+    from neve.query.run import run
+
+    started = time.monotonic()
+    try:
+        with call.output.working("running the statement"):
+            answer = run(lake, text, engine, rows_wanted(call.output, options))
+        if not shown:
+            answer.close()
+            return
+        print_answer(answer, call.output, options)
+    except SqlError as error:
+        sys.stderr.writelines(line + "\n" for line in excerpt(text, error))
+        raise
+    if timing and sys.stderr.isatty():
+        took = f"{time.monotonic() - started:.1f} s ({answer.engine})"
+        sys.stderr.write(f"\x1b[2m{took}\x1b[0m\n" if "NO_COLOR" not in os.environ else f"{took}\n")

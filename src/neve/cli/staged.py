@@ -2,37 +2,52 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from neve.cli.ages import parse_age
+from neve.cli.ages import age_text, parse_age
+from neve.cli.completion import complete_batches, complete_held_tables
 from neve.cli.output import as_record
-from neve.errors import EXIT_INCOMPLETE, UsageError
+from neve.cli.reading import name_lake
+from neve.errors import EXIT_FAILED, EXIT_INCOMPLETE, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from neve.lake import Lake
-    from neve.publish.staged_batches import HeldResult, HeldSelection
+    from neve.publish.staged_batches import HeldBatches, HeldResult, HeldSelection
+    from neve.publish.staged_list import StagedBatch
 
 app = typer.Typer(help="What audits hold back.", no_args_is_help=True)
 
-_Table = Annotated[str, typer.Argument(help="namespace.table")]
-_Batch = Annotated[str, typer.Argument(help="The batch's id, as neve staged list shows it.")]
+_Table = Annotated[str, typer.Argument(help="namespace.table", autocompletion=complete_held_tables)]
+_Batch = Annotated[
+    str,
+    typer.Argument(
+        help="The batch's id, as neve staged list shows it.", autocompletion=complete_batches
+    ),
+]
 _AnyTable = Annotated[
     Optional[str],  # noqa: UP045 - typer reads it on Python 3.10 too
-    typer.Argument(help="namespace.table; all telemetry tables without it."),
+    typer.Argument(
+        help="namespace.table; all telemetry tables without it.",
+        autocompletion=complete_held_tables,
+    ),
 ]
 _AnyBatch = Annotated[
     Optional[str],  # noqa: UP045 - as above
-    typer.Argument(help="The batch's id, as neve staged list shows it."),
+    typer.Argument(
+        help="The batch's id, as neve staged list shows it.", autocompletion=complete_batches
+    ),
 ]
 _All = Annotated[bool, typer.Option("--all", help="Every held batch of the table, or of all.")]
 _OlderThan = Annotated[
     Optional[str],  # noqa: UP045 - as above
     typer.Option("--older-than", metavar="T", help="Those held for longer than 7d, 12h, 30m."),
 ]
+_Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 _LIST_COLUMNS = (
     "table",
     "batch_id",
@@ -43,7 +58,10 @@ _LIST_COLUMNS = (
     "staged_at",
     "snapshot_id",
     "ref",
+    "held_by",
 )
+# What fits on a terminal of 80 columns.
+_SHOWN_COLUMNS = ("table", "batch_id", "rows", "age", "held_by")
 _RESULT_COLUMNS = ("table", "batch_id", "rows", "age_seconds", "outcome", "error")
 
 
@@ -54,12 +72,36 @@ def group() -> None:
 
 @app.command("list")
 def list_batches(context: typer.Context, table: _AnyTable = None) -> None:
-    """List the batches that are staged or held, with their age and rows."""
-    from neve.publish.staged_batches import list_staged
+    """List the batches that are staged or held, with the audits that hold them and why."""
+    from neve.publish.staged_list import list_staged
 
-    with context.obj.open() as lake:
-        batches = [as_record(batch) for batch in list_staged(lake, table)]
-    context.obj.output.rows(_LIST_COLUMNS, batches)
+    output = context.obj.output
+    with context.obj.open(reads=True) as lake:
+        batches = list_staged(lake, table)
+    output.data(_LIST_COLUMNS, [as_record(batch) for batch in batches])
+    if not batches:
+        output.say(f"No batch is staged or held: {name_lake(context.obj.load())}.")
+        return
+    output.show(
+        _SHOWN_COLUMNS,
+        [
+            {
+                **as_record(batch),
+                "age": age_text(batch.age_seconds),
+                "held_by": _held_by(batch),
+            }
+            for batch in batches
+        ],
+    )
+
+
+def _held_by(batch: StagedBatch) -> str:
+    """Say for people which audits hold a batch, and how many rows failed each."""
+    if batch.state != "held":
+        return "nothing: staged, published by the next run"
+    if not batch.held_by:
+        return "unknown"
+    return "; ".join(f"{each.audit}: {each.failing} of {each.total} rows" for each in batch.held_by)
 
 
 @app.command()
@@ -72,7 +114,7 @@ def show(
     """Show the rows of a held batch."""
     from neve.publish.staged_batches import show as show_batch
 
-    with context.obj.open() as lake:
+    with context.obj.open(reads=True) as lake:
         answer = show_batch(lake, table, batch, limit)
     context.obj.output.rows(answer.column_names, answer.to_pylist(maps_as_pydicts="lossy"))
 
@@ -89,10 +131,10 @@ def publish(
 
     Several are published the oldest first, each on its own. Ends with 3 if some failed.
     """
-    from neve.publish.staged_batches import release, release_selected
+    from neve.publish.staged_batches import release, release_each
 
     if batch is None:
-        _act_on_selected(context, table, everything, older_than, release_selected)
+        _act_on_selected(context, _selection(table, everything, older_than), release_each)
         return
     name = _named_table(table, everything, older_than)
     with context.obj.open() as lake:
@@ -107,18 +149,48 @@ def discard(
     batch: _AnyBatch = None,
     everything: _All = False,
     older_than: _OlderThan = None,
+    yes: _Yes = False,
 ) -> None:
-    """Give held batches up; their rows are never published. Ends with 3 if some failed."""
-    from neve.publish.staged_batches import DISCARDED, discard_selected
+    """Give held batches up; their rows are never published. Asks first.
+
+    Ends with 3 if some failed.
+    """
+    from neve.publish.staged_batches import DISCARDED, discard_each, find_batch
     from neve.publish.staged_batches import discard as discard_batch
 
+    def discard_if_confirmed(lake: Lake, held: HeldBatches) -> list[HeldResult]:
+        if held.batches and not yes:
+            many = f"{len(held.batches)} batches, " if len(held.batches) > 1 else ""
+            _confirm(f"Discard {many}{held.rows:,} rows of {', '.join(held.tables)}?")
+        return discard_each(lake, held)
+
     if batch is None:
-        _act_on_selected(context, table, everything, older_than, discard_selected)
+        _act_on_selected(context, _selection(table, everything, older_than), discard_if_confirmed)
         return
     name = _named_table(table, everything, older_than)
     with context.obj.open() as lake:
+        if not yes:
+            _confirm(f"Discard {find_batch(lake, name, batch).rows:,} rows of {name}?")
         discard_batch(lake, name, batch)
     context.obj.output.record({"table": name, "batch_id": batch, "outcome": DISCARDED})
+
+
+def _confirm(question: str) -> None:
+    """Ask a person on the terminal; end with 1 unless the answer is yes.
+
+    Raises:
+        UsageError: nobody can be asked.
+    """
+    if not sys.stdin.isatty():
+        raise UsageError(
+            "neve staged discard asks before it discards, and standard input is not a terminal",
+            hint="say --yes to discard without being asked",
+        )
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        sys.stderr.write("Nothing was discarded.\n")
+        raise typer.Exit(EXIT_FAILED)
 
 
 def _named_table(table: str | None, everything: bool, older_than: str | None) -> str:
@@ -127,22 +199,26 @@ def _named_table(table: str | None, everything: bool, older_than: str | None) ->
     return table
 
 
-def _act_on_selected(
-    context: typer.Context,
-    table: str | None,
-    everything: bool,
-    older_than: str | None,
-    act: Callable[[Lake, HeldSelection], list[HeldResult]],
-) -> None:
-    from neve.publish.staged_batches import FAILED, HeldSelection
+def _selection(table: str | None, everything: bool, older_than: str | None) -> HeldSelection:
+    from neve.publish.staged_batches import HeldSelection
 
     if not everything and older_than is None:
         raise UsageError(
             "name a table and a batch, or say --all or --older-than", hint="see: neve staged list"
         )
     age_seconds = parse_age("--older-than", older_than) if older_than is not None else 0.0
-    with context.obj.open() as lake, context.obj.output.working("deciding on held batches"):
-        results = act(lake, HeldSelection(table, age_seconds))
+    return HeldSelection(table, age_seconds)
+
+
+def _act_on_selected(
+    context: typer.Context,
+    selection: HeldSelection,
+    act: Callable[[Lake, HeldBatches], list[HeldResult]],
+) -> None:
+    from neve.publish.staged_batches import FAILED, find_held
+
+    with context.obj.open() as lake:
+        results = act(lake, find_held(lake, selection))
     context.obj.output.rows(_RESULT_COLUMNS, [as_record(result) for result in results])
     if not results:
         context.obj.output.say("No batch is held, or none for so long.")

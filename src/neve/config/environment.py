@@ -76,5 +76,5 @@ def _has_keys(section: str) -> bool:
 def _unknown(variable: str, meant: str) -> ConfigError:
     return ConfigError(
         f"environment variable {variable} is no setting; did you mean {meant}?",
-        hint="unset it; neve config show lists the keys",
+        hint="unset it; docs/configuration.md explains every key",
     )

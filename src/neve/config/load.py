@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,9 +47,7 @@ def load(path: str | Path | None = None) -> Loaded:
     document = read_document(file, os.environ) if file else Document(Path(DEFAULT_FILE))
     from_environment, variables = read_environment()
     values = _merge(document.values, from_environment)
-    # Of a section only its keys: those that the file leaves out are defaults.
-    set_keys = document.lines.keys() - document.sections()
-    sources = {key: _file_source(document, key) for key in set_keys} | variables
+    sources = _sources(document, from_environment, variables)
     for name, info in Settings.model_fields.items():
         if values.get(name) is None and not isinstance(info.default, str):
             # A section left empty in the file means its defaults; and defaults hold relative
@@ -79,6 +77,45 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
     return merged
 
 
+def _sources(
+    document: Document, from_environment: Mapping[str, Any], variables: Mapping[KeyPath, str]
+) -> dict[KeyPath, str]:
+    """Return where each key was set; what a section leaves out is a default."""
+    sources = {
+        key: _file_source(document, key)
+        for key in document.lines.keys() - document.sections()
+        if not _is_empty_section(key, _value(document.values, key))
+    }
+    for key, variable in variables.items():
+        for leaf, value in _leaves(_value(from_environment, key), key):
+            if not _is_empty_section(leaf, value):
+                sources[leaf] = variable
+    return sources
+
+
+def _leaves(value: Any, key: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
+    if isinstance(value, dict) and value:
+        for name, inner in value.items():
+            yield from _leaves(inner, (*key, name))
+    else:
+        yield key, value
+
+
+def _value(values: Any, key: KeyPath) -> Any:
+    for part in key:
+        if isinstance(values, dict):
+            values = values.get(part)
+        elif isinstance(values, list) and part.isdigit():
+            values = values[int(part)]
+        else:
+            return None
+    return values
+
+
+def _is_empty_section(key: KeyPath, value: Any) -> bool:
+    return value in (None, {}) and bool(_known_names(key))
+
+
 def _file_source(document: Document, key: KeyPath) -> str:
     place = document.place(key) or document.path.name
     reference = document.references.get(key)
@@ -89,9 +126,7 @@ def _explain(
     error: ValidationError, document: Document, variables: Mapping[KeyPath, str]
 ) -> ConfigError:
     problems = [_problem(item, document, variables) for item in error.errors(include_input=False)]
-    return ConfigError(
-        "; ".join(problems), hint="neve config show lists the keys, docs/configuration.md explains"
-    )
+    return ConfigError("; ".join(problems), hint="docs/configuration.md explains every key")
 
 
 def _problem(item: ErrorDetails, document: Document, variables: Mapping[KeyPath, str]) -> str:
@@ -102,10 +137,16 @@ def _problem(item: ErrorDetails, document: Document, variables: Mapping[KeyPath,
     )
     place = variable or document.place(key) or str(document.path)
     if item["type"] == "extra_forbidden":
-        known = nearest(key[-1], _known_names(key[:-1]))
-        return f"{place}: unknown key {name}" + (f"; did you mean {known}?" if known else "")
+        return f"{place}: unknown key {name}; {_known_keys(key)}"
     message = item["msg"].removeprefix("Value error, ")
     return f"{place}: {name}: {message}" if name else f"{place}: {message}"
+
+
+def _known_keys(unknown: KeyPath) -> str:
+    """Name the key that was probably meant, or those there are."""
+    names = _known_names(unknown[:-1])
+    meant = nearest(unknown[-1], names)
+    return f"did you mean {meant}?" if meant else f"there are {', '.join(names)}"
 
 
 def _known_names(key: KeyPath) -> list[str]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field, model_validator
 
+from neve.config.address import ListenAddress
 from neve.config.paths import EMBEDDED_DIRECTORY, LocalPath
-from neve.config.section import Duration, Section
+from neve.config.section import ByteCount, Duration, Section
 from neve.config.tokens import Tokens
 from neve.limits import (
     DEAD_LETTERS_BYTES,
@@ -29,8 +30,14 @@ class TlsSettings(Section):
 class ReceiveSettings(Section):
     """The OTLP receiver: neve serve."""
 
-    http: str = Field("127.0.0.1:4318", description="Address of OTLP/HTTP, as host:port.")
-    grpc: str = Field("127.0.0.1:4317", description="Address of OTLP/gRPC, as host:port.")
+    http: ListenAddress = Field(
+        "127.0.0.1:4318",
+        description="Address of OTLP/HTTP, as host:port; a port alone is one of 127.0.0.1.",
+    )
+    grpc: ListenAddress = Field(
+        "127.0.0.1:4317",
+        description="Address of OTLP/gRPC, as host:port; a port alone is one of 127.0.0.1.",
+    )
     workers: int = Field(
         1,
         gt=0,
@@ -51,13 +58,13 @@ class ReceiveSettings(Section):
     tls: TlsSettings | None = Field(
         None, description="Certificate files, as cert, key and client_ca; unset means plain text."
     )
-    max_request_bytes: int = Field(
+    max_request_bytes: ByteCount = Field(
         DEFAULT_REQUEST_BYTES,
         gt=0,
         le=LARGEST_REQUEST_BYTES,
         description="Largest request taken, counted after decompression.",
     )
-    dedup_seconds: float = Field(
+    dedup_seconds: Duration = Field(
         300.0, ge=0, description="A request sent again within this time is stored once; 0 is off."
     )
     cors_origins: tuple[str, ...] = Field(
@@ -72,12 +79,12 @@ class BufferSettings(Section):
         f"{EMBEDDED_DIRECTORY}/buffer",
         description="A directory, or s3://bucket/prefix (with the storage section).",
     )
-    seal_bytes: int = Field(64 * MIB, gt=0, description="A segment of this size is sealed.")
-    seal_seconds: float = Field(3.0, gt=0, description="A segment of this age is sealed.")
-    max_bytes: int = Field(
+    seal_bytes: ByteCount = Field(64 * MIB, gt=0, description="A segment of this size is sealed.")
+    seal_seconds: Duration = Field(3.0, gt=0, description="A segment of this age is sealed.")
+    max_bytes: ByteCount = Field(
         10 * 1024 * MIB, gt=0, description="Past this, senders are asked to come back later."
     )
-    dead_letters_max_bytes: int = Field(
+    dead_letters_max_bytes: ByteCount = Field(
         DEAD_LETTERS_BYTES,
         gt=0,
         description="Past this, the oldest dead letters are removed with a warning.",

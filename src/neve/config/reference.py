@@ -6,20 +6,20 @@ import re
 import typing
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from neve.config.document import KeyPath
 from neve.config.load import Loaded
-from neve.config.section import plain_type
+from neve.config.section import ShownBytes, plain_type
 from neve.config.settings import Settings
+from neve.masking import HIDDEN, SECRET_NAME, mask_logins
 
-HIDDEN = "********"
-
-_SECRET_NAME = re.compile(r"secret|password|token|credential|private|access-key$", re.IGNORECASE)
-_LOGIN = re.compile(r"(?<=//)(?P<user>[^/@:]*):(?P<password>[^/@]*)(?=@)")
+_SIZE_NAME = re.compile(r"_bytes(_per_second)?$")
+_DURATION_NAME = re.compile(r"_seconds$|^interval$|_retention$")
+_WORD = re.compile(r"\w+")
 
 # Values for the template where the default says nothing.
 _EXAMPLES = {
@@ -27,12 +27,17 @@ _EXAMPLES = {
     ("catalog", "warehouse"): ".neve/warehouse",
     ("catalog", "token"): "${CATALOG_TOKEN}",
     ("catalog", "credential"): "${CATALOG_CREDENTIAL}",
-    ("catalog", "properties"): "{}",
+    ("catalog", "properties"): "{header.x-tenant: shop}",
     ("catalogs",): '{prod: {type: rest, uri: "https://catalog.example.com"}}',
     ("storage", "endpoint"): "http://127.0.0.1:9000",
     ("storage", "region"): "eu-central-1",
     ("storage", "access_key_id"): "${AWS_ACCESS_KEY_ID}",
     ("storage", "secret_access_key"): "${AWS_SECRET_ACCESS_KEY}",
+    ("spark", "shared_paths"): "[/mnt/lake]",
+    ("merge", "tables"): (
+        "[{namespace: shop, changelog_table: orders_log, mirror_table: orders, "
+        "primary_keys: [id], sequence_column: [seq]}]"
+    ),
     ("spark", "conf"): "{spark.driver.memory: 2g}",
     ("audits",): ("{otel.logs: [{name: has_service, check: not_null, column: service_name}]}"),
     ("telemetry", "promote"): "[{attribute: http.route, from: record, type: string}]",
@@ -48,7 +53,7 @@ _EXAMPLES = {
 def shown_values(loaded: Loaded) -> list[tuple[str, Any, str]]:
     """Return (key, value, source) for every setting, with secrets hidden."""
     return [
-        (".".join(key), _masked(key, value), loaded.source(key))
+        (".".join(key), _shown(key[-1], _masked(key, value)), loaded.source(key))
         for key, value in _leaves(loaded.settings, ())
     ]
 
@@ -59,11 +64,35 @@ def secrets(settings: Settings) -> frozenset[str]:
     for key, value in _leaves(settings, ()):
         texts.update(_secret_texts(value))
         if isinstance(value, str) and "://" in value:
-            password = urlsplit(value).password or ""
-            texts |= {password, unquote(password)}
-        elif isinstance(value, str) and _masked(key, value) == HIDDEN:
-            texts.add(value)
+            texts.update(_address_secrets(value))
+        if isinstance(value, str) and _masked(key, value) == HIDDEN:
+            # Such as `Bearer TOKEN` in a header.
+            texts |= {value, value.rpartition(" ")[2]}
     return frozenset(text for text in texts if text)
+
+
+def _address_secrets(address: str) -> Iterator[str]:
+    parts = urlsplit(address)
+    password = parts.password or ""
+    yield from (password, unquote(password))
+    for name, value in parse_qsl(parts.query):
+        if SECRET_NAME.search(name):
+            yield from (value, quote(value))
+
+
+def secrets_to_mask(settings: Settings) -> frozenset[str]:
+    """Return the secrets that are hidden wherever they occur in a text.
+
+    Not those that are also a word of what everybody may see, such as the password `postgres` of
+    the user `postgres`: stars in place of such a word would tell what the secret is.
+    """
+    words = {
+        word.lower()
+        for key, value in _leaves(settings, ())
+        for text in (*key, str(_masked(key, value)))
+        for word in (text, *_WORD.findall(text))
+    }
+    return frozenset(secret for secret in secrets(settings) if secret.lower() not in words)
 
 
 def changed_keys(before: Settings, after: Settings) -> frozenset[str]:
@@ -130,9 +159,9 @@ def reference_page() -> str:
 def _rows(section: type[BaseModel]) -> list[str]:
     rows = ["| key | type | default | meaning |", "|---|---|---|---|"]
     for key, info in _keys(section):
-        default = _default(info)
+        default = _shown(key, _default(info))
         shown = "" if default is None else f"`{_yaml(default)}`"
-        rows.append(f"| `{key}` | {_type(info)} | {shown} | {info.description} |")
+        rows.append(f"| `{key}` | {_type(key, info)} | {shown} | {info.description} |")
     return [*rows, ""]
 
 
@@ -164,7 +193,11 @@ _TYPE_NAMES: dict[Any, str] = {
 }
 
 
-def _type(info: FieldInfo) -> str:
+def _type(key: str, info: FieldInfo) -> str:
+    if _SIZE_NAME.search(key):
+        return "size"
+    if _DURATION_NAME.search(key):
+        return "duration"
     options = [item for item in typing.get_args(info.annotation) if item is not type(None)]
     if options and all(isinstance(item, str) for item in options):
         return ", ".join(f"`{item}`" for item in options)
@@ -201,13 +234,14 @@ def _masked(key: KeyPath, value: Any) -> Any:
         return tuple(_masked(key, item) for item in value)
     if isinstance(value, dict):
         return {name: _masked((*key, name), item) for name, item in value.items()}
-    if (
-        isinstance(value, str)
-        and {"properties", "conf"} & set(key)
-        and _SECRET_NAME.search(key[-1])
-    ):
+    if isinstance(value, str) and {"properties", "conf"} & set(key) and SECRET_NAME.search(key[-1]):
         return HIDDEN
-    return _LOGIN.sub(rf"\g<user>:{HIDDEN}", value) if isinstance(value, str) else value
+    return mask_logins(value) if isinstance(value, str) else value
+
+
+def _shown(name: str, value: Any) -> Any:
+    """Return a value as it is printed: a size with its unit."""
+    return ShownBytes(value) if isinstance(value, int) and _SIZE_NAME.search(name) else value
 
 
 def _entry(annotation: Any) -> type[BaseModel] | None:
@@ -227,7 +261,7 @@ def _section(info: FieldInfo) -> type[BaseModel] | None:
 def _example(key: KeyPath, info: FieldInfo) -> str:
     if key in _EXAMPLES:
         return _EXAMPLES[key]
-    return _yaml(_default(info))
+    return _yaml(_shown(key[-1], _default(info)))
 
 
 def _default(info: FieldInfo) -> Any:

@@ -20,10 +20,11 @@ from pydantic import (
     model_validator,
 )
 
+from neve.config.address import ListenAddress
 from neve.config.merging import MergeSettings
 from neve.config.paths import EMBEDDED_DIRECTORY, LocalPath, resolve_path
 from neve.config.receiving import BufferSettings, ReceiveSettings
-from neve.config.section import Duration, Section
+from neve.config.section import ByteCount, Duration, Section
 
 MIB = 1024 * 1024
 
@@ -250,8 +251,8 @@ class TelemetrySettings(Section):
 class ConsolidateSettings(Section):
     """From the buffer to the tables: neve consolidate."""
 
-    trigger_bytes: int = Field(64 * MIB, gt=0, description="Start when this much is sealed.")
-    trigger_seconds: float = Field(
+    trigger_bytes: ByteCount = Field(64 * MIB, gt=0, description="Start when this much is sealed.")
+    trigger_seconds: Duration = Field(
         2.0,
         gt=0,
         description="Start this long after the worker first saw a sealed segment waiting.",
@@ -265,7 +266,7 @@ class ConsolidateSettings(Section):
             "discarded."
         ),
     )
-    retain_snapshots_seconds: float = Field(
+    retain_snapshots_seconds: Duration = Field(
         3600.0,
         gt=0,
         description=(
@@ -299,7 +300,7 @@ class AuditSettings(Section):
     )
     min: int | float | str | None = Field(None, description="Least value, or least rows.")
     max: int | float | str | None = Field(None, description="Greatest value, or most rows.")
-    max_age_seconds: float | None = Field(
+    max_age_seconds: Duration | None = Field(
         None, gt=0, description="How old the newest value of a timestamp may be (freshness)."
     )
     expression: str | None = Field(None, description="A Spark SQL boolean that good rows satisfy.")
@@ -360,11 +361,18 @@ class SentrySettings(Section):
 class ObserveSettings(Section):
     """What Neve tells about itself while it runs."""
 
-    http: str | None = Field(
+    http: ListenAddress | None = Field(
         None,
         description=(
             "Address of /metrics, /healthz and /readyz, as host:port; unset means none, port 0 "
             "any that is free. Whoever reaches it can read it: 127.0.0.1 is this machine only."
+        ),
+    )
+    log_format: Literal["text", "json"] = Field(
+        "text",
+        description=(
+            "How neve run, serve, consolidate and merge log, on standard error: text, or json, "
+            "one object on a line; --json does the same."
         ),
     )
     otlp_endpoint: str | None = Field(

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, SecretStr, ValidationInfo, model_validator
 
-from neve.config.section import Section
+from neve.config.section import ByteCount, Section
 from neve.limits import SENDER_NAME_CHARACTERS, TOKEN_CHARACTERS
 
 
@@ -21,7 +21,7 @@ class TokenSettings(Section):
         ),
     )
     token: SecretStr = Field(description="What the sender shows as Authorization: Bearer.")
-    max_bytes_per_second: int | None = Field(
+    max_bytes_per_second: ByteCount | None = Field(
         None,
         gt=0,
         description="How much the sender may send, as compressed; unset means no bound of its own.",

@@ -168,7 +168,7 @@ class _Replay:
                 )
         except CorruptionError as error:
             # The task reads what is whole, and keeps the rest as a dead letter.
-            logger.warning("%s is damaged: %s", segment.path, error.message)
+            logger.warning("%s is damaged: %s", segment.path, error)
         return identities
 
     def _is_wanted(self, identities: Iterable[Identity]) -> bool:

@@ -27,6 +27,8 @@ class TableResult:
     bytes: int
     seconds: float
     error: str | None = None
+    # Age of the oldest request of the batch when it was published; None where that is not known.
+    lag_seconds: float | None = None
 
 
 @dataclass

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,7 +31,8 @@ from neve.consolidate.report import Report, TableResult
 from neve.consolidate.spec import ConsolidateSpec
 from neve.consolidate.task import Job, Target
 from neve.errors import NeveError, StorageError
-from neve.lake.staging import StagedSnapshot, StagingTable
+from neve.lake.staged_snapshot import StagedSnapshot
+from neve.lake.staging import StagingTable
 from neve.observe import sentry
 from neve.publish.audited_publisher import AuditedPublisher
 from neve.publish.contains import encode_read_from
@@ -67,6 +69,7 @@ class _Attempt:
     batch: Batch
     batch_id: str
     started: datetime
+    oldest_received_unix_nano: int | None
 
 
 @dataclass
@@ -121,9 +124,11 @@ class SignalWorker:
             name: Progress(self.marks[name], self._position(name, retired))
             for name in self.publishers
         }
+        received = [stream.oldest_received_unix_nano for stream in streams]
+        oldest = min((nano for nano in received if nano), default=None)
         batches = plan_batches(waiting, progress, self.spec.batch_bytes)
         for batch in batches:
-            self._run(_Attempt(batch, uuid.uuid4().hex[:16], _now()))
+            self._run(_Attempt(batch, uuid.uuid4().hex[:16], _now(), oldest))
         if batches:
             failpoints.reach("consolidate.published")
         self._retire(waiting, retired)
@@ -252,7 +257,7 @@ class SignalWorker:
         ranges = attempt.batch.ranges[name]
         staged = publisher.stage(attempt.batch_id, files, ranges, self.summaries[name])
         if staged is not None:
-            self._publish(name, staged, attempt.started)
+            self._publish(name, staged, attempt.started, attempt.oldest_received_unix_nano)
         else:
             self._refuse_copies(ranges)
         self.marks[name] = read_marks(publisher.table.properties)
@@ -267,7 +272,14 @@ class SignalWorker:
                     hint="somebody put a copy of its directory back: remove that directory",
                 )
 
-    def _publish(self, name: str, staged: StagedSnapshot, started: datetime) -> None:
+    def _publish(
+        self, name: str, staged: StagedSnapshot, started: datetime, oldest: int | None = None
+    ) -> None:
+        """Audit and publish a staged batch.
+
+        Args:
+            oldest: when its oldest request was received, in nanoseconds, if that is known.
+        """
         publisher = self.publishers[name]
         identifier = publisher.table.name
         verdict = self._audited(publisher).audit_and_publish(staged)
@@ -290,7 +302,7 @@ class SignalWorker:
             finished_at=_now(),
         )
         self.report.ledger.append(entry)
-        self.report.results.append(_result(entry))
+        self.report.results.append(_result(entry, oldest))
         if verdict.unfinished is not None:
             raise verdict.unfinished
 
@@ -354,12 +366,14 @@ class SignalWorker:
 def describe_failure(error: Exception) -> str:
     """Return what to tell of a failure; of a defect, ours or a library's, its kind is enough."""
     if isinstance(error, NeveError):
-        return error.message
+        return str(error)
     logger.error("unexpected failure", exc_info=error)
     return f"internal error: {type(error).__name__}"
 
 
-def _result(entry: LedgerEntry) -> TableResult:
+def _result(entry: LedgerEntry, oldest: int | None) -> TableResult:
+    # Never negative: the receiver may have run on a machine whose clock is ahead.
+    lag = None if oldest is None else max(0.0, round((time.time_ns() - oldest) / NANOS, 3))
     return TableResult(
         entry.batch_id,
         entry.table,
@@ -368,6 +382,7 @@ def _result(entry: LedgerEntry) -> TableResult:
         entry.files,
         entry.bytes,
         _seconds_since(entry.started_at),
+        lag_seconds=lag,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +15,8 @@ from sqlalchemy.exc import DBAPIError
 from neve.errors import NotFoundError, UnsupportedError
 from neve.lake.faults import explained
 from neve.lake.identifier import Identifier
+from neve.lake.metadata_json import unreadable_table
+from neve.lake.near_names import missing_namespace_error, missing_table_error
 from neve.lake.postgres_timeout import Timeouts
 from neve.lake.profile import CatalogProfile
 from neve.lake.pyiceberg_catalogs import NeveRestCatalog, NeveSqlCatalog
@@ -73,7 +74,8 @@ def list_tables(
             names += _namespaces_below(profile, catalog, namespace or ())
             return sorted({tuple(table) for name in names for table in catalog.list_tables(name)})
         except NoSuchNamespaceError as error:
-            raise _no_such_namespace(catalog, namespace or ()) from error
+            known = catalog.list_namespaces()
+            raise missing_namespace_error(namespace or (), known) from error
 
 
 def load_tables(
@@ -120,34 +122,14 @@ def read_table(catalog: Catalog, identifier: Identifier) -> Table:
         if unsupported is None and isinstance(error, pydantic.ValidationError):
             raise
         reason = f"a column has the type {unsupported[1]}" if unsupported else "invalid metadata"
-        raise UnsupportedError(
-            f"table {'.'.join(identifier)} cannot be read by PyIceberg, which Neve uses: {reason}",
-            hint="Spark reads it still: neve sql",
-        ) from error
+        raise unreadable_table(identifier, reason) from error
 
 
 def missing_table(
     profile: CatalogProfile, catalog: Catalog, identifier: Identifier
 ) -> NotFoundError:
     """Say that a table does not exist, with the nearest names that do."""
-    name = ".".join(identifier)
-    known = [".".join(table) for table in list_tables(profile, catalog)]
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    # People leave the namespace out, or take the wrong one.
-    near += [other for other in known if other.endswith(f".{identifier[-1]}") and other not in near]
-    if near:
-        hint = f"did you mean {' or '.join(near[:3])}?"
-    else:
-        hint = "run: neve tables" if known else "the catalog has no tables yet"
-    return NotFoundError(f"table {name} does not exist in catalog {profile.name}", hint=hint)
-
-
-def _no_such_namespace(catalog: Catalog, namespace: Identifier) -> NotFoundError:
-    name = ".".join(namespace)
-    known = [".".join(other) for other in catalog.list_namespaces()]
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5) or known[:5]
-    hint = f"there are: {', '.join(near)}" if near else "the catalog has no namespaces yet"
-    return NotFoundError(f"namespace {name} does not exist", hint=hint)
+    return missing_table_error(profile.name, identifier, list_tables(profile, catalog))
 
 
 def _namespaces_below(

@@ -11,7 +11,8 @@ import requests
 import sqlalchemy.exc
 from pyiceberg import exceptions as iceberg
 
-from neve.errors import CatalogError, Code, NeveError, StorageError
+from neve.errors import CatalogError, Code, NeveError
+from neve.lake.local_faults import one_line, sqlite_fault, storage_fault
 from neve.lake.profile import CatalogProfile
 
 _REFUSED_LOGIN = re.compile(
@@ -20,19 +21,12 @@ _REFUSED_LOGIN = re.compile(
     re.IGNORECASE,
 )
 _BAD_CERTIFICATE = re.compile(r"certificate|SSL error|SSLError|handshake", re.IGNORECASE)
-_BROKEN_SQLITE = re.compile(r"not a database|malformed|disk image", re.IGNORECASE)
 # Answers after which the same request may succeed a moment later.
 _PASSING_ANSWERS = (
     iceberg.ServerError,
     iceberg.ServiceUnavailableError,
     iceberg.TooManyRequestsError,
 )
-_PASSING_STORE = re.compile(
-    r"AWS Error (NETWORK_CONNECTION|SLOW_DOWN|SERVICE_UNAVAILABLE|INTERNAL_FAILURE|"
-    r"REQUEST_TIMEOUT|THROTTLING)|HTTP status code: 5\d\d|timed out|timeout",
-    re.IGNORECASE,
-)
-_CLOSED_SQLITE = re.compile(r"unable to open|readonly", re.IGNORECASE)
 
 
 @contextmanager
@@ -60,7 +54,7 @@ def explain_fault(profile: CatalogProfile, error: Exception) -> NeveError | None
         return refused(profile, str(error))
     if isinstance(error, iceberg.RESTError):
         return CatalogError(
-            f"catalog {profile.name} at {_where(profile)} failed: {_one_line(error)}",
+            f"catalog {profile.name} at {_where(profile)} failed: {one_line(error)}",
             hint="look at the server's log; the request was not retried",
             retryable=isinstance(error, _PASSING_ANSWERS),
         )
@@ -69,12 +63,7 @@ def explain_fault(profile: CatalogProfile, error: Exception) -> NeveError | None
     if isinstance(error, sqlalchemy.exc.DBAPIError):
         return _database_fault(profile, error)
     if isinstance(error, OSError):
-        return StorageError(
-            f"catalog {profile.name}: {error.filename or profile.warehouse}: "
-            f"{error.strerror or _one_line(error)}",
-            hint="check catalog.uri, catalog.warehouse, the storage section and the permissions",
-            retryable=_PASSING_STORE.search(str(error)) is not None,
-        )
+        return storage_fault(profile, error)
     return None
 
 
@@ -84,7 +73,7 @@ def refused(profile: CatalogProfile, reason: str) -> CatalogError:
         "s3tables": "storage.access_key_id and storage.secret_access_key",
     }
     return CatalogError(
-        f"catalog {profile.name} at {_where(profile)} refused the credentials: {_one_line(reason)}",
+        f"catalog {profile.name} at {_where(profile)} refused the credentials: {one_line(reason)}",
         hint=f"check {key.get(profile.settings.type, 'user and password in catalog.uri')}",
         code=Code.REFUSED,
     )
@@ -137,9 +126,9 @@ def _not_iceberg(profile: CatalogProfile, reason: str) -> CatalogError:
 
 
 def _database_fault(profile: CatalogProfile, error: sqlalchemy.exc.DBAPIError) -> NeveError:
-    reason = _one_line(error.orig or error)
+    reason = one_line(error.orig or error)
     if profile.sqlite_file:
-        return _sqlite_fault(profile, reason)
+        return sqlite_fault(profile, reason)
     if _REFUSED_LOGIN.search(reason):
         return refused(profile, reason)
     if _BAD_CERTIFICATE.search(reason):
@@ -147,35 +136,7 @@ def _database_fault(profile: CatalogProfile, error: sqlalchemy.exc.DBAPIError) -
     return unreachable(profile, reason)
 
 
-def _sqlite_fault(profile: CatalogProfile, reason: str) -> NeveError:
-    file = profile.sqlite_file
-    if "locked" in reason:
-        return CatalogError(
-            f"the catalog file {file} is locked by another process",
-            hint="wait for it to finish, or find it with: fuser " + str(file),
-            code=Code.LOCKED,
-            retryable=True,
-        )
-    if _BROKEN_SQLITE.search(reason):
-        return CatalogError(
-            f"the catalog file {file} is corrupt: {reason}",
-            hint="restore it from a backup; the tables' own files are not touched",
-        )
-    if _CLOSED_SQLITE.search(reason):
-        return StorageError(
-            f"the catalog file {file} cannot be opened for writing: {reason}",
-            hint="check the directory and its permissions, or set catalog.uri",
-        )
-    return CatalogError(f"the catalog file {file} cannot be used: {reason}")
-
-
 def _where(profile: CatalogProfile) -> str:
     uri = profile.settings.uri or profile.pyiceberg_properties().get("uri", "")
     # Never the login that a database address may carry.
     return re.sub(r"//[^/@]*@", "//", uri).partition("?")[0]
-
-
-def _one_line(error: object) -> str:
-    return next(
-        (line.strip() for line in str(error).splitlines() if line.strip()), "no reason given"
-    )

@@ -16,20 +16,28 @@ _HINT = "install Java 17 (Debian: apt-get install openjdk-17-jre-headless), or s
 
 def find_java() -> Path:
     """Return the java command Spark will use, or say which package to install."""
-    home = os.environ.get("JAVA_HOME")
-    found = str(Path(home, "bin", "java")) if home else shutil.which("java")
-    if not found or not Path(found).exists():
-        where = f"JAVA_HOME={home}" if home else "PATH"
-        raise SetupError(f"Java is missing: there is no java command in {where}", hint=_HINT)
-    version = _major_version(found)
+    command = java_command()
+    version = int(java_version(command).partition(".")[0])
     if version < OLDEST_JAVA:
         raise SetupError(
-            f"Java {version} at {found} is too old: Spark needs {OLDEST_JAVA} or newer", hint=_HINT
+            f"Java {version} at {command} is too old: Spark needs {OLDEST_JAVA} or newer",
+            hint=_HINT,
         )
-    return Path(found)
+    return command
 
 
-def _major_version(java: str) -> int:
+def java_command() -> Path:
+    """Return the java command that Spark takes, of whatever version. Raises SetupError."""
+    home = os.environ.get("JAVA_HOME")
+    command = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    if not command or not Path(command).exists():
+        where = f"JAVA_HOME={home}" if home else "PATH"
+        raise SetupError(f"Java is missing: there is no java command in {where}", hint=_HINT)
+    return Path(command)
+
+
+def java_version(java: Path) -> str:
+    """Return the version of a java command, such as 17.0.15; 0 if it does not say."""
     try:
         answer = subprocess.run(
             [java, "-version"], capture_output=True, text=True, check=True, timeout=60
@@ -37,5 +45,5 @@ def _major_version(java: str) -> int:
     except (OSError, subprocess.SubprocessError) as error:
         raise SetupError(f"Java at {java} does not run", hint=_HINT) from error
     # Java 8 and older call themselves 1.8, newer ones 17.0.15.
-    found = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
-    return int(found[1]) if found else 0
+    version = re.search(r'version "(?:1\.)?([0-9.]+)', answer.stderr + answer.stdout)
+    return version[1].rstrip(".") if version else "0"

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from neve.lake.jvm.arrow_stream import Query
+    from neve.lake.metadata_reader import MetadataReader
     from neve.lake.tables import TableDescription, TableSummary
 
 logger = logging.getLogger(__name__)
@@ -74,6 +75,12 @@ class Lake:
             self._catalogs[name] = open_catalog(profile_named(self.settings, name))
         return self._catalogs[name]
 
+    def reader(self, name: str = DEFAULT_CATALOG) -> MetadataReader:
+        """Return what lists tables and reads their metadata, without PyIceberg where it can."""
+        from neve.lake.metadata_reader import open_reader
+
+        return open_reader(profile_named(self.settings, name), lambda: self.catalog(name))
+
     def ref(self, name: str | Identifier) -> TableRef:
         """Name a table: `ns.table` of the configured catalog, `catalog.ns.table` of a further one.
 
@@ -115,18 +122,17 @@ class Lake:
 
     def tables(self, namespace: str | None = None) -> list[TableSummary]:
         """List the tables of a namespace, or all of them."""
-        from neve.lake.catalog import list_tables, load_tables
         from neve.lake.tables import summarize
 
         self.profile.require_catalog("listing tables")
-        catalog = self.catalog()
-        below = parse_identifier(namespace) if namespace else None
-        names = list_tables(self.profile, catalog, below)
+        reader = self.reader()
+        names = reader.list_tables(parse_identifier(namespace) if namespace else None)
         summaries = []
-        for name, table in load_tables(self.profile, catalog, names).items():
-            if isinstance(table, NeveError):
-                self.progress(table.message)
-            summaries.append(summarize(name, None if isinstance(table, NeveError) else table))
+        for name, metadata in reader.read_all(names).items():
+            if isinstance(metadata, NeveError):
+                self.progress(str(metadata))
+            readable = None if isinstance(metadata, NeveError) else metadata
+            summaries.append(summarize(name, readable))
         return summaries
 
     def table(self, name: str) -> TableDescription:
@@ -135,12 +141,11 @@ class Lake:
         Raises:
             NotFoundError: there is no such table.
         """
-        from neve.lake.catalog import load_table
         from neve.lake.tables import describe
 
         self.profile.require_catalog("describing a table")
         identifier = parse_identifier(name)
-        return describe(identifier, load_table(self.profile, self.catalog(), identifier))
+        return describe(identifier, self.reader().read(identifier))
 
     def close(self) -> None:
         """Close what this lake opened; Spark stops when no other lake of the process uses it."""

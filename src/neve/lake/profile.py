@@ -17,7 +17,7 @@ DEFAULT_CATALOG = "lake"
 _JDBC = {"jdbc.schema-version": "V1", "jdbc.strict-mode": "true"}
 
 # Both engines may commit at the same moment; a short wait beats a failed commit.
-_SQLITE_WAIT_SECONDS = 30
+SQLITE_WAIT_SECONDS = 30
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class CatalogProfile:
     def _spark_connection(self) -> dict[str, str]:
         kind, uri = self.settings.type, self.settings.uri or ""
         if kind == "sqlite":
-            wait = f"busy_timeout={_SQLITE_WAIT_SECONDS * 1000}"
+            wait = f"busy_timeout={SQLITE_WAIT_SECONDS * 1000}"
             return {
                 "type": "jdbc",
                 "uri": f"jdbc:sqlite:{self.sqlite_file}?{wait}",
@@ -139,7 +139,7 @@ class CatalogProfile:
         kind, uri = self.settings.type, self.settings.uri or ""
         if kind == "sqlite":
             path = quote(str(self.sqlite_file))
-            return {"type": "sql", "uri": f"sqlite:///{path}?timeout={_SQLITE_WAIT_SECONDS}"}
+            return {"type": "sql", "uri": f"sqlite:///{path}?timeout={SQLITE_WAIT_SECONDS}"}
         if kind == "postgres":
             return {"type": "sql", "uri": uri.replace("postgresql://", "postgresql+psycopg2://", 1)}
         if kind == "s3tables":

@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Mapping
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 logger = logging.getLogger(__name__)
+# Of its own, for services to print.
+started_logger = logging.getLogger(f"{__name__}.started")
 
 _IVY_SETTINGS = "spark.jars.ivySettings"
 # The JVM reads these before any code of ours can run in it.
@@ -124,6 +127,7 @@ def _start(settings: SparkSettings, report: Callable[[str], None]) -> SparkConte
     java = find_java()
     jars = ensure_jars(java, report, settings.conf.get(_IVY_SETTINGS))
     report("starting Spark")
+    started = time.monotonic()
     with as_file(files("neve.lake") / "log4j2.properties") as logging_properties:
         conf = _defaults(settings.master, jars, logging_properties)
         if not is_local(settings.master):
@@ -143,6 +147,8 @@ def _start(settings: SparkSettings, report: Callable[[str], None]) -> SparkConte
     # PySpark logs each failed statement as JSON with its Java stack; errors are ours to tell.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     context.pythonExec = _executor_python(settings)
+    # Not a step of the work, which a spinner would show for as long as the next one takes.
+    started_logger.info("Spark is ready after %.1f s", time.monotonic() - started)
     return context
 
 
@@ -176,6 +182,8 @@ def _defaults(master: str, jars: list[Path], logging_properties: Path) -> dict[s
         # Else each function of a column asks the JVM four times, for where it was called.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.ui.enabled": "false",
+        # Spark writes down every plan for its pages, which nobody sees; this is the shortest form.
+        "spark.sql.ui.explainMode": "simple",
         "spark.ui.showConsoleProgress": "false",
     }
     if is_local(master):

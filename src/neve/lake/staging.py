@@ -36,6 +36,7 @@ from neve.lake.commit_errors import committing
 from neve.lake.faults import explained
 from neve.lake.profile import CatalogProfile
 from neve.lake.pyiceberg_private import append_update, delete_old_metadata, overwrite_update
+from neve.lake.staged_snapshot import StagedSnapshot
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,18 +44,6 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class StagedSnapshot:
-    """A snapshot that only a ref of ours names."""
-
-    snapshot_id: int
-    parent_id: int | None
-    sequence_number: int
-    ref: str
-    summary: Mapping[str, str]
-    timestamp_ms: int
 
 
 @dataclass(frozen=True)
@@ -244,12 +233,20 @@ class StagingTable:
         self._commit(tuple(updates), change.base_main, f"moving main to snapshot {target}")
         return target
 
-    def drop_refs(self, names: Sequence[str]) -> None:
-        """Forget staged or held snapshots; expiry removes their files. Atomic, idempotent."""
+    def drop_refs(self, names: Sequence[str], properties: Sequence[str] = ()) -> None:
+        """Forget staged or held snapshots; expiry removes their files. Atomic, idempotent.
+
+        Args:
+            properties: what says something of them, and is removed with them.
+        """
         present = [name for name in names if name in self.table.metadata.refs]
-        if present:
-            updates = tuple(RemoveSnapshotRefUpdate(ref_name=name) for name in present)
-            self._commit(updates, self.main_id, f"dropping {', '.join(present)}")
+        if not present:
+            return
+        updates: list[TableUpdate] = [RemoveSnapshotRefUpdate(ref_name=name) for name in present]
+        removals = [name for name in properties if name in self.properties]
+        if removals:
+            updates.append(RemovePropertiesUpdate(removals=removals))
+        self._commit(tuple(updates), self.main_id, f"dropping {', '.join(present)}")
 
     def _append(self, files: Sequence[DataFile], summary: Mapping[str, str]) -> AddSnapshotUpdate:
         with explained(self.profile):

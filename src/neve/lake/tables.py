@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pyiceberg.table import Table
+from neve.lake.metadata_json import MetadataJson, type_text
 
+if TYPE_CHECKING:
     from neve.lake.identifier import Identifier
 
 
@@ -54,41 +54,41 @@ class TableDescription:
     properties: dict[str, str]
 
 
-def summarize(identifier: Identifier, table: Table | None) -> TableSummary:
-    """Sum a table up; one that could not be loaded keeps its name only."""
+def summarize(identifier: Identifier, metadata: MetadataJson | None) -> TableSummary:
+    """Sum a table up; one that could not be read keeps its name only."""
     name = ".".join(identifier)
-    if table is None:
+    if metadata is None:
         return TableSummary(name, None, None, None, None, None, None)
-    totals = _totals(table)
+    totals = _totals(metadata)
     return TableSummary(
         name,
-        table.metadata.format_version,
+        metadata.format_version,
         *totals,
-        snapshots=len(table.metadata.snapshots),
-        updated_at=_time(table.metadata.last_updated_ms),
+        snapshots=len(metadata.snapshots),
+        updated_at=_time(metadata.last_updated_ms),
     )
 
 
-def describe(identifier: Identifier, table: Table) -> TableDescription:
+def describe(identifier: Identifier, metadata: MetadataJson) -> TableDescription:
     """Describe a table's present state."""
-    schema, metadata = table.schema(), table.metadata
-    rows, files, size = _totals(table)
+    names = metadata.column_names
+    rows, files, size = _totals(metadata)
     return TableDescription(
         table=".".join(identifier),
-        uuid=str(metadata.table_uuid),
-        location=table.location(),
+        uuid=metadata.uuid,
+        location=metadata.location,
         format_version=metadata.format_version,
         columns=tuple(
-            Column(field.name, str(field.field_type), field.required, field.doc)
-            for field in schema.fields
+            Column(field["name"], type_text(field["type"]), field["required"], field.get("doc"))
+            for field in metadata.fields
         ),
         partition_by=tuple(
-            f"{field.transform}({schema.find_column_name(field.source_id)})"
-            for field in table.spec().fields
+            f"{field['transform']}({names.get(field['source-id'])})"
+            for field in metadata.partition_fields
         ),
         sort_by=tuple(
-            f"{schema.find_column_name(field.source_id)} {field.direction}"
-            for field in table.sort_order().fields
+            f"{names.get(field['source-id'])} {field['direction'].upper()}"
+            for field in metadata.sort_fields
         ),
         current_snapshot_id=metadata.current_snapshot_id,
         snapshots=len(metadata.snapshots),
@@ -96,24 +96,22 @@ def describe(identifier: Identifier, table: Table) -> TableDescription:
         files=files,
         bytes=size,
         updated_at=_time(metadata.last_updated_ms),
-        refs={name: ref.snapshot_id for name, ref in metadata.refs.items()},
-        properties=dict(sorted(table.properties.items())),
+        refs=dict(metadata.refs),
+        properties=dict(sorted(metadata.properties.items())),
     )
 
 
-def _totals(table: Table) -> tuple[int | None, int | None, int | None]:
+def _totals(metadata: MetadataJson) -> tuple[int | None, int | None, int | None]:
     """Rows, data files and bytes, as the current snapshot's summary counts them.
 
     Rows that deletes hide are counted by the summary still; so none are shown once there are any.
     """
-    snapshot = table.current_snapshot()
-    if snapshot is None:
+    summary = metadata.current_summary
+    if summary is None:
         return 0, 0, 0
-    summary = snapshot.summary
-    found = dict(summary.additional_properties) if summary else {}
 
     def number(key: str) -> int | None:
-        return int(found[key]) if key in found else None
+        return int(summary[key]) if key in summary else None
 
     position = number("total-position-deletes") or 0
     rows = number("total-records")

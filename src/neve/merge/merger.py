@@ -29,7 +29,7 @@ from neve.merge.batch import BatchWork
 from neve.merge.carry_out import MirrorAccess, PlannedWrite, WrittenBatch, plan_batch, revise
 from neve.merge.checkpoint import BATCH_ID, CHECKPOINT, side_summary
 from neve.merge.plan import Look, Observe, look, look_anew, look_rejected, next_batch, side_snapshot
-from neve.merge.report import Counts, Preview, TableReport
+from neve.merge.report import Counts, MergedBatch, Preview, TableReport
 from neve.merge.side_tables import MirrorTables, write_rejected
 from neve.merge.spec import merge_specs
 from neve.merge.strategy import Strategy, find_obstacle
@@ -67,6 +67,8 @@ class Merger:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     progress: Callable[[str], None] = logger.info
     strategy: Strategy = Strategy.AUTO
+    # Is told of each commit; without one, `progress` is.
+    on_commit: Callable[[MergedBatch], None] | None = None
     # After an index could not be built: whatever the reason, it is likely to last.
     _no_index_before: float = -math.inf
     _sent: Committed | None = None
@@ -74,6 +76,12 @@ class Merger:
     @property
     def name(self) -> str:
         return self.spec.name
+
+    def _tell(self, batch: MergedBatch) -> None:
+        if self.on_commit is not None:
+            self.on_commit(batch)
+        else:
+            self.progress(str(batch))
 
     @property
     def mirror_tables(self) -> MirrorTables:
@@ -155,8 +163,7 @@ class Merger:
                 done = self._retry_until_committed(report, stop=stop)
                 if done is None:
                     break
-                report.add(done.written.work.counts, done.seconds)
-                self.progress(_progress_of(self.name, report))
+                self._tell(report.add(done.written.work.counts, done.seconds))
                 if not _is_set(stop):
                     self._build_index(report)
                 if _is_set(stop):
@@ -263,11 +270,7 @@ class Merger:
             tombstones_id = tombstones.empty()
         else:
             tombstones_id = tombstones.restore(state, state.tombstones_id)
-        if tables.pending.recreated:
-            # Events of the changelog before it: taken back later, they would be rows of nothing.
-            rejected_id = rejected.empty()
-        else:
-            rejected_id = rejected.restore(state, state.rejected_id)
+        rejected_id = rejected.restore(state, state.rejected_id)
         written = PlannedWrite(
             work, tombstones, tombstones_id, batch_id, now, self.strategy, report, self.progress
         ).write()
@@ -299,7 +302,7 @@ class Merger:
         try:
             report.count_index(build(self.lake, self.spec.mirror, self.progress))
         except NeveError as error:
-            report.note(f"{self.name}: the index was not built: {error.message}")
+            report.note(f"{self.name}: the index was not built: {error}")
             ended = time.monotonic()
             self._no_index_before = ended + max(_LEAST_PAUSE, _PAUSES * (ended - started))
 
@@ -317,9 +320,16 @@ class Merger:
 
 
 def configured_mergers(
-    lake: Lake, names: tuple[str, ...], progress: Callable[[str], None], strategy: str = "auto"
+    lake: Lake,
+    names: tuple[str, ...],
+    progress: Callable[[str], None],
+    strategy: str = "auto",
+    on_commit: Callable[[MergedBatch], None] | None = None,
 ) -> list[Merger]:
     """Return what keeps each configured mirror, or each of the named ones.
+
+    Args:
+        on_commit: is told of each commit; without one, `progress` is.
 
     Raises:
         ConfigError: none is configured.
@@ -331,7 +341,10 @@ def configured_mergers(
             "merge.tables names no mirror", hint="see docs/mirroring-a-database.md for an example"
         )
     chosen = Strategy(strategy)
-    return [Merger(lake, spec, progress=progress, strategy=chosen) for spec in specs]
+    return [
+        Merger(lake, spec, progress=progress, strategy=chosen, on_commit=on_commit)
+        for spec in specs
+    ]
 
 
 def _retry_notes(work: BatchWork) -> list[str]:
@@ -376,10 +389,3 @@ def _batch_notes(name: str, counts: Counts) -> Iterator[str]:
         )
     if counts.ties:
         yield f"{name}: {counts.ties} keys have different events of the same sequence"
-
-
-def _progress_of(name: str, report: TableReport) -> str:
-    return (
-        f"{name}: batch {report.batches}, {report.rows_scanned} events: "
-        f"{report.rows_upserted} rows written, {report.rows_deleted} deleted"
-    )

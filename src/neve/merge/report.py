@@ -87,6 +87,29 @@ class Preview:
         return ", ".join(f"{how.value} if {met.value}" for met, how in fallbacks.items())
 
 
+@dataclass(frozen=True)
+class MergedBatch:
+    """What one commit has changed in a mirror."""
+
+    table: str
+    number: int
+    events: int
+    rows_upserted: int
+    rows_deleted: int
+    rows_set_aside: int
+    seconds: float
+    # Age of the oldest event that was waiting, when it was committed.
+    lag_seconds: float | None
+
+    def __str__(self) -> str:
+        set_aside = f", {self.rows_set_aside:,} set aside" if self.rows_set_aside else ""
+        return (
+            f"{self.table}: batch {self.number}, {self.events:,} events: "
+            f"{self.rows_upserted:,} rows written, {self.rows_deleted:,} deleted{set_aside} "
+            f"in {self.seconds:.1f} s"
+        )
+
+
 @dataclass
 class TableReport:
     """How a cycle ended for one mirror."""
@@ -137,8 +160,8 @@ class TableReport:
         self.strategy, self.why = plan.strategy.value, plan.why
         self.index_wanted |= plan.builds_index
 
-    def add(self, counts: Counts, seconds: float) -> None:
-        """Count a batch that was committed."""
+    def add(self, counts: Counts, seconds: float) -> MergedBatch:
+        """Count a batch that was committed, and return what is told of it."""
         self.outcome = "merged"
         self.batches += 1
         self.rows_scanned += counts.scanned
@@ -154,6 +177,16 @@ class TableReport:
         self.index_cache_hits += counts.index_cache_hits
         self.vectors_written += counts.vectors_written
         self.merge_seconds.append(seconds)
+        return MergedBatch(
+            self.table,
+            self.batches,
+            counts.scanned,
+            counts.upserted,
+            counts.deleted,
+            counts.set_aside,
+            seconds,
+            None if self.lag_seconds is None else round(self.lag_seconds + seconds, 3),
+        )
 
     def note(self, text: str | None) -> None:
         if text and text not in self.notes:

@@ -221,10 +221,18 @@ def write_rejected(
 ) -> int | None:
     """Add what cannot be taken to `<mirror>_rejected`, or remove what was; return its snapshot.
 
+    A rebuild leaves there what it rejects itself, and nothing else.
+
     Args:
         present: its snapshot before.
     """
     mark = {BATCH_ID: batch_id}
+    if work.tables.rebuild and present is not None:
+        # What was rejected before is an event of this batch, too, or of a changelog that was
+        # dropped: taken back later, those would be rows of nothing.
+        if not work.counts.set_aside:
+            return rejected.empty()
+        return rejected.staging.replace(rejected.write(work.rejected(batch_id, now, None)), mark)
     if work.retried is None:
         if not work.counts.set_aside:
             return present

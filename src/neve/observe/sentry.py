@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from neve.errors import ConfigError, NeveError
+from neve.masking import SecretMask
 
 if TYPE_CHECKING:
     from sentry_sdk.types import Event, Hint
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-HIDDEN = "********"
 INTERNAL = "internal"
 # What fails is tried again, for hours if need be: one event now and then is enough to know.
 REPEAT_SECONDS = 300.0
@@ -54,13 +54,12 @@ class Reporter:
         import sentry_sdk
         from sentry_sdk.utils import BadDsn
 
-        from neve.config.reference import secrets
+        from neve.config.reference import secrets_to_mask
         from neve.observe.metrics import common_labels
 
         labels = common_labels(settings)
         self._service = labels["project"]
-        # The longest first: one may be a part of another.
-        self._secrets = sorted(secrets(settings), key=len, reverse=True)
+        self._mask = SecretMask(secrets_to_mask(settings))
         self._sent: dict[tuple[str, str, str], float] = {}
         try:
             self._client = sentry_sdk.Client(
@@ -120,10 +119,7 @@ class Reporter:
             return {key: self._scrubbed(inner) for key, inner in value.items()}
         if isinstance(value, (list, tuple)):
             return [self._scrubbed(inner) for inner in value]
-        if isinstance(value, str):
-            for secret in self._secrets:
-                value = value.replace(secret, HIDDEN)
-        return value
+        return self._mask(value) if isinstance(value, str) else value
 
 
 def _only(keys: tuple[str, ...], mapping: Mapping[str, Any]) -> dict[str, Any]:

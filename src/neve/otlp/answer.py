@@ -85,7 +85,7 @@ def failure(error: NeveError, retry_seconds: float | None) -> Status:
     Args:
         retry_seconds: when to try again; None when that would not help.
     """
-    message = f"{error.message} ({error.hint})" if error.hint else error.message
+    message = str(error)
     answer = status(grpc_status(error), message)
     if retry_seconds is not None:
         delay = Duration()

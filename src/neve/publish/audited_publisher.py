@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from neve.config import AuditSettings
 from neve.errors import NeveError
-from neve.lake.staging import StagedSnapshot
+from neve.lake.staged_snapshot import StagedSnapshot
 from neve.publish.batch import Outcome, batch_id_of
 from neve.publish.publisher import Publisher
 from neve.publish.ranges import REJECTED_SNAPSHOT
@@ -79,7 +79,7 @@ class AuditedPublisher:
                 )
         if any(result.blocks for result in results):
             max_held = self.lake.settings.consolidate.max_held
-            return AuditedOutcome(self.publisher.hold(staged, max_held), staged, results)
+            return AuditedOutcome(self.publisher.hold(staged, max_held, results), staged, results)
         if any(result.sets_aside for result in results):
             return self._set_aside(staged, results)
         return AuditedOutcome(self.publisher.publish(staged), staged, results)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from neve.errors import HeldLimitError
-from neve.lake.staging import StagedSnapshot, StagingTable
 from neve.publish.contains import SOURCE_SNAPSHOT_ID
 from neve.publish.ranges import BATCH_ID, REJECTED_PREFIX, REJECTED_SNAPSHOT
+
+if TYPE_CHECKING:
+    from neve.lake.staged_snapshot import StagedSnapshot
+    from neve.lake.staging import StagingTable
 
 STAGED_PREFIX = "neve-staged-"
 HELD_PREFIX = "neve-held-"

@@ -15,7 +15,8 @@ from neve.errors import NotFoundError, UsageError
 from neve.lake.catalog import list_tables, load_table
 from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_known
 from neve.lake.identifier import parse_identifier
-from neve.lake.staging import Change, StagedSnapshot, StagingTable
+from neve.lake.staged_snapshot import StagedSnapshot
+from neve.lake.staging import Change, StagingTable
 from neve.publish.batch import STAGED_PREFIX
 from neve.publish.ranges import (
     BATCH_ID,

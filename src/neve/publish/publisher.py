@@ -18,7 +18,8 @@ from neve.lake.commit_loop import (
     commit_until_known,
     read_until_available,
 )
-from neve.lake.staging import Change, StagedSnapshot, StagingTable
+from neve.lake.staged_snapshot import StagedSnapshot
+from neve.lake.staging import Change, StagingTable
 from neve.publish.batch import (
     HELD,
     HELD_PREFIX,
@@ -34,6 +35,7 @@ from neve.publish.batch import (
     staged_refs,
 )
 from neve.publish.contains import CONTAINS, SOURCE_SNAPSHOT_ID, contained_after
+from neve.publish.held_reason import encode_blocking, held_by_property
 from neve.publish.ranges import (
     BATCH_ID,
     MARK_PREFIX,
@@ -60,6 +62,8 @@ from neve.publish.stagings import (
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
+
+    from neve.publish.audit_result import AuditResult
 
 logger = logging.getLogger(__name__)
 
@@ -210,7 +214,8 @@ class Publisher:
         refs_of = all_refs if is_held else staged_refs
 
         def attempt() -> bool:
-            self.table.drop_refs(refs_of(self.table, staged))
+            reason = held_by_property(batch_id_of(staged))
+            self.table.drop_refs(refs_of(self.table, staged), (reason,) if is_held else ())
             return True
 
         self._commit(attempt, lambda: None)
@@ -272,8 +277,16 @@ class Publisher:
         """How many batches are held, as the table was last read."""
         return len(self.table.staged(HELD_PREFIX))
 
-    def hold(self, staged: StagedSnapshot, max_held: int | None = None) -> Outcome:
+    def hold(
+        self,
+        staged: StagedSnapshot,
+        max_held: int | None = None,
+        results: Sequence[AuditResult] = (),
+    ) -> Outcome:
         """Move a blocked batch to a branch of its own and let the marks go on without it.
+
+        Args:
+            results: how its audits ended; a property of the table keeps those that block it.
 
         Raises:
             HeldLimitError: `max_held` batches are held already. The batch stays staged and its
@@ -281,6 +294,7 @@ class Publisher:
         """
         ranges = decode_ranges(staged.summary)
         branch = HELD_PREFIX + batch_id_of(staged)
+        reason = {held_by_property(batch_id_of(staged)): encode_blocking(results)}
 
         def attempt() -> Outcome:
             if self._has_lost(staged):
@@ -291,7 +305,7 @@ class Publisher:
             self.table.apply(
                 Change(
                     base_main=self.table.main_id,
-                    set_properties=self._marks_after(ranges),
+                    set_properties={**self._marks_after(ranges), **reason},
                     remove_properties=self._removable_properties(ranges),
                     branches={branch: staged.snapshot_id},
                     drop_refs=staged_refs(self.table, staged),
@@ -334,7 +348,8 @@ class Publisher:
             change = self._showing(staged)
             before_swap()
             was_sent = True
-            self.table.apply(change)
+            reason = {held_by_property(batch_id_of(staged))} & set(self.table.properties)
+            self.table.apply(replace(change, remove_properties=tuple(reason)))
             return Outcome.PUBLISHED
 
         return self._commit(attempt, lambda: self._find_published(staged))

@@ -23,7 +23,8 @@ from neve.lake.create import (
     load_if_exists,
     widen_columns,
 )
-from neve.lake.staging import StagedSnapshot, StagingTable
+from neve.lake.staged_snapshot import StagedSnapshot
+from neve.lake.staging import StagingTable
 from neve.publish.batch import STAGED_PREFIX, batch_id_of
 from neve.publish.contains import READ_FROM, overlaps
 from neve.publish.publisher import Publisher

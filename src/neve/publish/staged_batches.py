@@ -1,24 +1,24 @@
-"""What audits hold back, for the person who looks at it next."""
+"""What a person decides on a held batch: show, publish or discard it."""
 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from neve.buffer.buffer import open_reader
 from neve.buffer.spec import buffer_spec
 from neve.buffer.stream_states import StreamState
 from neve.errors import NeveError, NotFoundError, UsageError
-from neve.lake.catalog import list_tables, load_table
+from neve.lake.catalog import load_table
 from neve.lake.identifier import Identifier, parse_identifier
-from neve.lake.staging import StagedSnapshot, StagingTable
+from neve.lake.staged_snapshot import StagedSnapshot
+from neve.lake.staging import StagingTable
 from neve.publish.batch import HELD_PREFIX, STAGED_PREFIX, Outcome
 from neve.publish.publisher import Publisher
 from neve.publish.ranges import BATCH_ID, decode_ranges
+from neve.publish.staged_list import StagedBatch, staged_batch, telemetry_tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,21 +29,6 @@ logger = logging.getLogger(__name__)
 
 DISCARDED = "discarded"
 FAILED = "failed"
-
-
-@dataclass(frozen=True)
-class StagedBatch:
-    """A batch that is in a table and not on its `main`."""
-
-    table: str
-    batch_id: str
-    state: str
-    ref: str
-    snapshot_id: int
-    rows: int
-    files: int
-    staged_at: datetime
-    age_seconds: float
 
 
 @dataclass(frozen=True)
@@ -66,15 +51,20 @@ class HeldResult:
     error: str | None = None
 
 
-def list_staged(lake: Lake, table: str | None = None) -> list[StagedBatch]:
-    """Return what is staged or held, in one table or in all that consolidation writes."""
-    lake.profile.require_catalog("staging")
-    batches = []
-    for identifier in _tables(lake, table):
-        staging = _staging(lake, identifier)
-        for prefix, state in ((STAGED_PREFIX, "staged"), (HELD_PREFIX, "held")):
-            batches += [_batch(identifier, snapshot, state) for snapshot in staging.staged(prefix)]
-    return batches
+@dataclass(frozen=True)
+class HeldBatches:
+    """The batches that a person decides on, and the tables that could not be read."""
+
+    batches: tuple[StagedBatch, ...]
+    unreadable: tuple[HeldResult, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        return sum(batch.rows for batch in self.batches)
+
+    @property
+    def tables(self) -> list[str]:
+        return sorted({batch.table for batch in self.batches})
 
 
 def release(lake: Lake, table: str, batch_id: str) -> Outcome:
@@ -109,40 +99,45 @@ def discard(lake: Lake, table: str, batch_id: str) -> None:
     publisher.discard(held)
 
 
-def release_selected(lake: Lake, selection: HeldSelection) -> list[HeldResult]:
-    """Publish held batches, the oldest first, each on its own: one that fails stops no other."""
-    return _for_each_held(lake, selection, lambda batch: release(lake, *batch).value)
-
-
-def discard_selected(lake: Lake, selection: HeldSelection) -> list[HeldResult]:
-    """Give held batches up, each on its own: one that fails stops no other."""
-
-    def discard_one(batch: tuple[str, str]) -> str:
-        discard(lake, *batch)
-        return DISCARDED
-
-    return _for_each_held(lake, selection, discard_one)
-
-
-def _for_each_held(
-    lake: Lake, selection: HeldSelection, action: Callable[[tuple[str, str]], str]
-) -> list[HeldResult]:
+def find_held(lake: Lake, selection: HeldSelection) -> HeldBatches:
+    """Return the held batches that are meant; of all tables, one that cannot be read is named."""
     lake.profile.require_catalog("staging")
-    results = []
-    for identifier in _tables(lake, selection.table):
+    batches: list[StagedBatch] = []
+    unreadable = []
+    for identifier in telemetry_tables(lake, selection.table):
         try:
             staging = _staging(lake, identifier)
         except NeveError as error:
             if selection.table:
                 raise
             name = ".".join(identifier)
-            results.append(HeldResult(name, None, 0, None, FAILED, error.message))
+            unreadable.append(HeldResult(name, None, 0, None, FAILED, str(error)))
             continue
-        for snapshot in staging.staged(HELD_PREFIX):
-            batch = _batch(identifier, snapshot, "held")
-            if batch.age_seconds >= selection.older_than_seconds:
-                results.append(_act_on(batch, action))
-    return results
+        batches += [
+            staged_batch(identifier, snapshot, "held", staging.properties)
+            for snapshot in staging.staged(HELD_PREFIX)
+        ]
+    old_enough = (b for b in batches if b.age_seconds >= selection.older_than_seconds)
+    return HeldBatches(tuple(old_enough), tuple(unreadable))
+
+
+def release_each(lake: Lake, held: HeldBatches) -> list[HeldResult]:
+    """Publish held batches, the oldest first, each on its own: one that fails stops no other."""
+    return _act_on_each(held, lambda batch: release(lake, *batch).value)
+
+
+def discard_each(lake: Lake, held: HeldBatches) -> list[HeldResult]:
+    """Give held batches up, each on its own: one that fails stops no other."""
+
+    def discard_batch(batch: tuple[str, str]) -> str:
+        discard(lake, *batch)
+        return DISCARDED
+
+    return _act_on_each(held, discard_batch)
+
+
+def _act_on_each(held: HeldBatches, action: Callable[[tuple[str, str]], str]) -> list[HeldResult]:
+    return [*held.unreadable, *(_act_on(batch, action) for batch in held.batches)]
 
 
 def _act_on(batch: StagedBatch, action: Callable[[tuple[str, str]], str]) -> HeldResult:
@@ -154,8 +149,15 @@ def _act_on(batch: StagedBatch, action: Callable[[tuple[str, str]], str]) -> Hel
         outcome = Outcome.SUPERSEDED.value
     except NeveError as error:
         logger.warning("%s: held batch %s: %s", batch.table, batch.batch_id, error)
-        message = error.message
+        message = str(error)
     return HeldResult(batch.table, batch.batch_id, batch.rows, batch.age_seconds, outcome, message)
+
+
+def find_batch(lake: Lake, table: str, batch_id: str) -> StagedBatch:
+    """Return a batch that is staged or held. Raises NotFoundError."""
+    publisher, staged = _find(lake, table, batch_id)
+    state = "held" if staged.ref.startswith(HELD_PREFIX) else "staged"
+    return staged_batch(parse_identifier(table), staged, state, publisher.table.properties)
 
 
 def show(lake: Lake, table: str, batch_id: str, limit: int) -> pa.Table:
@@ -177,27 +179,5 @@ def _find(lake: Lake, table: str, batch_id: str) -> tuple[Publisher, StagedSnaps
     )
 
 
-def _tables(lake: Lake, table: str | None) -> list[Identifier]:
-    if table:
-        return [parse_identifier(table)]
-    namespace = parse_identifier(lake.settings.telemetry.namespace)
-    names = list_tables(lake.profile, lake.catalog())
-    return [name for name in names if name[:-1] == namespace]
-
-
 def _staging(lake: Lake, identifier: Identifier) -> StagingTable:
     return StagingTable(lake.profile, load_table(lake.profile, lake.catalog(), identifier))
-
-
-def _batch(identifier: Identifier, staged: StagedSnapshot, state: str) -> StagedBatch:
-    return StagedBatch(
-        table=".".join(identifier),
-        batch_id=staged.summary.get(BATCH_ID, ""),
-        state=state,
-        ref=staged.ref,
-        snapshot_id=staged.snapshot_id,
-        rows=int(staged.summary.get("added-records", 0)),
-        files=int(staged.summary.get("added-data-files", 0)),
-        staged_at=datetime.fromtimestamp(staged.timestamp_ms / 1000, timezone.utc),
-        age_seconds=round(max(0.0, time.time() - staged.timestamp_ms / 1000), 1),
-    )

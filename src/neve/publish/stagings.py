@@ -12,7 +12,8 @@ from typing import Protocol
 
 from neve.buffer.stream_states import StreamState
 from neve.errors import StorageError, UsageError
-from neve.lake.staging import StagedSnapshot, StagingTable
+from neve.lake.staged_snapshot import StagedSnapshot
+from neve.lake.staging import StagingTable
 from neve.publish.batch import STAGED_PREFIX
 from neve.publish.ranges import (
     Marks,

@@ -167,12 +167,15 @@ class RequestHandler:
     def trouble(self) -> str | None:
         """Why no request is taken now; None when all is well.
 
-        Without the error's message: it names paths and addresses, which are for the log.
+        The kind of error and its hint. Not its message, which names paths and addresses: senders
+        may ask, too, and those are for the log.
         """
         if self.closing:
             return "shutting down"
         trouble = self.sink.trouble
-        return f"buffer: {trouble.code.value}" if trouble else None
+        if trouble is None:
+            return None
+        return f"buffer: {trouble.code.value}" + (f" ({trouble.hint})" if trouble.hint else "")
 
     @property
     def defect(self) -> str | None:

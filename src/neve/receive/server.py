@@ -136,10 +136,12 @@ def serve(
     *,
     on_ready: Callable[[Receiver], None] | None = None,
     reload_source: ReloadSource | None = None,
+    on_signal: Callable[[int], None] | None = None,
 ) -> None:
     """Receive until SIGTERM or SIGINT, then stop within the grace period.
 
     Args:
+        on_signal: is called at each of these signals, with its number.
         reload_source: where tokens and certificates are read again from while it runs.
 
     Raises:
@@ -147,7 +149,7 @@ def serve(
         UnsupportedError, StorageError: the buffer's location cannot be used, or its writer died.
     """
     raise_descriptor_limit()
-    uvloop.run(_serve(spec, buffer_spec, on_ready, reload_source))
+    uvloop.run(_serve(spec, buffer_spec, on_ready, reload_source, on_signal))
 
 
 async def _serve(
@@ -155,11 +157,18 @@ async def _serve(
     buffer_spec: BufferSpec,
     on_ready: Callable[[Receiver], None] | None,
     reload_source: ReloadSource | None,
+    on_signal: Callable[[int], None] | None,
 ) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+
+    def handle(number: int) -> None:
+        stop.set()
+        if on_signal is not None:
+            on_signal(number)
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, handle, number)
     # Must not end the process before `reloading` handles it, which reads the files first of all.
     loop.add_signal_handler(signal.SIGHUP, lambda: None)
     buffer = await asyncio.to_thread(open_buffer, buffer_spec, [kind.value for kind in Signal])

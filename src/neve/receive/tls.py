@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neve.errors import ConfigError
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from neve.receive.spec import TlsSpec
+
+PEM_BEGIN = b"-----BEGIN "
 
 
 class ServerContext:
@@ -46,15 +49,48 @@ def replace_certificates(contexts: Iterable[ServerContext], tls: TlsSpec) -> Non
 
 
 def _load(tls: TlsSpec, protocols: Sequence[str]) -> ssl.SSLContext:
+    files = {"cert": tls.cert, "key": tls.key, "client_ca": tls.client_ca}
+    for name, path in files.items():
+        if path is not None:
+            _require_pem(name, path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
         # Without a password OpenSSL would ask for one at the terminal, and wait.
         context.load_cert_chain(tls.cert, tls.key, password="")
-        if tls.client_ca:
-            context.load_verify_locations(tls.client_ca)
-            context.verify_mode = ssl.CERT_REQUIRED
     except OSError as error:
-        raise ConfigError(f"receive.tls cannot be used: {error}") from error
+        raise _unusable(
+            f"cert {tls.cert} and key {tls.key}: {error}",
+            "name a certificate and its own private key, without a password",
+        ) from error
+    if tls.client_ca:
+        try:
+            context.load_verify_locations(tls.client_ca)
+        except OSError as error:
+            raise _unusable(
+                f"client_ca {tls.client_ca}: {error}", "name the certificate of an authority"
+            ) from error
+        context.verify_mode = ssl.CERT_REQUIRED
     context.set_alpn_protocols(list(protocols))
     return context
+
+
+def _require_pem(name: str, path: str) -> None:
+    """Refuse a file that OpenSSL cannot read: its own errors name neither the file nor the key."""
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise _unusable(
+            f"{name} {path} cannot be read: {error.strerror}",
+            f"correct receive.tls.{name}; a relative path starts where neve.yaml lies",
+        ) from error
+    if PEM_BEGIN not in content:
+        raise _unusable(
+            f"{name} {path} is not a PEM file",
+            f"receive.tls.{name} names a file with a line -----BEGIN …-----; convert another form "
+            "with: openssl x509 or openssl pkey",
+        )
+
+
+def _unusable(reason: str, hint: str) -> ConfigError:
+    return ConfigError(f"receive.tls cannot be used: {reason}", hint=hint)

@@ -92,8 +92,8 @@ def _give_turn(merger: TableMerger, stop: threading.Event, observer: Observer) -
             merger.merge(stop, report)
             step.set(outcome=report.outcome, batches=report.batches, rows=report.rows_scanned)
     except NeveError as error:
-        logger.warning("%s: merge failed: %s", merger.name, error.message)
-        fail(error, error.message)
+        logger.warning("%s: merge failed: %s", merger.name, error)
+        fail(error, str(error))
     except Exception as error:
         # A defect, ours or a library's: the next cycle may get past it, the others go on now.
         logger.exception("%s: merge failed", merger.name)

@@ -18,6 +18,7 @@ from neve.observe.receiving import ReceiverNumbers, receiving
 from neve.receive.reload import ReloadSource
 from neve.receive.server import Receiver, serve
 from neve.receive.spec import receive_spec
+from neve.service.stopping import answer_signals
 
 if TYPE_CHECKING:
     from neve.config import Loaded, Settings
@@ -64,12 +65,16 @@ def serve_observed(
     on_ready: Callable[[Listening], None],
     *,
     share_ports: bool = False,
+    is_supervised: bool = False,
 ) -> None:
     """Receive in this process until SIGTERM or SIGINT; see `neve.receive.server.serve`.
 
     Args:
         load: reads the configuration again, for new tokens and certificates.
         share_ports: be one of several workers on the same ports.
+        is_supervised: another process says that it stops, and kills this one if that takes long.
+            A second signal changes nothing: systemd sends one to each process, the supervisor
+            another.
     """
     settings = loaded.settings
     with ExitStack() as stack:
@@ -89,6 +94,7 @@ def serve_observed(
             buffer_spec(settings),
             on_ready=ready,
             reload_source=ReloadSource(loaded, load),
+            on_signal=None if is_supervised else answer_signals(),
         )
 
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from prometheus_client import ProcessCollector
 
+from neve.config.reference import secrets_to_mask
+from neve.masking import SecretMask
 from neve.observe.http import Pages, serving
 from neve.observe.metrics import Registry, supervision
 from neve.service.stopping import reloading_on_hangup, stopping_on_signals
@@ -63,18 +65,23 @@ class Service:
         self.receiver = receiver
         self._registry = registry
         self._http = settings.observe.http
+        # Whoever reaches /readyz reads what libraries say of their failures.
+        self._mask = SecretMask(secrets_to_mask(settings))
         ProcessCollector(registry=registry)
         if receiver is not None:
             registry.register(supervision(lambda: receiver.is_up, lambda: receiver.restarts))
 
-    def run(self, on_ready: Callable[[Started], None]) -> None:
+    def run(self, on_ready: Callable[[Started], None], stop: threading.Event | None = None) -> None:
         """Run until SIGTERM or SIGINT, then stop the receiver and finish what is in progress.
+
+        Args:
+            stop: what signals set already, of a caller that has more to close afterwards.
 
         Raises:
             ConfigError: an address cannot be listened on, or the receiver refuses to start.
         """
         with (
-            stopping_on_signals() as stop,
+            stopping_on_signals() if stop is None else nullcontext(stop) as stop,
             reloading_on_hangup(self.reload),
             serving(self._http, Pages(self.metrics, self.trouble)) as observe,
         ):
@@ -142,4 +149,5 @@ class Service:
         """Say everything that keeps the service from being ready; None when it is."""
         receiver_trouble = self.receiver.trouble if self.receiver else None
         troubles = [receiver_trouble, *(part.trouble for part in self.parts)]
-        return "; ".join(trouble for trouble in troubles if trouble is not None) or None
+        told = "; ".join(trouble for trouble in troubles if trouble is not None)
+        return self._mask(told) or None

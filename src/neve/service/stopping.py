@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from neve.service.log import say_stopping
+
 logger = logging.getLogger(__name__)
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -25,11 +27,13 @@ def stopping_on_signals(stop_seconds: float = STOP_SECONDS) -> Iterator[threadin
     """Yield an event that the first signal sets; the second ends the process at once.
 
     So does time, if the block has not ended `stop_seconds` after the first signal. At once means
-    without finishing anything, which is safe: whatever was cut is done again.
+    without finishing anything, which is safe: whatever was cut is done again. The first signal is
+    answered with a line in the log.
     """
     stop, ended = threading.Event(), threading.Event()
 
     def end_late(number: int) -> None:
+        say_stopping()
         if not ended.wait(stop_seconds):
             logger.error("not ended %g s after the signal: giving up", stop_seconds)
             os._exit(EXIT_BY_SIGNAL + number)
@@ -47,6 +51,22 @@ def stopping_on_signals(stop_seconds: float = STOP_SECONDS) -> Iterator[threadin
         ended.set()
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def answer_signals() -> Callable[[int], None]:
+    """Return what says that a receiver stops at the first signal, and ends at once at the second.
+
+    At once is safe: what was acknowledged is durable.
+    """
+    signals: list[int] = []
+
+    def answer(number: int) -> None:
+        if signals:
+            os._exit(EXIT_BY_SIGNAL + number)
+        signals.append(number)
+        say_stopping()
+
+    return answer
 
 
 @contextmanager

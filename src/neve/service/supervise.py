@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from neve.errors import EXIT_STATUS, Code, ConfigError
+from neve.service.log import say
 
 logger = logging.getLogger(__name__)
 
@@ -157,5 +158,7 @@ class Supervisor:
                 if self._announced is None:
                     self._announced = {**json.loads(line), RUN: self.restarts}
                     self._tried.set()
+                    if self.restarts:
+                        say("restarted", f"the {self.name} is up again", restarts=self.restarts)
         self._announced = None
         return child.returncode

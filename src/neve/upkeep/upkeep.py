@@ -80,7 +80,7 @@ class Upkeep:
             try:
                 self._look_after(identifier, report)
             except NeveError as error:
-                self._fail(report, name, error, error.message)
+                self._fail(report, name, error, str(error))
             except Exception as error:
                 # A defect, ours or a library's: other tables are looked after all the same.
                 logger.exception("%s: upkeep failed", name)
@@ -109,7 +109,7 @@ class Upkeep:
             except NotFoundError:
                 continue
             except NeveError as error:
-                self._fail(report, ".".join(below), error, error.message)
+                self._fail(report, ".".join(below), error, str(error))
         return [identifier for identifier in tables if identifier in ours]
 
     def _fail(self, report: UpkeepReport, name: str, error: Exception, reason: str) -> None:

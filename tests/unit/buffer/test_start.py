@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from neve.buffer.buffer import open_buffer
+from neve.buffer.buffer import open_buffer, open_reader, open_store
 from neve.buffer.disk import DiskStore
 from neve.buffer.frame import (
     FIRST_READ_BYTES,
@@ -21,7 +21,7 @@ from neve.buffer.frame import (
 from neve.buffer.layout import Kind, part_path
 from neve.buffer.retire import recent_keys
 from neve.buffer.spec import BufferSpec
-from neve.errors import NotFoundError
+from neve.errors import ConfigError, NotFoundError
 from tests.support.buffer_stores import disk, memory
 from tests.support.requests import buffered
 
@@ -108,3 +108,24 @@ def test_segments_that_are_retired_while_a_receiver_starts(open_store, tmp_path,
     monkeypatch.setattr(type(store), "open_file", gone_once)
     since = request.received_unix_nano - 10**9
     assert recent_keys(store, "logs", since) == [(request.received_unix_nano, request.key)]
+
+
+def test_a_location_that_cannot_be_a_buffer_is_named_with_the_reason(tmp_path):
+    file = tmp_path / "file"
+    file.touch()
+    for location, writes, said in (
+        (file, True, f"buffer.location {file} is a file"),
+        (file, False, f"buffer.location {file} is a file"),
+        (file / "deep" / "buffer", True, f"cannot be used: {file}: File exists"),
+        # Where not even root may make a directory.
+        ("/proc/buffer", True, "cannot be used: /proc/buffer: No such file or directory"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            open_store(BufferSpec(str(location)), check=writes)
+        assert said in caught.value.message
+        assert "buffer.location" in caught.value.hint
+
+
+def test_reading_a_buffer_makes_no_directory(tmp_path):
+    open_reader(BufferSpec(str(tmp_path / "buffer"))).streams()
+    assert not list(tmp_path.iterdir())

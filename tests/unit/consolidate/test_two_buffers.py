@@ -10,7 +10,7 @@ from neve import failpoints
 from neve.consolidate.replay import replay_table
 from neve.publish.publisher import Publisher
 from neve.publish.ranges import read_marks
-from neve.publish.staged_batches import list_staged
+from neve.publish.staged_list import list_staged
 from neve.signals import Signal
 from tests.support.consolidation import Bench
 from tests.support.lakes import sqlite_settings

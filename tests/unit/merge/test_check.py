@@ -180,7 +180,7 @@ def test_a_table_with_variant_stops_no_other(settings):
             "shop.odd": 0,
             "shop.theirs": None,
         }
-    assert lines == [f"table {said}"]
+    assert lines == [f"table {said} (Spark reads it still: neve sql)"]
     table = {"namespace": "shop", "primary_keys": "customer_id", "sequence_column": "lsn"}
     tables = [
         {**table, "changelog_table": name, "mirror_table": f"{name}_rows"}

@@ -11,7 +11,8 @@ from neve.buffer.stream_states import put_drop_note
 from neve.errors import NotFoundError, UsageError
 from neve.publish.batch import HELD_PREFIX, STAGED_PREFIX, Outcome
 from neve.publish.ranges import BATCH_ID, Range
-from neve.publish.staged_batches import discard, list_staged, release
+from neve.publish.staged_batches import discard, release
+from neve.publish.staged_list import list_staged
 from tests.support.lakes import sqlite_settings
 from tests.support.power_cut import power_cut
 from tests.support.publishing import STREAM, KnownStreams, Lab, Lossy

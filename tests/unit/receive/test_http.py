@@ -336,6 +336,9 @@ def test_health_and_readiness(sink):
     answer = send(sink, method="GET", path="/readyz")
     assert answer.status == 503
     assert json.loads(answer.body)["reason"] == "buffer: storage"
+    sink.trouble = StorageError("/srv: No space left on device", hint="free space")
+    answer = send(sink, method="GET", path="/readyz")
+    assert json.loads(answer.body)["reason"] == "buffer: storage (free space)"
     sink.is_alive = False
     answer = send(sink, method="GET", path="/healthz")
     assert answer.status == 503

@@ -273,12 +273,13 @@ def test_consolidation_and_merges_go_on_beside_each_other(running):
 
 
 def test_readiness_names_the_mirrors_that_fail(running):
-    failing = ListedMerger("shop.b", *[CatalogError("the catalog is down")] * 10_000)
+    down = CatalogError("the catalog is down", hint="start it")
+    failing = ListedMerger("shop.b", *[down] * 10_000)
     running.mergers = [ListedMerger("shop.a"), failing]
 
     def during(service):
         until(lambda: service.get("/readyz")[0] == 503)
-        reason = "merge failed: shop.b: the catalog is down"
+        reason = "merge failed: shop.b: the catalog is down (start it)"
         assert json.loads(service.get("/readyz")[1])["reason"] == reason
         failing.turns.clear()
         until(lambda: service.get("/readyz")[0] == 200)

@@ -19,6 +19,15 @@ with stopping_on_signals() as stop:
     signal.pause()
 """
 
+INSIST_ON_A_RECEIVER = """
+import signal
+from neve.service.stopping import answer_signals
+answer = answer_signals()
+answer(signal.SIGTERM)
+answer(signal.SIGINT)
+signal.pause()
+"""
+
 HANG = """
 import os, signal, threading
 from neve.service.stopping import stopping_on_signals
@@ -38,8 +47,10 @@ def test_a_signal_sets_the_event_and_handlers_are_put_back(number):
     assert signal.getsignal(number) is before
 
 
-def test_a_second_signal_ends_the_process_at_once():
-    assert subprocess.run([sys.executable, "-c", INSIST], timeout=30, check=False).returncode == 130
+@pytest.mark.parametrize("program", [INSIST, INSIST_ON_A_RECEIVER])
+def test_a_second_signal_ends_the_process_at_once(program):
+    ended = subprocess.run([sys.executable, "-c", program], timeout=30, check=False)
+    assert ended.returncode == 130
 
 
 def test_what_hangs_after_a_signal_is_ended():

@@ -18,7 +18,7 @@ from neve.observe.metrics import Registry
 from neve.publish.batch import STAGED_PREFIX
 from neve.publish.publisher import Publisher
 from neve.publish.ranges import BATCH_ID, RANGES, Range, encode_ranges
-from neve.publish.staged_batches import list_staged
+from neve.publish.staged_list import list_staged
 from neve.service.upkeep import TableUpkeep
 from neve.signals import Signal
 from neve.upkeep import upkeep as upkeep_module

@@ -48,12 +48,8 @@ def read_by_all(lake: Lake, name: str, measures: Sequence[Measure]) -> list[dict
 
 
 def _read_by_duckdb(asked: str, metadata_location: str) -> Sequence[Any]:
-    import duckdb
-    import duckdb_extensions
+    from neve.query.duckdb_connection import connect
 
-    with duckdb.connect() as database:
-        for extension in ("avro", "iceberg"):
-            duckdb_extensions.import_extension(extension, con=database)
-            database.load_extension(extension)
+    with connect() as database:
         statement = f"SELECT {asked} FROM iceberg_scan(?)"
         return database.execute(statement, [metadata_location]).fetchone() or ()

@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Any
 from neve.cli.demo.engines import Measure, read_by_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import pyarrow as pa
 
-    from neve.cli.output import Output
+    from neve.cli.demo.narrator import Narrator
     from neve.lake import Lake
 
 TABLE = "shop.orders"
@@ -22,33 +20,35 @@ SEED = 7
 _CITIES = ("Chamonix", "Zermatt", "Grindelwald", "Courmayeur")
 
 
-def tell(lake: Lake, output: Output, step: Callable[[str], None]) -> list[dict[str, Any]]:
+def tell(lake: Lake, narrator: Narrator) -> list[dict[str, Any]]:
     """Make the table anew, and return what each engine reads in it.
 
     Raises:
         CatalogError: they do not read the same.
     """
-    lake.sql("CREATE NAMESPACE IF NOT EXISTS shop")
-    lake.sql(f"DROP TABLE IF EXISTS {TABLE} PURGE")
-    step(f"Spark makes {TABLE}, partitioned by day, and writes 1,000 orders.")
-    lake.sql(
-        f"CREATE TABLE {TABLE} (id BIGINT, city STRING, amount DECIMAL(8, 2), "
-        "ordered_at TIMESTAMP) USING iceberg PARTITIONED BY (days(ordered_at))"
-    )
-    lake.spark.createDataFrame(_orders(0, 1_000)).writeTo(TABLE).append()
+    narrator.step(f"Spark makes {TABLE}, partitioned by day, and writes 1,000 orders.")
+    with narrator.working("writing 1,000 orders"):
+        lake.sql("CREATE NAMESPACE IF NOT EXISTS shop")
+        lake.sql(f"DROP TABLE IF EXISTS {TABLE} PURGE")
+        lake.sql(
+            f"CREATE TABLE {TABLE} (id BIGINT, city STRING, amount DECIMAL(8, 2), "
+            "ordered_at TIMESTAMP) USING iceberg PARTITIONED BY (days(ordered_at))"
+        )
+        lake.spark.createDataFrame(_orders(0, 1_000)).writeTo(TABLE).append()
 
-    step("PyIceberg appends 200 more to the same table, without a JVM.")
-    table = lake.catalog().load_table(TABLE)
-    table.append(_orders(1_000, 200).cast(table.schema().as_arrow()))
-
-    step("Every commit is a version of the table that can be read again:\n")
-    history = lake.query(
-        f"SELECT committed_at, snapshot_id, operation, summary['added-records'] AS added, "
-        f"summary['total-records'] AS total FROM {TABLE}.snapshots ORDER BY committed_at"
-    )
-    output.show(history.column_names, history.to_pylist())
-    output.say("")
-    return read_by_all(lake, TABLE, _measures())
+    narrator.step("PyIceberg appends 200 more to the same table, without a JVM.")
+    with narrator.working("appending 200 orders"):
+        table = lake.catalog().load_table(TABLE)
+        table.append(_orders(1_000, 200).cast(table.schema().as_arrow()))
+        history = lake.query(
+            "SELECT date_trunc('second', committed_at) AS committed_at, snapshot_id, operation, "
+            "summary['added-records'] AS added, summary['total-records'] AS total "
+            f"FROM {TABLE}.snapshots ORDER BY snapshots.committed_at"
+        )
+    narrator.step("Every commit is a version of the table that can be read again:")
+    narrator.show(history.column_names, history.to_pylist())
+    with narrator.working("reading the orders with Spark, PyIceberg and DuckDB"):
+        return read_by_all(lake, TABLE, _measures())
 
 
 def _measures() -> list[Measure]:

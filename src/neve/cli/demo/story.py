@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import datetime, timezone
-from itertools import count
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 import neve
+from neve.cli.demo.needs import require_java_and_space
 from neve.errors import UsageError
 
 CONFIG = """\
@@ -45,56 +44,58 @@ def demo(
 ) -> None:
     """Run the pipeline on an embedded lake with data it makes, and leave it to explore."""
     from neve.cli.demo import mirror, orders, tables, telemetry
+    from neve.cli.demo.narrator import Narrator
+    from neve.cli.demo.next_steps import next_steps
 
     output = context.obj.output
-    numbers = count(1)
-
-    def step(text: str) -> None:
-        output.say(f"{next(numbers)}. {text}")
-
+    narrator = Narrator(output)
+    _require_directory(directory)
+    require_java_and_space(directory)
     config = _prepare(directory)
-    output.say(
-        f"A lake in {directory}: a catalog in one SQLite file, tables as Parquet beside it.\n"
-    )
-    with output.working("starting a receiver"), neve.open(config, progress=output.progress) as lake:
-        lake.consolidate()  # what an earlier demo left, if it was cut short
+    output.say(f"A lake in {directory}: its catalog is one SQLite file, its tables are Parquet.\n")
+    with neve.open(config) as lake:
+        with narrator.working("starting Spark"):
+            _ = lake.spark
+            lake.consolidate()  # what an earlier demo left, if it was cut short
         since = datetime.now(timezone.utc)
-        sent = telemetry.tell(lake, config, output, step)
-        results: dict[str, Any] = {"telemetry": tables.publish(lake, sent, since, output, step)}
-        results["held back"] = tables.hold(lake, config, output, step)
-        results |= tables.answer(lake)
-        results["spans"] = tables.read(lake)
-        results["orders"] = orders.tell(lake, output, step)
-        results["customers"] = mirror.tell(lake, output, step)
-        step("Three engines that share no code read spans and orders. The results:\n")
-    output.record(results)
-    where = f"{sys.argv[0]} -c {config}"
-    output.say(
-        "\nEverything acknowledged was kept, once, and all three engines agree. "
-        f"The lake stays in {directory}; try:\n"
-        f"  {where} staged list\n"
-        f"  {where} merge --dry-run\n"
-        f"  {where} tables\n"
-        f"  {where} describe {tables.TRACES}\n"
-        f'  {where} sql "{" ".join(tables.ERRORS.split())}"'
-    )
+        sent = telemetry.tell(lake, config, narrator)
+        results: dict[str, Any] = {"telemetry": tables.publish(lake, sent, since, narrator)}
+        results["held back"] = tables.hold(lake, config, narrator)
+        results |= tables.answer(lake, narrator)
+        results["spans"] = tables.read(lake, narrator)
+        results["orders"] = orders.tell(lake, narrator)
+        results["customers"] = mirror.tell(lake, narrator)
+        narrator.step("Three engines that share no code read spans and orders. The results:")
+        output.say("")
+        output.record(results)
+        output.say(next_steps(config, lake.settings.receive.http))
+
+
+def _require_directory(directory: Path) -> None:
+    """Refuse a directory that has something else than an earlier demo."""
+    try:
+        is_used = directory.exists() and any(directory.iterdir())
+    except OSError as error:
+        raise _unusable(directory, error) from error
+    if is_used and not _is_ours(directory / "neve.yaml"):
+        raise UsageError(
+            f"{directory} is not empty and not an earlier demo", hint="choose another --dir"
+        )
 
 
 def _prepare(directory: Path) -> Path:
-    """Make the directory, or recognise an earlier demo; never touch anything else's."""
+    """Make the directory and its configuration."""
     config = directory / "neve.yaml"
     try:
-        if directory.exists() and any(directory.iterdir()) and not _is_ours(config):
-            raise UsageError(
-                f"{directory} is not empty and not an earlier demo", hint="choose another --dir"
-            )
         directory.mkdir(parents=True, exist_ok=True)
         config.write_text(CONFIG, encoding="utf-8")
     except OSError as error:
-        raise UsageError(
-            f"{directory} cannot be used: {error.strerror}", hint="choose another --dir"
-        ) from error
+        raise _unusable(directory, error) from error
     return config
+
+
+def _unusable(directory: Path, error: OSError) -> UsageError:
+    return UsageError(f"{directory} cannot be used: {error.strerror}", hint="choose another --dir")
 
 
 def _is_ours(config: Path) -> bool:

@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 JavaError = (Py4JError, PySparkException)
 
 _MOST_CAUSES = 20
+# What PySpark asks Java for by name with every column, function and list of columns.
+_CLASSES_OF_QUERIES = ("functions", "org.apache.spark.sql.functions", "PythonUtils")
 
 
 def start_context(
@@ -40,7 +42,26 @@ def start_context(
         {"stdout": log, "stderr": log} if log else {"stdout": sys.stderr},
     )
     with interrupt_handler_kept():
-        return SparkContext(gateway=gateway, conf=complete)
+        context = SparkContext(gateway=gateway, conf=complete)
+    _remember_classes(context)
+    return context
+
+
+def _remember_classes(context: SparkContext) -> None:
+    """Look up once what queries are built with.
+
+    For a name that is not a class, Java searches every jar: `functions` is tried in each imported
+    package, and `org`, `org.apache` and so on are tried one after the other. That was a tenth of
+    what the JVM did during merges of little data.
+    """
+    jvm: Any = context._jvm
+    for name in _CLASSES_OF_QUERIES:
+        setattr(jvm, name, getattr(jvm, name))
+    jvm.org = jvm.org
+    jvm.org.apache = jvm.org.apache
+    for name in ("iceberg", "spark"):
+        setattr(jvm.org.apache, name, getattr(jvm.org.apache, name))
+    jvm.org.apache.spark.sql = jvm.org.apache.spark.sql
 
 
 def on_own_connection(work: Callable[[], None], seconds: float | None = None) -> bool:

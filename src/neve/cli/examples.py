@@ -1,0 +1,76 @@
+"""The examples under each `--help`. A test parses every one of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+EXAMPLES: dict[str, tuple[str, ...]] = {
+    "neve": ("neve demo", "neve init && neve run", 'neve sql "SELECT count(*) FROM otel.logs"'),
+    "neve demo": ("neve demo", "neve demo --dir /tmp/neve-demo"),
+    "neve init": ("neve init", "neve init --force"),
+    "neve config": ("neve config show", "neve config check"),
+    "neve config show": ("neve config show", "neve config show --json"),
+    "neve config check": ("neve config check", "neve config check -c production.yaml"),
+    "neve serve": ("neve serve", "neve serve -c receiver.yaml"),
+    "neve run": ("neve run", "neve run -v"),
+    "neve buffer": ("neve buffer status", "neve buffer dead-letters"),
+    "neve buffer status": ("neve buffer status", "neve buffer status --json"),
+    "neve buffer forget": ("neve buffer forget 0193f0a2c1d4",),
+    "neve buffer dead-letters": (
+        "neve buffer dead-letters",
+        "neve buffer dead-letters replay --all",
+    ),
+    "neve buffer dead-letters show": ("neve buffer dead-letters show logs-1.json",),
+    "neve buffer dead-letters replay": (
+        "neve buffer dead-letters replay logs-1.json",
+        "neve buffer dead-letters replay --all",
+    ),
+    "neve buffer dead-letters purge": (
+        "neve buffer dead-letters purge --older-than 30d",
+        "neve buffer dead-letters purge logs-1.json",
+    ),
+    "neve consolidate": (
+        "neve consolidate --once",
+        "neve consolidate --replay otel.logs --from 2026-01-31T00:00:00",
+    ),
+    "neve staged": ("neve staged list", "neve staged publish otel.logs 3996d8836e4948ba"),
+    "neve staged list": ("neve staged list", "neve staged list otel.logs --json"),
+    "neve staged show": ("neve staged show otel.logs 3996d8836e4948ba --limit 5",),
+    "neve staged publish": (
+        "neve staged publish otel.logs 3996d8836e4948ba",
+        "neve staged publish otel.logs --all",
+    ),
+    "neve staged discard": (
+        "neve staged discard otel.logs 3996d8836e4948ba",
+        "neve staged discard --older-than 7d --yes",
+    ),
+    "neve merge": ("neve merge --once", "neve merge shop.orders --rebuild --dry-run"),
+    "neve index": ("neve index status shop.orders", "neve index verify shop.orders"),
+    "neve index build": ("neve index build shop.orders",),
+    "neve index status": ("neve index status shop.orders",),
+    "neve index compact": ("neve index compact shop.orders",),
+    "neve index verify": ("neve index verify shop.orders",),
+    "neve tables": ("neve tables", "neve tables otel --json"),
+    "neve describe": ("neve describe otel.logs", "neve describe otel.logs --json"),
+    "neve sql": (
+        'neve sql "SELECT service_name, count(*) FROM otel.logs GROUP BY ALL"',
+        'neve sql "SELECT * FROM otel.traces LIMIT 5" --format json',
+    ),
+    "neve shell": ("neve shell", "neve shell -c production.yaml"),
+    "neve debug": ("neve debug failpoints",),
+    "neve debug failpoints": ("neve debug failpoints --json",),
+}
+
+
+def add_examples(command: Any, path: str = "neve") -> None:
+    """Give a command, and all below it, its examples as the last lines of its help.
+
+    Args:
+        command: what Typer makes of an app; its class is in a private module.
+    """
+    examples = EXAMPLES.get(path, ())
+    if examples:
+        # The first character keeps these lines from being wrapped into one.
+        command.epilog = "\b\nExamples:\n" + "\n".join(f"  {example}" for example in examples)
+    for name, below in getattr(command, "commands", {}).items():
+        add_examples(below, f"{path} {name}")

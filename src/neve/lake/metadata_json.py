@@ -1,0 +1,207 @@
+"""A table's metadata as the JSON that Iceberg's specification gives, read without PyIceberg.
+
+Commands that only show what a table is need nothing else, and PyIceberg takes longer to import
+than they take to run.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from neve.errors import UnsupportedError
+from neve.lake.identifier import Identifier
+from neve.lake.staged_snapshot import StagedSnapshot
+
+MAIN = "main"
+_GZIP = b"\x1f\x8b"
+# The types that PyIceberg knows; it reads no table that has another one.
+_KNOWN_TYPE = re.compile(
+    r"boolean|int|long|float|double|date|time|timestamp|timestamptz|timestamp_ns|timestamptz_ns|"
+    r"string|uuid|binary|unknown|(fixed|decimal|geometry|geography)\b.*"
+)
+_DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
+# PyIceberg's text of a type leaves the defaults of the specification out.
+_DEFAULTS_OF_GEO = re.compile(r"^(geometry|geography)\(\s*OGC:CRS84\s*(,\s*spherical\s*)?\)$")
+
+
+@dataclass(frozen=True)
+class MetadataJson:
+    """The metadata of one table, and the file that it was read from."""
+
+    metadata_location: str
+    document: Mapping[str, Any]
+
+    @property
+    def uuid(self) -> str:
+        return str(self.document["table-uuid"])
+
+    @property
+    def location(self) -> str:
+        return str(self.document["location"]).rstrip("/")
+
+    @property
+    def format_version(self) -> int:
+        return int(self.document["format-version"])
+
+    @property
+    def last_updated_ms(self) -> int:
+        return int(self.document["last-updated-ms"])
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        return self.document.get("properties") or {}
+
+    @property
+    def current_snapshot_id(self) -> int | None:
+        snapshot_id = self.document.get("current-snapshot-id")
+        # Older writers say -1 for none.
+        return None if snapshot_id in (None, -1) else int(snapshot_id)
+
+    @cached_property
+    def snapshots(self) -> Mapping[int, Mapping[str, Any]]:
+        return {int(each["snapshot-id"]): each for each in self.document.get("snapshots") or ()}
+
+    @cached_property
+    def refs(self) -> Mapping[str, int]:
+        refs = {name: ref["snapshot-id"] for name, ref in (self.document.get("refs") or {}).items()}
+        if self.current_snapshot_id is not None:
+            refs.setdefault(MAIN, self.current_snapshot_id)
+        return refs
+
+    @property
+    def current_summary(self) -> Mapping[str, str] | None:
+        """The summary of the current snapshot; None if there is no snapshot."""
+        snapshot_id = self.current_snapshot_id
+        snapshot = None if snapshot_id is None else self.snapshots.get(snapshot_id)
+        return None if snapshot is None else snapshot.get("summary") or {}
+
+    @cached_property
+    def fields(self) -> Sequence[Mapping[str, Any]]:
+        """The fields of the current schema."""
+        schemas = self.document.get("schemas") or [self.document["schema"]]
+        current = self.document.get("current-schema-id", schemas[0].get("schema-id", 0))
+        schema = next(each for each in schemas if each.get("schema-id", 0) == current)
+        fields: Sequence[Mapping[str, Any]] = schema["fields"]
+        return fields
+
+    @cached_property
+    def column_names(self) -> Mapping[int, str]:
+        """The full name of each field, also of nested ones, by its id."""
+        return dict(_names(self.fields, ""))
+
+    @property
+    def partition_fields(self) -> Sequence[Mapping[str, Any]]:
+        specs = self.document.get("partition-specs")
+        if specs is None:
+            return self.document.get("partition-spec") or ()
+        current = self.document.get("default-spec-id", 0)
+        return next((each["fields"] for each in specs if each["spec-id"] == current), ())
+
+    @property
+    def sort_fields(self) -> Sequence[Mapping[str, Any]]:
+        current = self.document.get("default-sort-order-id", 0)
+        orders = self.document.get("sort-orders") or ()
+        return next((each["fields"] for each in orders if each["order-id"] == current), ())
+
+    def staged(self, prefix: str) -> list[StagedSnapshot]:
+        """Return what refs beginning with `prefix` name, the oldest first."""
+        staged = [
+            _staged(name, self.snapshots[snapshot_id])
+            for name, snapshot_id in self.refs.items()
+            if name.startswith(prefix) and snapshot_id in self.snapshots
+        ]
+        return sorted(staged, key=lambda each: (each.sequence_number, each.snapshot_id))
+
+
+def read_metadata_file(identifier: Identifier, location: str) -> MetadataJson:
+    """Read the metadata file of a table from the local disk.
+
+    Raises:
+        OSError: the file cannot be read.
+        UnsupportedError: PyIceberg cannot read the table either.
+    """
+    content = Path(unquote(urlsplit(location).path)).read_bytes()
+    try:
+        document = json.loads(gzip.decompress(content) if content.startswith(_GZIP) else content)
+        metadata = MetadataJson(location, document)
+        types = {type_name for field in metadata.fields for type_name in _primitives(field["type"])}
+    except (ValueError, LookupError, TypeError, StopIteration) as error:
+        raise unreadable_table(identifier, "invalid metadata") from error
+    for type_name in sorted(types):
+        if not _KNOWN_TYPE.fullmatch(type_name):
+            raise unreadable_table(identifier, f"a column has the type {type_name}")
+    return metadata
+
+
+def unreadable_table(identifier: Identifier, reason: str) -> UnsupportedError:
+    """Say that PyIceberg cannot read a table."""
+    return UnsupportedError(
+        f"table {'.'.join(identifier)} cannot be read by PyIceberg, which Neve uses: {reason}",
+        hint="Spark reads it still: neve sql",
+    )
+
+
+def type_text(type_: Any) -> str:
+    """Write a type as PyIceberg does."""
+    if isinstance(type_, str):
+        if geo := _DEFAULTS_OF_GEO.match(type_):
+            return geo[1]
+        return _DECIMAL.sub(r"decimal(\1, \2)", type_)
+    if type_["type"] == "struct":
+        return f"struct<{', '.join(map(_field_text, type_['fields']))}>"
+    if type_["type"] == "list":
+        return f"list<{type_text(type_['element'])}>"
+    return f"map<{type_text(type_['key'])}, {type_text(type_['value'])}>"
+
+
+def _field_text(field: Mapping[str, Any]) -> str:
+    need = "required" if field["required"] else "optional"
+    comment = f" ({field['doc']})" if field.get("doc") else ""
+    return f"{field['id']}: {field['name']}: {need} {type_text(field['type'])}{comment}"
+
+
+def _inner_fields(type_: Any) -> Sequence[Mapping[str, Any]]:
+    """Return the fields inside a type; an element, a key and a value are fields, too."""
+    if isinstance(type_, str):
+        return ()
+    if type_["type"] == "struct":
+        fields: Sequence[Mapping[str, Any]] = type_["fields"]
+        return fields
+    names = ("element",) if type_["type"] == "list" else ("key", "value")
+    return [{"id": type_[f"{name}-id"], "name": name, "type": type_[name]} for name in names]
+
+
+def _names(fields: Sequence[Mapping[str, Any]], prefix: str) -> Iterator[tuple[int, str]]:
+    for field in fields:
+        name = prefix + field["name"]
+        yield field["id"], name
+        yield from _names(_inner_fields(field["type"]), f"{name}.")
+
+
+def _primitives(type_: Any) -> Iterator[str]:
+    if isinstance(type_, str):
+        yield type_
+    for field in _inner_fields(type_):
+        yield from _primitives(field["type"])
+
+
+def _staged(ref: str, snapshot: Mapping[str, Any]) -> StagedSnapshot:
+    summary = dict(snapshot.get("summary") or {})
+    summary.pop("operation", None)
+    return StagedSnapshot(
+        snapshot["snapshot-id"],
+        snapshot.get("parent-snapshot-id"),
+        snapshot.get("sequence-number") or 0,
+        ref,
+        MappingProxyType(summary),
+        snapshot["timestamp-ms"],
+    )

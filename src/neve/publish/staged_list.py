@@ -1,0 +1,82 @@
+"""The batches that are staged or held, read from the tables' metadata alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from neve.lake.identifier import Identifier, parse_identifier
+from neve.publish.batch import HELD_PREFIX, STAGED_PREFIX, batch_id_of
+from neve.publish.held_reason import BlockingAudit, read_blocking
+from neve.publish.ranges import BATCH_ID
+
+if TYPE_CHECKING:
+    from neve.lake import Lake
+    from neve.lake.staged_snapshot import StagedSnapshot
+
+
+@dataclass(frozen=True)
+class StagedBatch:
+    """A batch that is in a table and not on its `main`."""
+
+    table: str
+    batch_id: str
+    state: str
+    ref: str
+    snapshot_id: int
+    rows: int
+    files: int
+    staged_at: datetime
+    age_seconds: float
+    # The audits that hold it; None: unknown, an earlier Neve held it. Empty for a staged one.
+    held_by: tuple[BlockingAudit, ...] | None = ()
+
+
+def list_staged(lake: Lake, table: str | None = None) -> list[StagedBatch]:
+    """Return what is staged or held, in one table or in all that consolidation writes."""
+    lake.profile.require_catalog("staging")
+    reader = lake.reader()
+    batches = []
+    for identifier in telemetry_tables(lake, table):
+        metadata = reader.read(identifier)
+        for prefix, state in ((STAGED_PREFIX, "staged"), (HELD_PREFIX, "held")):
+            staged = metadata.staged(prefix)
+            batches += [
+                staged_batch(identifier, snapshot, state, metadata.properties)
+                for snapshot in staged
+            ]
+    return batches
+
+
+def telemetry_tables(lake: Lake, table: str | None = None) -> list[Identifier]:
+    """Return the table that is named, or all in the namespace of telemetry."""
+    if table:
+        return [parse_identifier(table)]
+    namespace = parse_identifier(lake.settings.telemetry.namespace)
+    return [name for name in lake.reader().list_tables() if name[:-1] == namespace]
+
+
+def staged_batch(
+    identifier: Identifier, staged: StagedSnapshot, state: str, properties: Mapping[str, str]
+) -> StagedBatch:
+    """Say what is known of a staged snapshot.
+
+    Args:
+        properties: of its table.
+    """
+    is_held = state == "held"
+    return StagedBatch(
+        table=".".join(identifier),
+        batch_id=staged.summary.get(BATCH_ID, ""),
+        state=state,
+        ref=staged.ref,
+        snapshot_id=staged.snapshot_id,
+        rows=int(staged.summary.get("added-records", 0)),
+        files=int(staged.summary.get("added-data-files", 0)),
+        staged_at=datetime.fromtimestamp(staged.timestamp_ms / 1000, timezone.utc),
+        age_seconds=round(max(0.0, time.time() - staged.timestamp_ms / 1000), 1),
+        held_by=read_blocking(properties, batch_id_of(staged)) if is_held else (),
+    )

@@ -1,0 +1,65 @@
+"""Run a read on DuckDB, without a JVM."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from neve.query.duckdb_execution import Execution
+from neve.query.duckdb_tables import TableViews
+from neve.query.selects import translate_query
+from neve.query.statement import cte_names
+
+if TYPE_CHECKING:
+    from neve.lake import Lake
+    from neve.query.answer import Answer
+
+
+def run_plain_read(lake: Lake, query: exp.Query) -> Answer:
+    """Run a query that means the same as in Spark; values, types and names are Spark's.
+
+    Raises:
+        NotPlainError: it is not known to mean the same.
+        SqlError: DuckDB failed before the first row.
+    """
+    execution = Execution()
+    try:
+        translated = translate_query(query, TableViews(lake, execution).view)
+        return execution.run(translated.sql, translated.columns)
+    except BaseException:
+        execution.close()
+        raise
+
+
+def run_translated(lake: Lake, query: exp.Query) -> Answer:
+    """Run any query as DuckDB understands it; values, types and names may differ from Spark's.
+
+    Raises:
+        SqlError: DuckDB failed before the first row.
+    """
+    execution = Execution()
+    try:
+        _name_views(query, TableViews(lake, execution))
+        return execution.run(query.sql("duckdb"), None)
+    except BaseException:
+        execution.close()
+        raise
+
+
+def _name_views(query: exp.Query, views: TableViews) -> None:
+    """Put the views' names in the place of the tables'; aliases stay what the statement says."""
+    ctes = cte_names(query)
+    for table in list(query.find_all(exp.Table)):
+        is_name = isinstance(table.this, (exp.Identifier, exp.Dot))
+        if not is_name or (not table.args.get("db") and table.name.lower() in ctes):
+            continue
+        view, _ = views.view(table)
+        alias = table.args.get("alias") or exp.TableAlias(
+            this=exp.to_identifier(table.parts[-1].name, quoted=True)
+        )
+        table.replace(exp.Table(this=exp.to_identifier(view, quoted=True), alias=alias))
+    for column in list(query.find_all(exp.Column)):
+        if column.args.get("db"):
+            column.set("db", None)
+            column.set("catalog", None)

@@ -1,0 +1,88 @@
+"""`neve shell` and `neve sql` without a JVM, typed on a pseudo-terminal."""
+
+import json
+import stat
+import subprocess
+
+import pyarrow as pa
+import pytest
+
+import neve
+from tests.support.command import NEVE
+from tests.support.lakes import sqlite_settings
+from tests.support.terminal import CTRL_C, CTRL_D, Terminal
+
+ENDLESS = "SELECT sum(range % 7) AS s FROM range(100000000000000)"
+# Whoever starts Java fails.
+NO_JAVA = {"JAVA_HOME": "/nowhere", "PATH": "/nowhere"}
+
+
+@pytest.fixture
+def directory(tmp_path):
+    settings = sqlite_settings(tmp_path)
+    with neve.open(settings) as lake:
+        lake.catalog().create_namespace("shop")
+        rows = pa.table({"id": [1, 2, 3], "city": ["Berlin", "Oslo", None]})
+        lake.catalog().create_table("shop.orders", rows.schema).append(rows)
+    catalog = {"uri": settings.catalog.uri, "warehouse": settings.catalog.warehouse}
+    (tmp_path / "neve.yaml").write_text(json.dumps({"catalog": catalog}))
+    return tmp_path
+
+
+@pytest.fixture
+def environment(tmp_path):
+    # The pseudo-terminal of the tests does not answer where its cursor is.
+    quiet = {"PROMPT_TOOLKIT_NO_CPR": "1"}
+    return {**NO_JAVA, **quiet, "XDG_STATE_HOME": str(tmp_path / "state")}
+
+
+def test_ctrl_c_ends_a_query_at_once(directory, environment):
+    arguments = ["sql", "--engine", "duckdb", ENDLESS]
+    with Terminal(arguments, cwd=directory, env=environment) as terminal:
+        terminal.wait_for("running the statement", seconds=60)
+        terminal.type(CTRL_C)
+        assert terminal.finish(seconds=20).status == 130
+
+
+def test_a_session(directory, environment):
+    with Terminal(["shell"], columns=80, cwd=directory, env=environment) as terminal:
+        terminal.wait_for("neve>", seconds=60)
+        terminal.type("SELECT city,\nid FROM shop.orders\nWHERE id < 3 ORDER BY id;\n")
+        terminal.wait_for("(duckdb)", seconds=60)
+        assert "Berlin" in terminal.text
+        terminal.type("\\d shop.orders\n")
+        terminal.wait_for("partition_by", after="(duckdb)", seconds=60)
+        # Told in one line; the shell goes on.
+        terminal.type("\\engine duckdb\nDELETE FROM shop.orders;\n")
+        terminal.wait_for("DuckDB only reads", after="partition_by", seconds=60)
+        terminal.type("SELECT nope FROM shop.orders;\n")
+        terminal.wait_for("Binder Error", after="DuckDB only reads", seconds=60)
+        terminal.type(f"{ENDLESS};\n")
+        terminal.wait_for("running the statement", after="Binder Error", seconds=60)
+        terminal.type(CTRL_C)
+        terminal.wait_for("cancelled", seconds=60)
+        terminal.type("\\x\nSELECT max(id) AS highest FROM sho\t;\n")
+        terminal.wait_for("highest", after="records down the page", seconds=60)
+        terminal.type(CTRL_D)
+        assert terminal.finish().status == 0
+        assert "Traceback" not in terminal.text
+    history = directory / "state" / "neve" / "history"
+    assert stat.S_IMODE(history.stat().st_mode) == 0o600
+    # The tab completed the table's name.
+    assert "FROM shop.orders ;" in history.read_text() or "FROM shop.orders;" in history.read_text()
+
+
+def test_statements_from_standard_input(directory, environment):
+    script = "SELECT count(*) AS n FROM shop.orders;\nSELECT nope; SELECT 'not reached'"
+    done = subprocess.run(
+        [NEVE, "shell", "--engine", "duckdb"],
+        cwd=directory,
+        env=environment,
+        check=False,
+        input=script,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert done.stdout.split() == ["n", "3"]
+    assert done.stderr.startswith("neve: DuckDB: Binder Error")

@@ -1,0 +1,125 @@
+"""Which statements DuckDB may run by itself, and what it answers; without Spark."""
+
+import pyarrow as pa
+import pytest
+
+import neve
+from neve.errors import NotFoundError, SqlError, UnsupportedError
+from neve.query.duckdb_engine import run_plain_read
+from neve.query.plain_read import NotPlainError
+from neve.query.run import run
+from neve.query.statement import parse_read
+from tests.support.lakes import sqlite_settings
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory):
+    with neve.open(sqlite_settings(tmp_path_factory.mktemp("lake"))) as lake:
+        catalog = lake.catalog()
+        catalog.create_namespace("ns")
+        rows = pa.table(
+            {
+                "id": pa.array([1, 2], pa.int64()),
+                "name": ["a", None],
+                "d": [0.0, 2.5],
+                "tags": pa.array([["x"], None], pa.list_(pa.string())),
+            }
+        )
+        catalog.create_table("ns.t", rows.schema).append(rows)
+        yield lake
+
+
+def rows_of(answer):
+    return [row for batch in answer.batches for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        ("INSERT INTO ns.t VALUES (1)", "insert is not a query"),
+        ("CREATE TABLE ns.u AS SELECT 1", "create is not a query"),
+        ("CALL system.rewrite_data_files('ns.t')", "is not a query"),
+        ("SELECT 1; SELECT 2", "several statements"),
+        ("SELEC 1", "the parser does not know the statement"),
+        ("SELECT * FROM ns.t VERSION AS OF 5", "table with version"),
+        ("SELECT /*+ BROADCAST(t) */ * FROM ns.t", "select with hint"),
+        ("SELECT * FROM range(5)", "the function range"),
+        ("SELECT * FROM t", "a temporary view"),
+        ("SELECT * FROM ns.t TABLESAMPLE (5 ROWS)", "table with sample"),
+        ("SELECT * FROM ns.t LATERAL VIEW explode(tags) AS tag", "select with laterals"),
+        ("SELECT * FROM ns.t a JOIN ns.t b USING (id)", "join with using"),
+        ("SELECT * EXCEPT (id) FROM ns.t", "star with except"),
+        ("WITH RECURSIVE x AS (SELECT 1) SELECT * FROM x", "with with recursive"),
+        ("SELECT round(d, 1) AS r FROM ns.t", "the function round"),
+        ("SELECT upper(name) AS u FROM ns.t", "the function upper"),
+        ("SELECT nothing_known(id) FROM ns.t", "the function nothing_known"),
+        ("SELECT id FROM ns.t WHERE id = '1'", "BIGINT compared with VARCHAR"),
+        ("SELECT id FROM ns.t WHERE name = 1", "VARCHAR compared with INTEGER"),
+        ("SELECT CAST(name AS INT) AS n FROM ns.t", "CAST from VARCHAR to INTEGER"),
+        ("SELECT CAST(d AS INT) AS n FROM ns.t", "CAST from DOUBLE to INTEGER"),
+        ("SELECT try_cast(name AS INT) AS n FROM ns.t", "the function try_cast"),
+        ("SELECT id DIV 2 FROM ns.t", "intdiv"),
+        ("SELECT tags[0] FROM ns.t", "[ ] of other than a map"),
+        ("SELECT name LIKE 'a!%' ESCAPE '!' AS l FROM ns.t", "escape"),
+        ("SELECT name LIKE 'a\\\\_' AS l FROM ns.t", "a backslash"),
+        ("SELECT d, count(*) FROM ns.t GROUP BY d", "floating-point"),
+        ("SELECT count(*) OVER () AS c FROM ns.t", "window"),
+        ("SELECT coalesce(id, 1) FROM ns.t", "a column without an alias"),
+        ("SELECT id FROM ns.t WHERE nope = 1", "the name nope, which is no column here"),
+        ("SELECT id FROM ns.t a, ns.t b", "the name id, which two relations have"),
+        ("SELECT max(id) AS id FROM ns.t GROUP BY name HAVING id > 1", "a column and an alias"),
+        ("SELECT id, CASE WHEN d > 1 THEN 'a' ELSE 1 END AS c FROM ns.t", "several types"),
+        ("SELECT id FROM ns.t UNION SELECT name FROM ns.t", "several types"),
+        ("SELECT id FROM ns.t ORDER BY tags", "ORDER BY a struct"),
+        ("SELECT id FROM ns.t LIMIT 1 + 1", "LIMIT with other than a number"),
+    ],
+)
+def test_what_may_mean_something_else_in_spark(lake, statement, reason):
+    with pytest.raises(NotPlainError) as caught:
+        rows_of(run_plain_read(lake, parse_read(statement)))
+    assert reason in str(caught.value)
+
+
+def test_the_automatic_choice_takes_duckdb(lake):
+    answer = run(lake, "SELECT ID, count(*) FROM ns.t GROUP BY id ORDER BY id -- a comment\n;")
+    assert answer.engine == "duckdb"
+    assert rows_of(answer) == [{"ID": 1, "count(1)": 1}, {"ID": 2, "count(1)": 1}]
+
+
+def test_duckdb_alone_takes_every_query_and_refuses_the_rest(lake):
+    answer = run(
+        lake, "SELECT round(t.d, 1) AS r, sum(ns.t.id) AS s FROM ns.t GROUP BY 1", "duckdb"
+    )
+    assert sorted(row["r"] for row in rows_of(answer)) == [0.0, 2.5]
+    assert answer.schema.field("s").type == pa.int64()
+    with pytest.raises(UnsupportedError) as caught:
+        run(lake, "DELETE FROM ns.t", "duckdb")
+    assert caught.value.hint == "use --engine spark"
+    with pytest.raises(NotFoundError) as missing:
+        run(lake, "SELECT * FROM ns.tt", "duckdb")
+    assert missing.value.hint == "did you mean ns.t?"
+    with pytest.raises(SqlError, match=r"^DuckDB: .*nope"):
+        run(lake, "SELECT nope FROM ns.t", "duckdb")
+
+
+def test_what_spark_raises_is_raised(lake):
+    for expression in ("id / d", "sum(id + 9223372036854775806)", "id * 9223372036854775807"):
+        with pytest.raises(SqlError):
+            rows_of(run_plain_read(lake, parse_read(f"SELECT {expression} AS x FROM ns.t")))
+
+
+def test_each_statement_reads_the_version_that_the_catalog_names_then(lake):
+    query = "SELECT count(*) AS rows FROM ns.t"
+    before = run(lake, query)
+    table = lake.catalog().load_table("ns.t")
+    table.append(table.scan(limit=1).to_arrow())
+    assert rows_of(before) == [{"rows": 2}]
+    assert rows_of(run(lake, query)) == [{"rows": 3}]
+
+
+def test_only_as_much_is_read_as_is_wanted(lake):
+    """A hundred thousand million rows: closing the answer cancels what still runs."""
+    many = " CROSS JOIN ".join(f"(SELECT id FROM ns.t) t{number}" for number in range(37))
+    answer = run(lake, f"SELECT 1 AS one FROM {many}")
+    assert next(answer.batches).num_rows > 0
+    answer.batches.close()
