@@ -231,7 +231,7 @@ def test_ctrl_c_while_spark_starts_exits_130_without_a_traceback(tmp_path):
 
 @pytest.mark.timed
 def test_the_first_ctrl_c_cancels_a_running_query_within_3_seconds(tmp_path):
-    with Terminal(["sql", ENDLESS], cwd=tmp_path) as terminal:
+    with Terminal(["sql", "--engine", "spark", ENDLESS], cwd=tmp_path) as terminal:
         terminal.wait_for("running the statement")
         until(lambda: runs_a_task(terminal.process.pid), seconds=60)
         pressed = time.monotonic()
@@ -255,7 +255,7 @@ def test_ctrl_c_ends_a_query_whose_rows_nobody_reads(tmp_path):
 
 def start_sql(statement, directory):
     return subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTIBLE, NEVE, "sql", statement],
+        [sys.executable, "-c", INTERRUPTIBLE, NEVE, "sql", "--engine", "spark", statement],
         cwd=directory,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

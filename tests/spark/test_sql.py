@@ -109,11 +109,51 @@ def test_csv_and_text(command, capsys):
     assert capsys.readouterr().out.split() == ["letter", "x"]
 
 
-def test_a_refused_statement_exits_1_with_one_line(command, capsys):
-    assert command(["sql", "SELEC 1"]) == 1
+@pytest.mark.parametrize(
+    ("statement", "lines"),
+    [
+        ("SELECT 1,\n  FORM x y", ["    FORM x y", "           ^", "neve: [PARSE_SYNTAX_ERROR]"]),
+        ("SELECT\t'東京', nope", ["  SELECT\\t'東京', nope", " " * 18 + "^", "neve: [UNRESOLVED"]),
+    ],
+)
+def test_a_refused_statement_exits_1_with_a_caret_under_the_place(
+    command, capsys, statement, lines
+):
+    assert command(["sql", statement]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err.splitlines()[-1].startswith("neve: [PARSE_SYNTAX_ERROR]")
+    *shown, error = captured.err.splitlines()[-3:]
+    assert shown == lines[:2]
+    assert error.startswith(lines[2])
+
+
+def test_words_files_and_several_statements(command, capsys, tmp_path):
+    assert command(["sql", "--format", "csv", "SELECT", "1", "AS", "a"]) == 0
+    assert capsys.readouterr().out == "a\n1\n"
+    file = tmp_path / "q.sql"
+    file.write_text("-- ; not here\nSELECT ';' AS a; ;\nSELECT 2 AS b -- the end;\n")
+    assert command(["sql", "-f", str(file)]) == 0
+    assert capsys.readouterr().out.split() == ["a", ";", "b", "2"]
+    assert command(["sql", str(file), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == [{"b": 2}]
+
+
+def test_changes_answer_with_their_rows(command, capsys):
+    name = "sql_tests.changed"
+    layout = "'write.update.mode'='merge-on-read', 'write.delete.mode'='merge-on-read'"
+    source = "(SELECT id FROM range(5, 8))"
+    steps = {
+        f"CREATE TABLE {name} (id BIGINT, x INT) USING iceberg TBLPROPERTIES ({layout})": "OK\n",
+        f"INSERT INTO {name} SELECT id, 1 FROM range(6)": "OK, 6 rows\n",
+        f"UPDATE {name} SET x = 2 WHERE id < 2": "OK, 2 rows\n",
+        f"DELETE FROM {name} WHERE id = 3": "OK, 1 row\n",
+        f"MERGE INTO {name} t USING {source} s ON t.id = s.id WHEN MATCHED THEN UPDATE SET x = 3 "
+        "WHEN NOT MATCHED THEN INSERT (id, x) VALUES (s.id, 4)": "OK, 3 rows\n",
+        f"DROP TABLE {name} PURGE": "OK\n",
+    }
+    for statement, answer in steps.items():
+        assert command(["sql", statement]) == 0
+        assert capsys.readouterr().out == answer, statement
 
 
 def test_a_warehouse_that_cannot_be_written_is_said_and_nothing_is_made(tmp_path, lake):

@@ -70,6 +70,11 @@ def rows_wanted(output: Output, options: Options) -> int | None:
     return TERMINAL_ROWS + 1 if _for_screen(output, options) else None
 
 
+def is_for_people(output: Output, options: Options) -> bool:
+    """Tell whether results may be printed one after another."""
+    return options.file is None and _format(output, options) in ("table", "vertical")
+
+
 def print_answer(answer: Answer, output: Output, options: Options) -> None:
     """Print or write an answer, and close it.
 
@@ -94,11 +99,7 @@ def print_answer(answer: Answer, output: Output, options: Options) -> None:
 
 
 def _for_screen(output: Output, options: Options) -> bool:
-    return (
-        options.file is None
-        and sys.stdout.isatty()
-        and _format(output, options) in ("table", "vertical")
-    )
+    return sys.stdout.isatty() and is_for_people(output, options)
 
 
 def _format(output: Output, options: Options) -> str:

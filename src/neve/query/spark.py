@@ -29,4 +29,5 @@ def run_on_spark(lake: Lake, statement: str, limit: int | None = None) -> Answer
         with lake.explaining():
             return query.count()
 
-    return Answer(query.schema, batches(), "spark", count)
+    changed = None if query.schema.names else query.changed_rows()
+    return Answer(query.schema, batches(), "spark", count, changed)

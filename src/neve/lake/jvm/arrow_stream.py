@@ -21,6 +21,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.util import local_connect_and_auth
 
 from neve.lake import jvm
+from neve.lake.jvm.changed_rows import changed_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,6 +59,10 @@ class Query:
     def count(self) -> int:
         """Count the rows, which runs the query again."""
         return self._run(self.frame.count)
+
+    def changed_rows(self) -> int | None:
+        """Return how many rows a command that ran to its end has changed, if that is known."""
+        return self._run(lambda: changed_rows(self.frame))
 
     def table(self) -> pa.Table:
         """Bring the whole result here, where it must fit into memory."""
