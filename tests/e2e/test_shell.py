@@ -61,8 +61,10 @@ def test_a_session(directory, environment):
         terminal.wait_for("running the statement", after="Binder Error", seconds=60)
         terminal.type(CTRL_C)
         terminal.wait_for("cancelled", seconds=60)
-        terminal.type("\\x\nSELECT max(id) AS highest FROM sho\t;\n")
-        terminal.wait_for("highest", after="records down the page", seconds=60)
+        terminal.type("\\x\nSELECT max(id) AS highest FROM shop.o\t")
+        terminal.wait_for("rders", after="records down the page", seconds=30)
+        terminal.type(";\n")
+        terminal.wait_for("(duckdb)", after="records down the page", seconds=60)
         terminal.type(CTRL_D)
         assert terminal.finish().status == 0
         assert "Traceback" not in terminal.text
