@@ -40,7 +40,7 @@ def run_translated(lake: Lake, query: exp.Query) -> Answer:
     """
     execution = Execution()
     try:
-        _name_views(query, TableViews(lake, execution, any_constant=True))
+        _name_views(query, TableViews(lake, execution, alone=True))
         return execution.run(query.sql("duckdb"), None)
     except BaseException:
         execution.close()

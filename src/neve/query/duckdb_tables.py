@@ -33,12 +33,12 @@ class TableViews:
     """Makes a view of each table that a statement names, when it is first named.
 
     Args:
-        any_constant: the statement may have constants before 1970, for which DuckDB looks in the
-            wrong partitions: let it look in all of them.
+        alone: Spark does not take over. A table that does not exist is an error, and constants
+            before 1970, for which DuckDB looks in the wrong partitions, make it look in all.
     """
 
-    def __init__(self, lake: Lake, execution: Execution, *, any_constant: bool = False) -> None:
-        self._any_constant = any_constant
+    def __init__(self, lake: Lake, execution: Execution, *, alone: bool = False) -> None:
+        self._alone = alone
         self._lake = lake
         self._execution = execution
         self._views: dict[TableRef, tuple[str, Columns]] = {}
@@ -56,7 +56,7 @@ class TableViews:
             try:
                 self._views[ref] = self._create(ref, f"table {len(self._views)}")
             except NotFoundError as error:
-                if self._may_be_other(ref):
+                if not self._alone and self._may_be_other(ref):
                     raise NotPlainError(f"{ref.name}, which is no table") from error
                 raise
         return self._views[ref]
@@ -82,7 +82,7 @@ class TableViews:
 
     def _hidden_columns(self, ref: TableRef) -> str:
         """Hide from DuckDB that the source of a partition by time is a column of the table."""
-        if not self._any_constant:
+        if not self._alone:
             return ""
         metadata = self._lake.reader(ref.catalog).read(ref.identifier)
         names = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from neve.errors import NotFoundError, SqlError, UnsupportedError
+from neve.errors import SqlError, UnsupportedError
 from neve.query.answer import Answer
 
 if TYPE_CHECKING:
@@ -52,8 +52,6 @@ def _without_spark(lake: Lake, statement: str, *, fall_back: bool) -> Answer | N
     try:
         return run_plain_read(lake, query)
     except NotPlainError as reason:
-        if isinstance(reason.__cause__, NotFoundError) and not fall_back:
-            raise reason.__cause__ from reason
         logger.info("Not every engine answers the same: %s", reason)
     except (SqlError, UnsupportedError) as reason:
         if not fall_back:
