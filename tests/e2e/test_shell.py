@@ -44,27 +44,35 @@ def test_ctrl_c_ends_a_query_at_once(directory, environment):
         assert terminal.finish(seconds=20).status == 130
 
 
+def enter(terminal, keys, said):
+    """Type at the prompt; return when the answer has come and the prompt is back.
+
+    Keys that come in between are the terminal's business: of Ctrl-D it makes another one.
+    """
+    since = len(terminal.text)
+    terminal.type(keys)
+    terminal.wait_for("neve>", after=said, since=since, seconds=60)
+
+
 def test_a_session(directory, environment):
     with Terminal(["shell"], columns=80, cwd=directory, env=environment) as terminal:
         terminal.wait_for("neve>", seconds=60)
-        terminal.type("SELECT city,\nid FROM shop.orders\nWHERE id < 3 ORDER BY id;\n")
-        terminal.wait_for("(duckdb)", seconds=60)
+        query = "SELECT city,\nid FROM shop.orders\nWHERE id < 3 ORDER BY id;\n"
+        enter(terminal, query, "(duckdb)")
         assert "Berlin" in terminal.text
-        terminal.type("\\d shop.orders\n")
-        terminal.wait_for("partition_by", after="(duckdb)", seconds=60)
+        enter(terminal, "\\d shop.orders\n", "partition_by")
         # Told in one line; the shell goes on.
-        terminal.type("\\engine duckdb\nDELETE FROM shop.orders;\n")
-        terminal.wait_for("DuckDB only reads", after="partition_by", seconds=60)
-        terminal.type("SELECT nope FROM shop.orders;\n")
-        terminal.wait_for("Binder Error", after="DuckDB only reads", seconds=60)
+        enter(terminal, "\\engine duckdb\n", "engine: duckdb")
+        enter(terminal, "DELETE FROM shop.orders;\n", "DuckDB only reads")
+        enter(terminal, "SELECT nope FROM shop.orders;\n", "Binder Error")
+        since = len(terminal.text)
         terminal.type(f"{ENDLESS};\n")
-        terminal.wait_for("running the statement", after="Binder Error", seconds=60)
-        terminal.type(CTRL_C)
-        terminal.wait_for("cancelled", seconds=60)
-        terminal.type("\\x\nSELECT max(id) AS highest FROM shop.orders;\n")
-        terminal.wait_for("(duckdb)", after="records down the page", seconds=60)
+        terminal.wait_for("running the statement", since=since, seconds=60)
+        enter(terminal, CTRL_C, "cancelled")
+        enter(terminal, "\\x\n", "records down the page")
+        enter(terminal, "SELECT max(id) AS highest FROM shop.orders;\n", "(duckdb)")
         terminal.type(CTRL_D)
-        assert terminal.finish().status == 0
+        assert terminal.finish(seconds=60).status == 0
         assert "Traceback" not in terminal.text
     history = directory / "state" / "neve" / "history"
     assert stat.S_IMODE(history.stat().st_mode) == 0o600

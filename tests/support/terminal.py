@@ -104,10 +104,16 @@ class Terminal:
         """Type on the keyboard; `CTRL_C` interrupts, as the terminal does."""
         os.write(self._fd, keys.encode())
 
-    def wait_for(self, said: str, *, after: str = "", seconds: float = _DEADLINE_SECONDS) -> None:
-        """Return once the screen has shown a text, later than another one."""
+    def wait_for(
+        self, said: str, *, after: str = "", since: int = 0, seconds: float = _DEADLINE_SECONDS
+    ) -> None:
+        """Return once the screen has shown a text, later than another one.
+
+        Args:
+            since: look only at what the screen has shown after so many characters.
+        """
         deadline = time.monotonic() + seconds
-        while said not in self.text.partition(after)[2] if after else said not in self.text:
+        while said not in (shown := self.text[since:]) or said not in _behind(shown, after):
             left = deadline - time.monotonic()
             if left <= 0 or not self._read(left):
                 raise AssertionError(f"{said!r} is not on the screen:\n{self.text}")
@@ -135,6 +141,10 @@ class Terminal:
             written = b""
         self._written += written
         return bool(written)
+
+
+def _behind(text: str, before: str) -> str:
+    return text.partition(before)[2] if before else text
 
 
 def run_in_terminal(
