@@ -133,7 +133,7 @@ def test_a_corrupt_catalog_file(tmp_path):
 
 
 def test_a_locked_catalog_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(profile, "_SQLITE_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(profile, "SQLITE_WAIT_SECONDS", 0.1)
     settings = sqlite_settings(tmp_path)
     open_catalog(profile_named(settings, DEFAULT_CATALOG)).close()
     with closing(sqlite3.connect(tmp_path / "catalog.db")) as other:

@@ -114,7 +114,7 @@ def test_commands_end_with_a_clear_line(silent, tmp_path, capfd):
         BufferSpec(location=str(tmp_path / "buffer"), seal_seconds=0.01), ["logs"]
     ) as buffer:
         buffer.append("logs", buffered(protobuf(Signal.LOGS, "a", 1))).durable.result(10)
-    commands = {("tables",): 1, ("consolidate", "--once"): 3, ("sql", "SELECT 1"): 1}
+    commands = {("tables",): 1, ("consolidate", "--once"): 3, ("sql", "SELECT * FROM a.b"): 1}
     for command, status in commands.items():
         started = time.monotonic()
         assert run([*command, "-c", str(path)]) == status
