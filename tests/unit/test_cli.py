@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from neve.cli.app import hoist_global_options, run
+from neve.cli.sizes import size_text
 from neve.config import load
 from neve.config.reference import shown_values
 from tests.support.sentry import running_sentry
+from tests.support.terminal import run_in_terminal
 
 NEVE = Path(sys.executable).with_name("neve")
 
@@ -163,6 +165,34 @@ def test_init_has_a_valid_example_for_each_list_and_says_what_comes_next(monkeyp
 
 def empty_lists(path):
     return {key for key, value, _ in shown_values(load(path)) if value in ((), {})}
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1.0 kB"),
+        (13_920, "13.9 kB"),
+        (99_960, "100 kB"),
+        (999_600, "1.0 MB"),
+        (2_500_000_000, "2.5 GB"),
+        (7_000_000_000_000, "7.0 TB"),
+    ],
+)
+def test_sizes_for_people(size, text):
+    assert size_text(size) == text
+
+
+def test_tables_and_describe_fit_the_screen_and_no_spinner_stands_between_their_lines():
+    _make_table("otel.metrics_exponential_histogram")
+    listed = run_in_terminal(["tables"], columns=80)
+    assert max(map(len, listed.lines)) <= 80
+    row = next(line for line in listed.lines if line.startswith("otel."))
+    assert re.fullmatch(r"otel.metrics_exponential_histogram +2 +1 +\d+ B +1 +\d+s", row.strip())
+    described = run_in_terminal(["describe", "otel.metrics_exponential_histogram"], columns=80)
+    first = next(i for i, line in enumerate(described.lines) if line.startswith("table "))
+    assert not any("reading the catalog" in line for line in described.lines[first:])
 
 
 def test_tables_and_describe_work_without_a_jvm(capsys):

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Optional
+import time
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from neve.cli.ages import age_text
 from neve.cli.completion import complete_namespaces, complete_tables
 from neve.cli.output import as_record
 from neve.cli.reading import name_lake
+from neve.cli.sizes import size_text
 
 if TYPE_CHECKING:
     from neve.cli.app import Call
+
+_COLUMNS = ("table", "format_version", "rows", "files", "bytes", "snapshots", "updated_at")
+# What fits on a screen of 80 columns.
+_SHOWN_COLUMNS = ("table", "rows", "files", "size", "snapshots", "age")
 
 
 def tables(
@@ -27,10 +34,20 @@ def tables(
     call: Call = context.obj
     with call.open(reads=True) as lake, call.output.working("reading the catalog"):
         summaries = [as_record(summary) for summary in lake.tables(namespace)]
-    columns = ("table", "format_version", "rows", "files", "bytes", "snapshots", "updated_at")
-    call.output.rows(columns, summaries)
+    call.output.data(_COLUMNS, summaries)
+    call.output.show(_SHOWN_COLUMNS, [_shown(summary) for summary in summaries])
     if not summaries:
         call.output.say(f"The lake has no tables yet: {name_lake(call.load())}. Try: neve demo")
+
+
+def _shown(summary: dict[str, Any]) -> dict[str, Any]:
+    """Write size and time as people read them; an unreadable table has none."""
+    size, updated = summary["bytes"], summary["updated_at"]
+    return {
+        **summary,
+        "size": None if size is None else size_text(size),
+        "age": None if updated is None else age_text(time.time() - updated.timestamp()),
+    }
 
 
 def describe(
@@ -40,4 +57,5 @@ def describe(
     """Show a table's columns, partitions, snapshots and properties."""
     call: Call = context.obj
     with call.open(reads=True) as lake, call.output.working("reading the catalog"):
-        call.output.record(as_record(lake.table(table)))
+        description = lake.table(table)
+    call.output.record(as_record(description))

@@ -94,15 +94,13 @@ class TextOutput(_Diagnostics):
         sys.stdout.write(text + "\n")
 
     def rows(self, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
-        from rich.box import SIMPLE_HEAD
         from rich.console import Console
         from rich.table import Table
         from rich.text import Text
 
-        terminal = sys.stdout.isatty()
         # A pipe has no width: nothing may be cut off there.
-        console = Console() if terminal else Console(width=100_000, no_color=True)
-        table = Table(box=SIMPLE_HEAD if terminal else None, pad_edge=False, header_style="bold")
+        console = Console() if sys.stdout.isatty() else Console(width=100_000, no_color=True)
+        table = Table(box=None, pad_edge=False, header_style="bold")
         for column in columns:
             numbers = rows and all(_is_number(row.get(column)) for row in rows)
             table.add_column(Text(column), justify="right" if numbers else "left", overflow="fold")
