@@ -37,6 +37,7 @@ def _without_spark(lake: Lake, statement: str, *, fall_back: bool) -> Answer | N
     """Run a read on DuckDB; None: it is for Spark, and nothing was answered yet."""
     from neve.query.duckdb_engine import run_plain_read, run_translated
     from neve.query.plain_read import NotPlainError
+    from neve.query.spark_settings import require_usual_meaning
     from neve.query.statement import parse_read
 
     try:
@@ -50,6 +51,7 @@ def _without_spark(lake: Lake, statement: str, *, fall_back: bool) -> Answer | N
             hint="use --engine spark",
         ) from reason
     try:
+        require_usual_meaning(lake.spark_settings())
         return run_plain_read(lake, query)
     except NotPlainError as reason:
         if isinstance(reason.__cause__, NotFoundError) and not fall_back:
