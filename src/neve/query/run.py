@@ -62,4 +62,14 @@ def _without_spark(lake: Lake, statement: str, *, fall_back: bool) -> Answer | N
             raise
         logger.info("Spark runs the statement: %s", reason.message)
         return None
-    return None if fall_back else run_translated(lake, query)
+    if fall_back:
+        return None
+    try:
+        return run_translated(lake, query)
+    except NotPlainError as reason:
+        # A name of one part, of a metadata table, or of what else only Spark reads.
+        if isinstance(reason.__cause__, NotFoundError):
+            raise reason.__cause__ from reason
+        raise UnsupportedError(
+            f"DuckDB does not read {reason}", hint="use --engine spark"
+        ) from reason

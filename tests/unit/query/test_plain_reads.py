@@ -140,6 +140,9 @@ def test_duckdb_alone_takes_every_query_and_refuses_the_rest(lake):
     with pytest.raises(NotFoundError) as missing:
         run(lake, "SELECT * FROM ns.tt", "duckdb")
     assert missing.value.hint == "did you mean ns.t?"
+    for other in ("tt", "ns.t.snapshots"):
+        with pytest.raises(NotFoundError, match="does not exist"):
+            run(lake, f"SELECT * FROM {other}", "duckdb")
     with pytest.raises(SqlError, match=r"^DuckDB: .*nope"):
         run(lake, "SELECT nope FROM ns.t", "duckdb")
 
