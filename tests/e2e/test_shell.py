@@ -1,6 +1,7 @@
 """`neve shell` and `neve sql` without a JVM, typed on a pseudo-terminal."""
 
 import json
+import os
 import stat
 import subprocess
 
@@ -69,13 +70,19 @@ def test_a_session(directory, environment):
         terminal.type(f"{ENDLESS};\n")
         terminal.wait_for("running the statement", since=since, seconds=60)
         enter(terminal, CTRL_C, "cancelled")
+        # A name that is missing is told, too.
+        enter(terminal, "SELECT * FROM sho;\n", "table sho does not exist")
         enter(terminal, "\\x\n", "records down the page")
-        enter(terminal, "SELECT max(id) AS highest FROM shop.orders;\n", "(duckdb)")
+        since = len(terminal.text)
+        terminal.type("SELECT max(id) AS highest FROM shop\t")
+        terminal.wait_for("shop.orders", since=since, seconds=60)
+        enter(terminal, ";\n", "highest  3")
         terminal.type(CTRL_D)
         assert terminal.finish(seconds=60).status == 0
         assert "Traceback" not in terminal.text
     history = directory / "state" / "neve" / "history"
     assert stat.S_IMODE(history.stat().st_mode) == 0o600
+    # The tab completed the table's name.
     assert "AS highest FROM shop.orders;" in history.read_text()
 
 
@@ -93,3 +100,31 @@ def test_statements_from_standard_input(directory, environment):
     assert done.returncode == 1
     assert done.stdout.split() == ["n", "3"]
     assert done.stderr.startswith("neve: DuckDB: Binder Error")
+
+
+def test_a_read_makes_no_lake_and_a_write_does(tmp_path, environment):
+    """Spark, which does not start here, would make the catalog first."""
+    for statement, made in (("SELECT round(1.5)", []), ("CREATE NAMESPACE a", [".neve"])):
+        arguments = [NEVE, "shell"]
+        done = subprocess.run(
+            arguments, cwd=tmp_path, env=environment, check=False, input=statement.encode()
+        )
+        assert done.returncode == 1
+        assert [path.name for path in tmp_path.iterdir()] == made
+
+
+@pytest.mark.parametrize(
+    ("redirection", "printed"),
+    [(">&-", ""), ("2>&- <&-", "x\n\\u2026\n")],
+)
+def test_closed_streams_and_other_encodings(tmp_path, redirection, printed):
+    command = f'"$0" sql "SELECT \'…\' AS x" {redirection}'
+    done = subprocess.run(
+        ["bash", "-c", command, NEVE],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, printed, "")

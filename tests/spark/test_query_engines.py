@@ -65,6 +65,9 @@ SELECT a.id, b.l FROM {ns}.types a FULL OUTER JOIN {ns}.types b ON a.id = b.id -
 SELECT a.id x, b.id y FROM {ns}.types a, {ns}.types b WHERE a.id < b.id ORDER BY x, y
 WITH a AS (SELECT id FROM {ns}.types), b AS (SELECT -id AS c FROM a) SELECT id, c FROM a, b
 SELECT id FROM {ns}.types WHERE id IN (SELECT id + 1 FROM {ns}.types) ORDER BY id
+SELECT id FROM {ns}.types WHERE bo OR id IN (SELECT id + 1 FROM {ns}.types) ORDER BY id
+SELECT id FROM {ns}.types WHERE id > 0 AND id NOT IN (SELECT id - 1 FROM {ns}.types) ORDER BY id
+SELECT CAST(da AS STRING) AS day FROM {ns}.far_days
 SELECT id FROM {ns}.types a WHERE EXISTS (SELECT 1 FROM {ns}.types b WHERE b.id > a.id) ORDER BY id
 SELECT id, (SELECT max(l) FROM {ns}.types) AS most FROM {ns}.types ORDER BY id
 SELECT id FROM {ns}.types UNION ALL SELECT id FROM {ns}.types ORDER BY id
@@ -125,6 +128,7 @@ def make_tables(lake, directory):
         lake.sql(f"INSERT INTO engines.deleted{version} {numbers}")
         lake.sql(f"DELETE FROM engines.deleted{version} WHERE id % 3 = 0")
         lake.sql(f"UPDATE engines.deleted{version} SET name = 'x' WHERE id = 7")
+    lake.sql("CREATE TABLE engines.far_days USING iceberg AS SELECT DATE '10000-01-01' AS da")
     make_changed_table(lake)
     lake.sql(
         "CREATE TABLE engines.nested.`odd name` (`Mixed Case` BIGINT, `a.b` STRING) USING iceberg"
@@ -238,6 +242,20 @@ def test_what_is_no_table_is_read_by_spark(lake):
         columns = "count(*) + 2" if name == "types.history" else "id"
         engine, _, rows = answer_of(lake, f"SELECT {columns} FROM engines.{name}", "auto")
         assert (engine, rows) == ("spark", [("3",)]), name
+
+
+def test_a_session_that_was_changed_answers_itself(lake):
+    statement = "SELECT hour(ts) AS h FROM engines.types WHERE id = 1"
+    for change, undo in (
+        ("SET TIME ZONE 'Asia/Tokyo'", "SET TIME ZONE 'UTC'"),
+        ("USE spark_catalog", "USE lake"),
+    ):
+        run(lake, change)
+        try:
+            changed = run(lake, statement.replace("engines.", "lake.engines.")).engine
+        finally:
+            run(lake, undo)
+        assert (changed, run(lake, statement).engine) == ("spark", "duckdb"), change
 
 
 def documented_queries():

@@ -1,12 +1,14 @@
 """`neve sql` and `lake.sql` on the embedded lake, in this process: answers and refusals."""
 
+import io
 import json
 
 import pytest
 
 import neve
 from neve.cli.app import run
-from neve.errors import NotFoundError, SqlError, StorageError
+from neve.errors import CatalogError, NotFoundError, SqlError, StorageError
+from neve.lake.jvm.arrow_stream import read_partition, telling_of_end
 from neve.query.spark import run_on_spark
 from tests.support.lakes import sqlite_settings
 from tests.support.wait import until
@@ -78,6 +80,16 @@ def test_rows_come_in_order_and_closing_the_answer_cancels_the_query(lake):
     answer.close()
     tracker = lake.spark.sparkContext.statusTracker()
     until(lambda: not tracker.getActiveJobsIds())
+
+
+@pytest.mark.parametrize("received", [b"", b"\0\0", b"\0\0\0\x09abc"])
+def test_a_jvm_that_ends_between_rows_is_told(lake, received):
+    with (
+        pytest.raises(CatalogError, match="Java has ended before the last row"),
+        lake.explaining(),
+        telling_of_end(),
+    ):
+        list(read_partition(io.BytesIO(received)))
 
 
 def test_the_first_rows_cost_no_more_than_they_must(lake):

@@ -51,6 +51,17 @@ def test_markup_in_data_is_printed_as_it_is(capsys):
     assert "[red]x[/red]" in capsys.readouterr().out
 
 
+def test_what_a_terminal_would_obey_is_escaped(capsys):
+    output, hostile = TextOutput(), "\x1b]0;owned\x07\x9b31m"
+    output.rows([hostile], [{hostile: hostile}])
+    output.record({"body": hostile, "columns": [{"doc": hostile}]})
+    output.error(NeveError(f"{hostile} is no number"))
+    output.progress(hostile)
+    printed = capsys.readouterr()
+    assert (printed.out + printed.err).count("\\x1b]0;owned\\x07\\x9b31m") == 6
+    assert not {"\x1b", "\x07", "\x9b"} & set(printed.out + printed.err)
+
+
 def test_secrets_are_hidden_in_errors_and_progress(capsys):
     output = TextOutput()
     output.hide(frozenset({"hunter2"}))

@@ -17,7 +17,7 @@ def completer(tmp_path_factory):
         columns = {"city": pa.string(), "created at": pa.string()}
         catalog.create_table("shop.orders", pa.schema(columns))
         catalog.create_table("shop.odd name", pa.schema(columns))
-        yield LakeCompleter(lake)
+        yield LakeCompleter(lambda: lake)
 
 
 @pytest.mark.parametrize(

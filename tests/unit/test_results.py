@@ -1,9 +1,11 @@
 """How an answer is printed: fitted to a screen, whole in a pipe, whole or not at all in a file."""
 
 import json
+import os
 import re
 import subprocess
 import sys
+import time
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -99,6 +101,15 @@ def test_what_a_terminal_would_obey_never_reaches_it():
         assert text.isprintable()
 
 
+def test_a_huge_value_is_not_measured_to_its_end():
+    row, screen = ["東" * 10_000_000], Screen(80, colors=False)
+    started = time.monotonic()
+    *_, cell = table_lines([Column("text")], [row], screen)
+    *_, line = vertical_lines([Column("text")], [row], screen)
+    assert (cell_len(cell), cell[-1], line[-1]) == (80, "…", "…")
+    assert time.monotonic() - started < 2
+
+
 def test_all_formats_stream_the_whole_result_into_a_pipe(capsys):
     times = [datetime(2026, 1, 2, tzinfo=timezone.utc)] * 100
     out = printed(capsys, answer(100, at=times, raw=[b"\xff"] * 100))
@@ -150,6 +161,20 @@ def test_a_file_is_written_in_the_format_of_its_name(tmp_path, capsys):
     assert json.loads((tmp_path / "r.json").read_text()) == [{"id": 0}, {"id": 1}]
     assert json.loads(capsys.readouterr().out)["rows"] == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["r.csv", "r.json", "r.parquet"]
+
+
+def test_a_pipe_or_a_device_is_written_to_and_not_replaced(tmp_path, capsys):
+    pipe, file, link = (tmp_path / name for name in ("pipe.csv", "file.csv", "link.csv"))
+    os.mkfifo(pipe)
+    link.symlink_to(file)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        printed(capsys, answer(2), file=pipe)
+        assert os.read(reader, 100) == b"id\n0\n1\n"
+    finally:
+        os.close(reader)
+    printed(capsys, answer(2), file=link)
+    assert (pipe.is_fifo(), link.is_symlink(), file.read_text()) == (True, True, "id\n0\n1\n")
 
 
 @pytest.mark.parametrize("name", ["r.csv", "r.parquet"])

@@ -1,6 +1,7 @@
 """What is typed after `neve sql`: forgotten quotes, files, several statements, a caret."""
 
 import io
+import os
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,14 @@ def test_a_star_that_the_shell_replaced_is_told():
         read_statements(["SELECT", "a.txt", "b", "FROM", "ns.t"], None)
     assert 'neve sql "SELECT * FROM …"' in caught.value.hint
     assert read_statements(["SELECT", "b", "FROM", "ns.t"], None) == ["SELECT b FROM ns.t"]
+
+
+def test_what_is_not_utf_8_is_told(monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"SELECT '\xff'"), "utf-8"))
+    with pytest.raises(UsageError, match="standard input cannot be read: it is not UTF-8"):
+        read_statements(["-"], None)
+    with pytest.raises(UsageError, match="the statement is not UTF-8"):
+        read_statements([os.fsdecode(b"SELECT '\xff'")], None)
 
 
 def test_files_and_standard_input_are_read(monkeypatch):

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from io import TextIOWrapper
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, NoReturn, Optional
@@ -166,11 +167,25 @@ def start(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its status."""
+    _prepare_streams()
     _repeat_lost_interrupts()
     status = run(list(sys.argv[1:] if arguments is None else arguments))
     if status == EXIT_INTERRUPTED:
         _exit_now(status)
     sys.exit(status)
+
+
+def _prepare_streams() -> None:
+    """Have streams that take every text.
+
+    Closed ones (`>&-`) become the null device; characters that an encoding lacks are escaped.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, encoding="utf-8"))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _exit_now(status: int) -> NoReturn:

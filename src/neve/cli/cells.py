@@ -21,6 +21,8 @@ _ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 # A short form shows this many entries of a map or items of a list.
 _SHOWN_ENTRIES = 4
 _SHOWN_CHARACTERS = 40
+# More of one value fits on no screen, and to measure the width of all of it may take a minute.
+_MEASURED_CHARACTERS = 10_000
 
 
 def safe(text: str) -> str:
@@ -51,6 +53,8 @@ def short(value: object) -> str:
         return "{" + ", ".join([*entries, *_more(value)]) + "}"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join([*map(_nested, value[:_SHOWN_ENTRIES]), *_more(value)]) + "]"
+    if isinstance(value, (str, bytes)) and len(value) > _MEASURED_CHARACTERS:
+        return safe(_scalar(value[:_MEASURED_CHARACTERS])) + ELLIPSIS
     return safe(_scalar(value))
 
 

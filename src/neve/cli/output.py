@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from datetime import date, datetime
 from typing import Any, Protocol
 
-from neve.cli.cells import plain
+from neve.cli.cells import plain, safe
 from neve.errors import NeveError
 from neve.masking import SecretMask
 
@@ -64,9 +64,9 @@ class _Diagnostics:
 
     def progress(self, text: str) -> None:
         if self.status is not None:
-            self.status.update(text)
+            self.status.update(_styled(self.redact(text)))
         else:
-            sys.stderr.write(self.redact(text) + "\n")
+            sys.stderr.write(safe(self.redact(text)) + "\n")
 
     @contextmanager
     def working(self, text: str) -> Iterator[None]:
@@ -75,7 +75,7 @@ class _Diagnostics:
             return
         from rich.console import Console
 
-        with Console(stderr=True).status(text) as status:
+        with Console(stderr=True).status(_styled(text)) as status:
             self.status = status
             try:
                 yield
@@ -84,7 +84,8 @@ class _Diagnostics:
 
     def error(self, error: NeveError) -> None:
         text = " ".join(str(error).split())
-        sys.stderr.write(f"neve: {self.redact(text)}\n")
+        # What failed may be a value that somebody sent.
+        sys.stderr.write(f"neve: {safe(self.redact(text))}\n")
 
 
 class TextOutput(_Diagnostics):
@@ -103,9 +104,11 @@ class TextOutput(_Diagnostics):
         table = Table(box=None, pad_edge=False, header_style="bold")
         for column in columns:
             numbers = rows and all(_is_number(row.get(column)) for row in rows)
-            table.add_column(Text(column), justify="right" if numbers else "left", overflow="fold")
+            table.add_column(
+                Text(safe(column)), justify="right" if numbers else "left", overflow="fold"
+            )
         for row in rows:
-            table.add_row(*(Text(self.redact(_cell(row.get(column)))) for column in columns))
+            table.add_row(*(Text(self._text(row.get(column))) for column in columns))
         console.print(table)
 
     show = rows
@@ -120,7 +123,10 @@ class TextOutput(_Diagnostics):
                 self.say(f"{key}:")
                 self.rows(list(inner[0]), inner)
             else:
-                self.say(f"{key:<{width}}  {self.redact(_cell(inner))}")
+                self.say(f"{key:<{width}}  {self._text(inner)}")
+
+    def _text(self, value: object) -> str:
+        return safe(self.redact(_cell(value)))
 
 
 class JsonOutput(_Diagnostics):
@@ -147,6 +153,13 @@ class JsonOutput(_Diagnostics):
 def as_record(value: Any) -> dict[str, Any]:
     """Turn a frozen result into what `record` and `rows` print."""
     return dataclasses.asdict(value)
+
+
+def _styled(text: str) -> Any:
+    """Return a text as rich shows it as it is: brackets in it are no markup."""
+    from rich.text import Text
+
+    return Text(safe(text))
 
 
 def _is_number(value: object) -> bool:

@@ -41,11 +41,11 @@ _WORDS = """
 """
 
 
-def read_lines(lake: Lake, enter: Callable[[str], bool]) -> None:
+def read_lines(open_lake: Callable[[], Lake], enter: Callable[[str], bool]) -> None:
     """Ask for statements until `enter` says that it was the last, or Ctrl-D."""
     session: PromptSession[str] = PromptSession(
         history=_history(),
-        completer=LakeCompleter(lake),
+        completer=LakeCompleter(open_lake),
         complete_while_typing=False,
         multiline=Condition(lambda: not _is_complete(session.default_buffer.text)),
         prompt_continuation=_CONTINUED,
@@ -91,8 +91,8 @@ def _history() -> History:
 class LakeCompleter(Completer):
     """Completes words of SQL, names of tables, and columns of the tables that are typed."""
 
-    def __init__(self, lake: Lake) -> None:
-        self._lake = lake
+    def __init__(self, open_lake: Callable[[], Lake]) -> None:
+        self._open_lake = open_lake
         self._read_at = 0.0
         self._tables: list[str] = []
 
@@ -111,7 +111,7 @@ class LakeCompleter(Completer):
     def _table_names(self) -> list[str]:
         if time.monotonic() - self._read_at > _NAMES_SECONDS:
             try:
-                self._tables = [_written(name) for name in self._lake.reader().list_tables()]
+                self._tables = [_written(name) for name in self._open_lake().reader().list_tables()]
             except NeveError:
                 self._tables = []
             self._read_at = time.monotonic()
@@ -121,8 +121,9 @@ class LakeCompleter(Completer):
         columns = []
         for name in _TABLE_NAMES.findall(text):
             try:
-                ref = self._lake.ref(name)
-                metadata = self._lake.reader(ref.catalog).read(ref.identifier)
+                lake = self._open_lake()
+                ref = lake.ref(name)
+                metadata = lake.reader(ref.catalog).read(ref.identifier)
             except NeveError:
                 continue
             columns += [_written((field["name"],)) for field in metadata.fields]

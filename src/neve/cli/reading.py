@@ -6,30 +6,24 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from neve.cli.statements import without_quoted
+
 if TYPE_CHECKING:
     from neve.config import CatalogSettings, Loaded, Settings
 
-_READING_WORDS = {
-    "select",
-    "show",
-    "describe",
-    "desc",
-    "explain",
-    "values",
-    "with",
-    "from",
-    "table",
-}
+_READING_WORDS = {"select", "show", "describe", "desc", "explain", "values", "table"}
+# Of Hive's SQL: what they begin may end in an INSERT.
+_OPENING_WORDS = {"with", "from"}
 _WRITING = re.compile(r"\b(insert|update|delete|merge|create|drop|alter|truncate)\b", re.IGNORECASE)
-_COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
 _FIRST_WORD = re.compile(r"[\s(]*(\w+)")
 
 
 def is_read(statement: str) -> bool:
     """Say whether a statement certainly changes nothing; what is not known may."""
-    text = _COMMENT.sub(" ", statement)
+    text = without_quoted(statement)
     first = _FIRST_WORD.match(text)
-    return bool(first and first[1].lower() in _READING_WORDS and not _WRITING.search(text))
+    word = first[1].lower() if first else ""
+    return word in _READING_WORDS or (word in _OPENING_WORDS and not _WRITING.search(text))
 
 
 def with_empty_catalogs(settings: Settings, directory: Path) -> Settings:

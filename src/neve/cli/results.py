@@ -180,18 +180,23 @@ def _write_file(
 ) -> None:
     """Write beside the file and rename: nobody sees half of it, and no old one is lost."""
     form = _format(output, options)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    # A device or a pipe is written to; a file may have other names, which stay its names.
+    is_replaced = path.is_file() or not path.exists()
+    target = path.resolve()
+    temporary = target.with_name(f".{target.name}.{os.getpid()}") if is_replaced else path
     try:
         if form == "parquet":
             written = _write_parquet(answer.schema, batches, options.limit, temporary)
         else:
             with temporary.open("w", encoding="utf-8", newline="") as stream:
                 written = _write_stream(answer.schema, batches, form, options.limit, stream)
-        temporary.replace(path)
+        if is_replaced:
+            temporary.replace(target)
     except OSError as error:
         raise StorageError(f"{path} cannot be written: {error.strerror}") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        if is_replaced:
+            temporary.unlink(missing_ok=True)
     if isinstance(output, JsonOutput):
         output.record({"file": str(path), "rows": written})
     else:

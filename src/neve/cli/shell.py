@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from neve.cli.output import as_record
+from neve.cli.reading import is_read, lacks_catalog
 from neve.cli.sql import ENGINES, answer_statement, check_engine
 from neve.cli.statements import has_words, split_statements
+from neve.cli.typed import read_text
 from neve.errors import NeveError, UsageError
 
 if TYPE_CHECKING:
@@ -42,15 +46,17 @@ def shell(
     """
     check_engine(engine)
     call: Call = context.obj
-    with call.open() as lake:
-        session = Session(call, lake, engine)
+    with ExitStack() as stack:
+        session = Session(call, stack, engine)
+        # What is configured wrong is told before anything is typed.
+        session.open()
         if sys.stdin.isatty():
             from neve.cli.prompt import read_lines
 
             call.output.say(r"Statements end with a semicolon. \? helps, \q leaves.")
-            read_lines(lake, session.enter)
+            read_lines(session.open, session.enter)
         else:
-            session.run_script(sys.stdin.read())
+            session.run_script(read_text(Path("-")))
 
 
 @dataclass
@@ -58,10 +64,24 @@ class Session:
     """What one shell has open, and how it shows answers."""
 
     call: Call
-    lake: OpenLake
+    stack: ExitStack
     engine: str = "auto"
     vertical: bool = False
     timing: bool = True
+    _lake: OpenLake | None = None
+    # The lake does not exist, and an empty one stands for it.
+    _is_missing: bool = False
+
+    def open(self, statement: str = "SELECT") -> OpenLake:
+        """Return the lake; only a statement that may write makes one that does not exist."""
+        reads = is_read(statement)
+        if self._is_missing and not (reads and lacks_catalog(self.call.load().settings)):
+            self.stack.close()
+            self._lake = None
+        if self._lake is None:
+            self._is_missing = reads and lacks_catalog(self.call.load().settings)
+            self._lake = self.stack.enter_context(self.call.open(reads=reads))
+        return self._lake
 
     def enter(self, text: str) -> bool:
         """Run what was typed; errors are told. Returns whether the shell goes on."""
@@ -97,7 +117,8 @@ class Session:
         from neve.cli.results import Options
 
         options = Options("vertical" if self.vertical else None)
-        answer_statement(self.call, self.lake, statement, self.engine, options, timing=self.timing)
+        lake = self.open(statement)
+        answer_statement(self.call, lake, statement, self.engine, options, timing=self.timing)
 
     def _command(self, name: str, argument: str = "") -> None:
         commands: dict[str, Callable[[str], None]] = {
@@ -118,12 +139,12 @@ class Session:
             self.call.output.say(f"{command:<26}{does}")
 
     def _list_tables(self, namespace: str) -> None:
-        summaries = [as_record(summary) for summary in self.lake.tables(namespace or None)]
+        summaries = [as_record(summary) for summary in self.open().tables(namespace or None)]
         self.call.output.rows(("table", "rows", "files", "bytes", "updated_at"), summaries)
 
     def _describe(self, table: str) -> None:
         if table:
-            self.call.output.record(as_record(self.lake.table(table)))
+            self.call.output.record(as_record(self.open().table(table)))
         else:
             self._list_tables("")
 

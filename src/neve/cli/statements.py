@@ -26,6 +26,12 @@ def split_statements(text: str) -> tuple[list[str], str]:
     return [each for each in statements if has_words(each)], statement.strip()
 
 
+def without_quoted(text: str) -> str:
+    """Return a text without comments, and without what is in quotes."""
+    parts = _PARTS.findall(text)
+    return "".join(" " if part.startswith(("'", '"', "`", "--", "/*")) else part for part in parts)
+
+
 def has_words(text: str) -> bool:
     """Tell whether a text holds more than comments and spaces."""
     return any(

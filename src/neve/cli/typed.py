@@ -13,13 +13,17 @@ from neve.errors import SqlError, UsageError
 
 _PLACE = re.compile(r"\bline (\d+),? pos (\d+)\b")
 _EXCERPT_CHARACTERS = 78
+# What Python makes of bytes that are no character.
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def read_statements(words: Sequence[str], file: Path | None) -> list[str]:
     """Return the statements to run, in order."""
     if file is not None and words:
         raise UsageError("a statement and -f exclude each other")
-    text = _read(file) if file is not None else _typed(words)
+    text = read_text(file) if file is not None else _typed(words)
+    if not text.isascii() and _SURROGATE.search(text):
+        raise UsageError("the statement is not UTF-8")
     statements, rest = split_statements(text)
     if has_words(rest):
         statements.append(rest)
@@ -35,7 +39,7 @@ def _typed(words: Sequence[str]) -> str:
     (word,) = words
     is_one_word = len(word.split()) == 1
     if word == "-" or (is_one_word and word.lower().endswith(".sql")):
-        return _read(Path(word))
+        return read_text(Path(word))
     return word
 
 
@@ -50,14 +54,15 @@ def _require_no_file_names(words: Sequence[str]) -> None:
         )
 
 
-def _read(path: Path) -> str:
-    if str(path) == "-":
-        return sys.stdin.read()
+def read_text(path: Path) -> str:
+    """Read a file, or standard input, which is called `-`."""
+    is_input = str(path) == "-"
     try:
-        return path.read_text(encoding="utf-8")
+        return sys.stdin.read() if is_input else path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise UsageError(f"{path} cannot be read: {reason}") from error
+        name = "standard input" if is_input else path
+        raise UsageError(f"{name} cannot be read: {reason}") from error
 
 
 def excerpt(statement: str, error: SqlError) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -66,6 +66,22 @@ class Lake:
         if self._session is None:
             self._session = self._start_session()
         return self._session
+
+    def spark_settings(self) -> Mapping[str, str]:
+        """Return the settings of the Spark session as they are now; starts none.
+
+        The default catalog is the one that `USE` chose. Without a session: what was configured.
+        """
+        if self._session is None:
+            return self.settings.spark.conf
+        from neve.lake import jvm
+
+        if not jvm.is_running(self._session.sparkContext):
+            return self.settings.spark.conf
+        settings: dict[str, str] = self._session.conf.getAll
+        # Not from the session's `catalog`, which may answer for another session of this process.
+        (row,) = self.sql("SELECT current_catalog()").collect()
+        return {**settings, "spark.sql.defaultCatalog": row[0]}
 
     def catalog(self, name: str = DEFAULT_CATALOG) -> Catalog:
         """Return a PyIceberg catalog; connected on first use."""

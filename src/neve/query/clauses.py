@@ -36,6 +36,8 @@ def group_keys(group: Any, select: Any, outputs: Outputs, scope: SelectScope) ->
     if not keys:
         raise NotPlainError("GROUP BY nothing")
     require_groupable([key.type for key in keys])
+    if any(key.sql.isdecimal() for key in keys):
+        raise NotPlainError("GROUP BY a number, which would be a position")
     return [key.sql for key in keys]
 
 

@@ -25,7 +25,7 @@ from neve.query.sql_types import (
 from neve.query.typed import Typed
 
 _DATE_TEXT = re.compile(r"'\d{4}-\d\d-\d\d'")
-_TIME_TEXT = re.compile(r"'\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?)?'")
+_TIME_TEXT = re.compile(r"'\d{4}-\d\d-\d\d([ T]([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d{1,6})?)?)?'")
 
 
 def compared(left: Typed, right: Typed) -> tuple[Typed, Typed]:

@@ -99,7 +99,11 @@ def _cast(node: Any, scope: Scope) -> Typed:
         # Through ICU's calendar, dates before 1582 would be Julian.
         source = f"timezone('UTC', {source})"
     name = combine_names(f"CAST({{}} AS {node.to.sql('spark')})", value)
-    return Typed(f"CAST({source} AS {to.name})", to, name)
+    sql = f"CAST({source} AS {to.name})"
+    if (value.type, to) == (DATE, VARCHAR):
+        # Spark writes years of five digits with a sign.
+        sql = f"(CASE WHEN {source} > DATE '9999-12-31' THEN '+' ELSE '' END || {sql})"
+    return Typed(sql, to, name)
 
 
 def _truncated(node: Any, scope: Scope) -> Typed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -58,7 +59,7 @@ def literal(node: Any, _: Scope) -> Typed:
     if digits := re.fullmatch(r"(\d{1,15})\.(\d{1,15})", text):
         precision = max(len(digits[1].lstrip("0")) + len(digits[2]), 1)
         return Typed(text, decimal(precision, len(digits[2])), None)
-    if re.fullmatch(r"\d+(\.\d+)?[eE][+-]?\d+", text):
+    if re.fullmatch(r"\d+(\.\d+)?[eE][+-]?\d+", text) and math.isfinite(float(text)):
         return Typed(f"CAST({text} AS DOUBLE)", DOUBLE, None)
     raise NotPlainError(f"the number {text}")
 
@@ -128,6 +129,8 @@ def _in(node: Any, scope: Scope) -> Typed:
         sql, columns = scope.subquery(query)
         if len(columns) != 1 or columns[0][1] != value.type or is_nested(value.type):
             raise NotPlainError("IN with a query of another type")
+        if not _is_filter(node):
+            raise NotPlainError("IN with a query elsewhere than in WHERE")
         return Typed(f"({value.sql} IN {sql})", BOOLEAN, None)
     items = [compared(value, scope.translate(item)) for item in node.expressions]
     if len({left.sql for left, _ in items}) != 1 or len({item.type for _, item in items}) != 1:
@@ -136,6 +139,19 @@ def _in(node: Any, scope: Scope) -> Typed:
     sql = f"({items[0][0].sql} IN ({', '.join(item.sql for item in values)}))"
     names = ", ".join("{}" for _ in values)
     return Typed(sql, BOOLEAN, combine_names("({} IN (" + names + "))", value, *values))
+
+
+def _is_filter(node: exp.Expr) -> bool:
+    """Tell whether a condition only keeps or drops rows, so that NULL means the same as false.
+
+    Where NULL could be seen, Spark has false in its place for IN with a query.
+    """
+    parents: tuple[type[exp.Expr], ...] = (exp.And, exp.Or, exp.Paren)
+    if isinstance(node.parent, exp.Not):
+        node, parents = node.parent, (exp.And, exp.Paren)
+    while isinstance(node.parent, parents):
+        node = node.parent
+    return isinstance(node.parent, (exp.Where, exp.Having))
 
 
 def _exists(node: Any, scope: Scope) -> Typed:
@@ -200,7 +216,11 @@ def _negative(node: Any, scope: Scope) -> Typed:
     name = (
         f"-{value.name}" if isinstance(node.this, exp.Literal) else combine_names("(- {})", value)
     )
-    return Typed(f"(- {value.sql})", value.type, name if value.name else None)
+    sql, kind = f"(- {value.sql})", value.type
+    if isinstance(node.this, exp.Literal) and value.sql == str(_MAX_INTEGER + 1):
+        # Without its sign the smallest INT would be a BIGINT.
+        sql, kind = f"CAST({sql} AS INTEGER)", INTEGER
+    return Typed(sql, kind, name if value.name else None)
 
 
 def _division(node: Any, scope: Scope) -> Typed:

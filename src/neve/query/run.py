@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from neve.errors import SqlError, UnsupportedError
+from neve.errors import NotFoundError, SqlError, UnsupportedError
 from neve.query.answer import Answer
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def _without_spark(lake: Lake, statement: str, *, fall_back: bool) -> Answer | N
     """Run a read on DuckDB; None: it is for Spark, and nothing was answered yet."""
     from neve.query.duckdb_engine import run_plain_read, run_translated
     from neve.query.plain_read import NotPlainError
+    from neve.query.spark_settings import require_usual_meaning
     from neve.query.statement import parse_read
 
     try:
@@ -50,6 +51,7 @@ def _without_spark(lake: Lake, statement: str, *, fall_back: bool) -> Answer | N
             hint="use --engine spark",
         ) from reason
     try:
+        require_usual_meaning(lake.spark_settings())
         return run_plain_read(lake, query)
     except NotPlainError as reason:
         logger.info("Not every engine answers the same: %s", reason)
@@ -58,4 +60,14 @@ def _without_spark(lake: Lake, statement: str, *, fall_back: bool) -> Answer | N
             raise
         logger.info("Spark runs the statement: %s", reason.message)
         return None
-    return None if fall_back else run_translated(lake, query)
+    if fall_back:
+        return None
+    try:
+        return run_translated(lake, query)
+    except NotPlainError as reason:
+        # A name of one part, of a metadata table, or of what else only Spark reads.
+        if isinstance(reason.__cause__, NotFoundError):
+            raise reason.__cause__ from reason
+        raise UnsupportedError(
+            f"DuckDB does not read {reason}", hint="use --engine spark"
+        ) from reason

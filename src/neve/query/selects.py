@@ -191,8 +191,8 @@ def _with(query: exp.Expr, tables: Tables, ctes: _Ctes) -> tuple[str, _Ctes]:
         require_only(cte, "this", "alias")
         require_only(cte.args["alias"], "this")
         translated = _query(cte.this, tables, ctes, None)
-        # A CTE may have the name of one outside; DuckDB's name is unlike both.
-        name = f"{cte.alias} {len(ctes.known)}"
+        # A CTE may have the name of one outside; DuckDB's name is unlike both, and no table's.
+        name = f"cte {len(ctes.known)} {cte.alias}"
         written.append(f"{quote_name(name)} AS ({translated.sql})")
         ctes = _Ctes({**ctes.known, cte.alias.lower(): (name, translated.columns)})
     return f"WITH {', '.join(written)} ", ctes
@@ -213,7 +213,8 @@ def _select(select: Any, tables: Tables, ctes: _Ctes, outer: SelectScope | None)
         sql += f" GROUP BY {', '.join(group_keys(group, select, outputs, by_alias))}"
     if having := select.args.get("having"):
         sql += f" HAVING {condition(having.this, by_alias).sql}"
-    sql += order_and_limit(select, outputs, by_alias)
+    # Of rows that were made one, DuckDB orders by any of them what Spark refuses to order.
+    sql += order_and_limit(select, outputs, None if select.args.get("distinct") else by_alias)
     return Translated(sql, tuple((name, value.type) for name, value in outputs))
 
 

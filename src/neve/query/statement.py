@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, ClassVar
 
 import sqlglot
 from sqlglot import exp
@@ -17,6 +17,14 @@ from neve.query.plain_read import NotPlainError
 logging.getLogger("sqlglot").setLevel(logging.ERROR)
 
 
+def _date_trunc(arguments: list[exp.Expr]) -> exp.Expr:
+    """Keep what sqlglot takes for the short form of a unit; Spark has none and returns NULL."""
+    if arguments and arguments[0].name in exp.TimeUnit.UNABBREVIATED_UNIT_NAME:
+        return exp.Anonymous(this="date_trunc", expressions=arguments)
+    truncated: exp.Expr = SparkParser.FUNCTIONS["DATE_TRUNC"](arguments)
+    return truncated
+
+
 class AnsiSpark(Spark):
     """Spark 4, where a failed cast and a division by zero are errors, not NULL."""
 
@@ -24,6 +32,7 @@ class AnsiSpark(Spark):
 
     class Parser(SparkParser):
         STRICT_CAST = True
+        FUNCTIONS: ClassVar[dict[str, Any]] = {**SparkParser.FUNCTIONS, "DATE_TRUNC": _date_trunc}
 
 
 def parse_read(text: str) -> exp.Query:

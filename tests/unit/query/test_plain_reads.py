@@ -1,5 +1,6 @@
 """Which statements DuckDB may run by itself, and what it answers; without Spark."""
 
+from contextlib import nullcontext
 from datetime import datetime, timezone
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ from neve.errors import NotFoundError, SqlError, UnsupportedError
 from neve.query.duckdb_engine import run_plain_read
 from neve.query.plain_read import NotPlainError
 from neve.query.run import run
+from neve.query.spark_settings import require_usual_meaning
 from neve.query.statement import parse_read
 from tests.support.lakes import sqlite_settings
 
@@ -75,6 +77,15 @@ def rows_of(answer):
         ("SELECT id FROM ns.t ORDER BY tags", "ORDER BY a struct"),
         ("SELECT now_at > '1969-12-31' AS a FROM (SELECT current_timestamp() AS now_at) t", "1970"),
         ("SELECT TIMESTAMP '1970-01-02' - INTERVAL 5 DAYS AS t FROM ns.t", "an interval added to"),
+        ("SELECT id IN (SELECT id FROM ns.t) AS i FROM ns.t", "elsewhere than in WHERE"),
+        ("SELECT 1 FROM ns.t WHERE NOT (d > 1 AND id IN (SELECT id FROM ns.t))", "than in WHERE"),
+        ("SELECT 1 FROM ns.t WHERE (id IN (SELECT id FROM ns.t)) IS NULL", "than in WHERE"),
+        ("SELECT current_timestamp() > '2024-01-01 24:00:00' AS a", "a text as a time"),
+        ("SELECT date_trunc('D', current_timestamp()) AS a", "the function date_trunc"),
+        ("SELECT 2 AS a, name, count(*) AS c FROM ns.t GROUP BY a", "GROUP BY a number"),
+        ("SELECT 2 AS a, name, count(*) AS c FROM ns.t GROUP BY 1", "GROUP BY a number"),
+        ("SELECT DISTINCT id FROM ns.t ORDER BY name", "ORDER BY other than"),
+        ("SELECT 1e400 AS a", "the number 1e400"),
         ("SELECT id FROM ns.t LIMIT 1 + 1", "LIMIT with other than a number"),
     ],
 )
@@ -90,6 +101,33 @@ def test_the_automatic_choice_takes_duckdb(lake):
     assert rows_of(answer) == [{"ID": 1, "count(1)": 1}, {"ID": 2, "count(1)": 1}]
 
 
+def test_names_of_ctes_are_no_tables(lake):
+    query = "WITH `table` AS (SELECT 77 AS id) SELECT id FROM ns.t WHERE id < 3 ORDER BY id"
+    assert rows_of(run(lake, query)) == [{"id": 1}, {"id": 2}]
+
+
+def test_the_smallest_int_is_an_int(lake):
+    answer = run(lake, "SELECT -2147483648 AS x")
+    assert (answer.engine, answer.schema.field("x").type) == ("duckdb", pa.int32())
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "plain"),
+    [
+        ("spark.sql.session.timeZone", "Asia/Tokyo", False),
+        ("spark.sql.session.timeZone", "UTC", True),
+        ("spark.sql.caseSensitive", "true", False),
+        ("spark.sql.defaultCatalog", "archive", False),
+        ("spark.wap.branch", "trial", False),
+        ("spark.sql.shuffle.partitions", "2", True),
+        ("spark.driver.memory", "1g", True),
+    ],
+)
+def test_settings_that_change_what_a_statement_means_are_for_spark(key, value, plain):
+    with nullcontext() if plain else pytest.raises(NotPlainError, match=key):
+        require_usual_meaning({key: value})
+
+
 def test_duckdb_alone_takes_every_query_and_refuses_the_rest(lake):
     answer = run(
         lake, "SELECT round(t.d, 1) AS r, sum(ns.t.id) AS s FROM ns.t GROUP BY 1", "duckdb"
@@ -102,8 +140,8 @@ def test_duckdb_alone_takes_every_query_and_refuses_the_rest(lake):
     with pytest.raises(NotFoundError) as missing:
         run(lake, "SELECT * FROM ns.tt", "duckdb")
     assert missing.value.hint == "did you mean ns.t?"
-    for other in ("t", "ns.t.snapshots"):
-        with pytest.raises(NotFoundError):
+    for other in ("tt", "ns.t.snapshots"):
+        with pytest.raises(NotFoundError, match="does not exist"):
             run(lake, f"SELECT * FROM {other}", "duckdb")
     with pytest.raises(SqlError, match=r"^DuckDB: .*nope"):
         run(lake, "SELECT nope FROM ns.t", "duckdb")

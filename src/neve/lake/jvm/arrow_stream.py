@@ -6,6 +6,7 @@ PySpark brings whole results here, and an interrupt while it does waits for the 
 from __future__ import annotations
 
 import socket
+import struct
 import threading
 import uuid
 from collections.abc import Callable, Generator, Iterator
@@ -14,7 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.errors.exceptions.captured import UnknownException, convert_exception
 from pyspark.serializers import read_int, write_int
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -113,9 +114,10 @@ class Query:
         try:
             # A partition may take any time.
             connection.settimeout(None)
-            while self._asks_for_partition(stream, server):
-                for batch in _partition(stream):
-                    yield self._decoded(batch)
+            with telling_of_end():
+                while self._asks_for_partition(stream, server):
+                    for batch in read_partition(stream):
+                        yield self._decoded(batch)
             ended = True
         finally:
             _close(stream, connection)
@@ -193,9 +195,22 @@ def _telling_cause(error: Py4JJavaError) -> Exception:
     return error  # type: ignore[no-any-return]
 
 
-def _partition(stream: IO[bytes]) -> Iterator[bytes]:
+def read_partition(stream: IO[bytes]) -> Iterator[bytes]:
+    """Yield the batches of one partition. Raises EOFError where the stream ends within it."""
     while (length := read_int(stream)) >= 0:
-        yield stream.read(length)
+        batch = stream.read(length)
+        if len(batch) < length:
+            raise EOFError
+        yield batch
+
+
+@contextmanager
+def telling_of_end() -> Iterator[None]:
+    """Say what it means that the stream ended: a JVM that was killed sends no reason."""
+    try:
+        yield
+    except (EOFError, ConnectionError, struct.error) as error:
+        raise Py4JNetworkError("Java has ended before the last row") from error
 
 
 def _close(stream: IO[bytes], connection: socket.socket) -> None:
