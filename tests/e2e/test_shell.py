@@ -4,6 +4,7 @@ import json
 import os
 import stat
 import subprocess
+import sys
 
 import pyarrow as pa
 import pytest
@@ -43,6 +44,27 @@ def test_ctrl_c_ends_a_query_at_once(directory, environment):
         terminal.wait_for("running the statement", seconds=60)
         terminal.type(CTRL_C)
         assert terminal.finish(seconds=20).status == 130
+
+
+INTERRUPTED_WHILE_DUCKDB_IS_LOADED = """
+import signal, sys
+from neve.cli.app import run
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "_duckdb":
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Finder())
+print(run(["sql", "SELECT 1"]), "duckdb" in sys.modules)
+"""
+
+
+def test_ctrl_c_while_duckdb_is_loaded_waits_for_that(tmp_path):
+    """Its module would end the process with a segmentation fault."""
+    command = [sys.executable, "-c", INTERRUPTED_WHILE_DUCKDB_IS_LOADED]
+    done = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("130 True\n", "neve: interrupted\n")
 
 
 def enter(terminal, keys, said):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from neve.errors import NotFoundError, SqlError, UnsupportedError
 from neve.query.answer import Answer
+from neve.query.interrupts import interrupts_deferred
 
 if TYPE_CHECKING:
     from neve.lake import Lake
@@ -35,10 +36,11 @@ def run(lake: Lake, statement: str, engine: str = "auto", limit: int | None = No
 
 def _without_spark(lake: Lake, statement: str, *, fall_back: bool) -> Answer | None:
     """Run a read on DuckDB; None: it is for Spark, and nothing was answered yet."""
-    from neve.query.duckdb_engine import run_plain_read, run_translated
-    from neve.query.plain_read import NotPlainError
-    from neve.query.spark_settings import require_usual_meaning
-    from neve.query.statement import parse_read
+    with interrupts_deferred():
+        from neve.query.duckdb_engine import run_plain_read, run_translated
+        from neve.query.plain_read import NotPlainError
+        from neve.query.spark_settings import require_usual_meaning
+        from neve.query.statement import parse_read
 
     try:
         query = parse_read(statement)
