@@ -29,22 +29,22 @@ def sql(
         ),
     ] = None,
     file: Annotated[
-        Optional[Path],  # noqa: UP045
+        Optional[Path],  # noqa: UP045 - as above
         typer.Option("-f", "--file", metavar="FILE", help="Run the statements of a file, or -."),
     ] = None,
     output_format: Annotated[
-        Optional[str],  # noqa: UP045
+        Optional[str],  # noqa: UP045 - as above
         typer.Option("--format", help="table, vertical, json, jsonl, csv or parquet."),
     ] = None,
     vertical: Annotated[
         bool, typer.Option("--vertical", help="Show each record down the page.")
     ] = False,
     limit: Annotated[
-        Optional[int],  # noqa: UP045
+        Optional[int],  # noqa: UP045 - as above
         typer.Option(help="Print this many rows at most [40 on a terminal, all elsewhere]."),
     ] = None,
     result_file: Annotated[
-        Optional[Path],  # noqa: UP045
+        Optional[Path],  # noqa: UP045 - as above
         typer.Option("-o", "--output", metavar="FILE", help="Write the result there."),
     ] = None,
     engine: Annotated[
