@@ -1,0 +1,1 @@
+"""Any version of a table, and every change between two."""
