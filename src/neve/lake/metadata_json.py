@@ -78,6 +78,11 @@ class MetadataJson:
         return refs
 
     @property
+    def branches(self) -> frozenset[str]:
+        refs = self.document.get("refs") or {}
+        return frozenset(name for name, ref in refs.items() if ref["type"] == "branch") | {MAIN}
+
+    @property
     def current_summary(self) -> Mapping[str, str] | None:
         """The summary of the current snapshot; None if there is no snapshot."""
         snapshot_id = self.current_snapshot_id

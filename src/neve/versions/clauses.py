@@ -19,7 +19,7 @@ from typing import Literal, Union
 
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import TokenError
-from sqlglot.tokens import Token, TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from neve.errors import SqlError
 from neve.lake.identifier import Identifier

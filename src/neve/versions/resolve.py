@@ -7,18 +7,32 @@ and clocks differ, so that a time is not exact. An id is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Union
 
-from neve.errors import NotFoundError, UsageError
+from neve.errors import NeveError, NotFoundError, UsageError
 
 if TYPE_CHECKING:
-    from pyiceberg.table.metadata import TableMetadata
-    from pyiceberg.table.snapshots import Snapshot
+    from neve.lake.metadata_json import MetadataJson
 
 _SHOWN = 3
+
+Version = Union[int, str, datetime]  # noqa: UP007 - a type at run time on Python 3.10 too
+"""A snapshot id, a tag, a branch, or a time: as ISO-8601 text, or as a datetime."""
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A snapshot, and the moment since which a reader of its line saw it."""
+
+    snapshot_id: int
+    parent_id: int | None
+    operation: str
+    committed_ms: int
+    manifest_list: str
+    summary: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -27,146 +41,199 @@ class VersionRange:
 
     Args:
         start_id: the version before the first commit; None is the empty table.
+        end_id: the last version; None is the empty table.
         commits: the oldest first, each the parent of the next one.
+        schema_id: the schema whose columns the rows of the range have.
+        is_complete: no snapshot between start and end has expired.
     """
 
     start_id: int | None
-    commits: tuple[Snapshot, ...]
+    end_id: int | None
+    commits: tuple[Commit, ...]
+    schema_id: int
+    is_complete: bool = True
 
-    @property
-    def end_id(self) -> int | None:
-        return self.commits[-1].snapshot_id if self.commits else self.start_id
 
-
-def resolve_version(name: str, metadata: TableMetadata, point: int | str) -> int:
+def resolve_version(name: str, metadata: MetadataJson, version: Version) -> int:
     """Return the snapshot that an id, a ref or a time means.
 
     Raises:
         NotFoundError: there is no such version; the nearest ones are named.
         UsageError: a text is neither a ref nor a time.
     """
-    if isinstance(point, int):
-        if metadata.snapshot_by_id(point) is None:
-            raise NotFoundError(f"{name} has no snapshot {point}", hint=_nearest(metadata))
-        return point
-    ref = metadata.refs.get(point)
-    if ref is not None:
-        return ref.snapshot_id
-    current = _current_at(metadata, _milliseconds(name, metadata, point))
-    if current is None:
-        raise NotFoundError(f"{name} had no snapshot at {point} yet", hint=_nearest(metadata))
-    return current
+    snapshot_id = _resolve(name, metadata, version)
+    if snapshot_id is None:
+        raise NotFoundError(f"{name} had no snapshot at {version} yet", hint=_nearest(metadata))
+    return snapshot_id
 
 
 def resolve_range(
-    name: str, metadata: TableMetadata, since: int | str | None, until: int | str | None
+    name: str,
+    metadata: MetadataJson,
+    since: Version | None,
+    until: Version | None,
+    *,
+    only_ends: bool = False,
 ) -> VersionRange:
     """Return the commits after `since`, up to `until`; without them, from the first to the current.
 
     A time before the first snapshot means from the beginning.
 
+    Args:
+        only_ends: snapshots between the two ends may have expired.
+
     Raises:
         NotFoundError: a version does not exist, is not an ancestor of the end, or was expired.
         UsageError: a text is neither a ref nor a time, or the start comes after the end.
     """
-    end_id = _end(name, metadata, until)
-    start_id = _start(name, metadata, since)
-    commits: list[Snapshot] = []
-    oldest_parent = None
-    for snapshot in _ancestors(metadata, end_id):
-        if snapshot.snapshot_id == start_id:
-            return VersionRange(start_id, tuple(reversed(commits)))
-        commits.append(snapshot)
-        oldest_parent = snapshot.parent_snapshot_id
-    if start_id is None and oldest_parent is None:
-        return VersionRange(None, tuple(reversed(commits)))
+    start_id = None if since is None else _resolve(name, metadata, since)
+    end_id = metadata.current_snapshot_id if until is None else _resolve(name, metadata, until)
+    schema_id = _schema_id(metadata, until, end_id)
+    commits: list[Commit] = []
+    for commit in ancestors(metadata, end_id):
+        if commit.snapshot_id == start_id:
+            return VersionRange(start_id, end_id, tuple(reversed(commits)), schema_id)
+        commits.append(commit)
+    is_complete = not commits or commits[-1].parent_id is None
+    if start_id is None and is_complete:
+        return VersionRange(None, end_id, tuple(reversed(commits)), schema_id)
+    if only_ends and not is_complete and _may_come_before(metadata, start_id, end_id):
+        return VersionRange(
+            start_id, end_id, tuple(reversed(commits)), schema_id, is_complete=False
+        )
     raise _not_between(name, metadata, start_id, end_id, commits)
 
 
-def _end(name: str, metadata: TableMetadata, until: int | str | None) -> int | None:
-    if until is None:
-        return metadata.current_snapshot_id
-    if isinstance(until, str) and until not in metadata.refs:
-        return _current_at(metadata, _milliseconds(name, metadata, until))
-    return resolve_version(name, metadata, until)
+def ancestors(metadata: MetadataJson, snapshot_id: int | None) -> Iterator[Commit]:
+    """Yield a snapshot, its parent and so on, as far as they have not expired."""
+    published = {entry["snapshot-id"]: entry["timestamp-ms"] for entry in reversed(_log(metadata))}
+    seen_since = None
+    while snapshot_id is not None and (snapshot := metadata.snapshots.get(snapshot_id)):
+        # A snapshot that was never current itself became visible with the one that follows it.
+        seen_since = published.get(snapshot_id, seen_since)
+        commit = _commit(snapshot, seen_since)
+        yield commit
+        snapshot_id = commit.parent_id
 
 
-def _start(name: str, metadata: TableMetadata, since: int | str | None) -> int | None:
-    if since is None:
-        return None
-    if isinstance(since, str) and since not in metadata.refs:
-        return _current_at(metadata, _milliseconds(name, metadata, since))
-    return resolve_version(name, metadata, since)
+def _commit(snapshot: Mapping[str, Any], seen_since: int | None) -> Commit:
+    summary = snapshot.get("summary") or {}
+    return Commit(
+        snapshot_id=snapshot["snapshot-id"],
+        parent_id=snapshot.get("parent-snapshot-id"),
+        operation=summary.get("operation", "append"),
+        committed_ms=snapshot["timestamp-ms"] if seen_since is None else seen_since,
+        manifest_list=snapshot["manifest-list"],
+        summary=summary,
+    )
 
 
-def _ancestors(metadata: TableMetadata, snapshot_id: int | None) -> Iterator[Snapshot]:
-    """Yield a snapshot, its parent and so on, as far as they are not expired."""
-    by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
-    while snapshot_id is not None and (snapshot := by_id.get(snapshot_id)) is not None:
-        yield snapshot
-        snapshot_id = snapshot.parent_snapshot_id
-
-
-def _current_at(metadata: TableMetadata, milliseconds: int) -> int | None:
-    """Return the snapshot that was current at a time; None before the first one."""
+def _resolve(name: str, metadata: MetadataJson, version: Version) -> int | None:
+    """Return a snapshot; None: the time is before the first one."""
+    if isinstance(version, int):
+        if version not in metadata.snapshots:
+            raise NotFoundError(f"{name} has no snapshot {version}", hint=_nearest(metadata))
+        return version
+    if isinstance(version, str) and version in metadata.refs:
+        return metadata.refs[version]
+    milliseconds = _milliseconds(name, metadata, version)
     current = None
-    for entry in metadata.snapshot_log:
-        if entry.timestamp_ms > milliseconds:
+    for entry in _log(metadata):
+        if entry["timestamp-ms"] > milliseconds:
             break
-        current = entry.snapshot_id
+        current = entry["snapshot-id"]
+    if current is not None and current not in metadata.snapshots:
+        raise NotFoundError(
+            f"{name}: snapshot {current}, which was current at {version}, has expired",
+            hint=_nearest(metadata),
+        )
     return current
 
 
-def _milliseconds(name: str, metadata: TableMetadata, text: str) -> int:
-    try:
-        # Python 3.10 does not know the Z.
-        moment = datetime.fromisoformat(text.removesuffix("Z") + "+00:00" * text.endswith("Z"))
-    except ValueError:
-        raise UsageError(
-            f"{name} has no tag or branch '{text}', and it is no ISO-8601 time",
-            hint=_nearest(metadata),
-        ) from None
+def _log(metadata: MetadataJson) -> list[Mapping[str, Any]]:
+    return metadata.document.get("snapshot-log") or []
+
+
+def _schema_id(metadata: MetadataJson, until: Version | None, end_id: int | None) -> int:
+    """Return the schema a reader of the end gets: of a branch, as Iceberg has it, the table's."""
+    current = int(metadata.document.get("current-schema-id", 0))
+    is_branch = until is None or (isinstance(until, str) and until in metadata.branches)
+    if is_branch or end_id is None:
+        return current
+    return int(metadata.snapshots[end_id].get("schema-id", current))
+
+
+def _milliseconds(name: str, metadata: MetadataJson, version: str | datetime) -> int:
+    if isinstance(version, datetime):
+        moment = version
+    else:
+        try:
+            # Python 3.10 does not know the Z.
+            text = version.removesuffix("Z") + "+00:00" * version.endswith("Z")
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            raise UsageError(
+                f"{name} has no tag or branch '{version}', and it is no ISO-8601 time",
+                hint=_nearest(metadata),
+            ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=timezone.utc)
     return int(moment.timestamp() * 1_000_000) // 1000
 
 
+def _may_come_before(metadata: MetadataJson, start_id: int | None, end_id: int | None) -> bool:
+    """Tell whether a start may be an ancestor, where the snapshots that would prove it expired."""
+    if start_id is None or end_id is None:
+        return False
+    start, end = metadata.snapshots[start_id], metadata.snapshots[end_id]
+    return (start.get("sequence-number") or 0, start["timestamp-ms"]) < (
+        end.get("sequence-number") or 0,
+        end["timestamp-ms"],
+    )
+
+
 def _not_between(
     name: str,
-    metadata: TableMetadata,
+    metadata: MetadataJson,
     start_id: int | None,
     end_id: int | None,
-    commits: list[Snapshot],
-) -> Exception:
+    commits: list[Commit],
+) -> NeveError:
     """Say why the walk from the end did not arrive at the start."""
-    behind = {snapshot.snapshot_id for snapshot in _ancestors(metadata, start_id)}
+    behind = {commit.snapshot_id for commit in ancestors(metadata, start_id)}
     if end_id is None or end_id in behind:
         return UsageError(
             f"{name}: the range begins at snapshot {start_id}, after its end {end_id or '(empty)'}",
             hint="swap the two versions",
         )
     oldest = commits[-1]
-    if oldest.parent_snapshot_id is not None:
+    if oldest.parent_id is not None:
         return NotFoundError(
-            f"{name}: snapshots between {start_id or 'the beginning'} and {end_id} have expired",
-            hint=f"the oldest version still there is {_version(oldest)}",
+            f"{name}: snapshots between {start_id or 'the beginning'} and {end_id} have expired, "
+            "so that the commits there can no longer be told apart",
+            hint=f"the oldest version still there is {_shown(oldest)}"
+            + ("" if start_id is None else "; mode net compares the two ends"),
         )
     return NotFoundError(
         f"{name}: snapshot {start_id} is no ancestor of {end_id}; it was rolled back, or is on "
         "another branch",
-        hint="; ".join(["ancestors: " + ", ".join(map(_version, commits[:_SHOWN]))]),
+        hint=f"ancestors: {', '.join(map(_shown, commits[:_SHOWN]))}",
     )
 
 
-def _nearest(metadata: TableMetadata) -> str:
+def _nearest(metadata: MetadataJson) -> str:
     """Name the versions that a person may have meant: refs, and the newest of the history."""
     if not metadata.snapshots:
         return "the table has no snapshot"
-    newest = list(_ancestors(metadata, metadata.current_snapshot_id))[:_SHOWN]
+    newest = [commit for commit, _ in zip(_main(metadata), range(_SHOWN), strict=False)]
     refs = ", ".join(sorted(metadata.refs)[: _SHOWN * 2])
-    return f"refs: {refs}; newest: {', '.join(map(_version, newest))}"
+    return f"refs: {refs}; newest: {', '.join(map(_shown, newest))}"
 
 
-def _version(snapshot: Snapshot) -> str:
-    moment = datetime.fromtimestamp(snapshot.timestamp_ms / 1000, timezone.utc)
-    return f"{snapshot.snapshot_id} ({moment.isoformat(timespec='seconds')})"
+def _main(metadata: MetadataJson) -> Iterator[Commit]:
+    return ancestors(metadata, metadata.current_snapshot_id)
+
+
+def _shown(commit: Commit) -> str:
+    moment = datetime.fromtimestamp(commit.committed_ms / 1000, timezone.utc)
+    return f"{commit.snapshot_id} ({moment.isoformat(timespec='seconds')})"

@@ -17,7 +17,8 @@ def replaced(statement):
         ("SELECT * FROM a.t version since 12L x", "since", ("a", "t"), (12,), {}),
         ("SELECT * FROM lake.a.t VERSION SINCE 'v1'", "since", ("lake", "a", "t"), ("v1",), {}),
         (
-            "SELECT * FROM `odd.name`.`t``k` VERSION BETWEEN 1 AND '2026-11-01' WITH (mode = 'net')",
+            ("SELECT * FROM `odd.name`.`t``k` "
+            "VERSION BETWEEN 1 AND '2026-11-01' WITH (mode = 'net')"),
             "between",
             ("odd.name", "t`k"),
             (1, "2026-11-01"),
@@ -68,7 +69,8 @@ def test_everything_else_stays_as_it_is(statement):
     ("statement", "expected"),
     [
         (
-            "SELECT *  FROM a.t  VERSION  SINCE 1 /* é */ JOIN b.u VERSION BETWEEN 1 AND 2 u USING (id)",
+            ("SELECT *  FROM a.t  VERSION  SINCE 1 /* é */ "
+            "JOIN b.u VERSION BETWEEN 1 AND 2 u USING (id)"),
             "SELECT *  FROM X /* é */ JOIN X u USING (id)",
         ),
         ("WITH c AS (SELECT * FROM a.t VERSION SINCE 1) SELECT * FROM c, a.u VERSION SINCE 2;",

@@ -1,9 +1,9 @@
 """Which snapshots a version or a range means, by a table's metadata alone."""
 
 import pytest
-from pyiceberg.table.metadata import TableMetadataV2
 
 from neve.errors import NotFoundError, UsageError
+from neve.lake.metadata_json import MetadataJson
 from neve.versions.resolve import resolve_range, resolve_version
 
 MINUTE = 60_000
@@ -12,7 +12,8 @@ START = 1_793_491_200_000  # 2026-11-01T00:00:00Z
 
 def table(parents, log, refs=None, current=None):
     """Make metadata: snapshots with their parents; the log as (snapshot, minute)."""
-    return TableMetadataV2.model_validate(
+    return MetadataJson(
+        "x",
         {
             "format-version": 2,
             "table-uuid": "9c12d441-03fe-4693-9a96-a0705ddf69c1",
@@ -28,7 +29,7 @@ def table(parents, log, refs=None, current=None):
             "last-partition-id": 999,
             "sort-orders": [{"order-id": 0, "fields": []}],
             "default-sort-order-id": 0,
-            "current-snapshot-id": current or log[-1][0] if log else None,
+            "current-snapshot-id": (current or log[-1][0]) if log else None,
             "snapshots": [
                 {"snapshot-id": number, "parent-snapshot-id": parent, "sequence-number": number,
                  "timestamp-ms": START, "manifest-list": "x", "summary": {"operation": "append"}}
@@ -91,7 +92,7 @@ def test_a_snapshot_that_was_rolled_back_is_no_start():
     rolled_back = table({1: None, 2: 1, 3: 1}, [(1, 0), (2, 10), (1, 20), (3, 30)])
     with pytest.raises(NotFoundError, match=r"2 is no ancestor of 3; it was rolled back") as told:
         resolve_range("a.t", rolled_back, 2, None)
-    assert "ancestors: 3 (2026-11-01T00:00:00+00:00), 1" in told.value.hint
+    assert "ancestors: 3 (2026-11-01T00:30:00+00:00), 1" in told.value.hint
     # The same by a time at which it was current: what a reader saw then is not part of this line.
     with pytest.raises(NotFoundError, match=r"2 is no ancestor"):
         resolve_range("a.t", rolled_back, "2026-11-01T00:15:00Z", None)
@@ -101,7 +102,9 @@ def test_a_snapshot_that_was_rolled_back_is_no_start():
 def test_expired_snapshots_are_told_with_the_oldest_that_is_there():
     expired = table({3: 2, 4: 3}, [(3, 20), (4, 30)])
     for since in (None, "2026-10-31"):
-        with pytest.raises(NotFoundError, match=r"between the beginning and 4 have expired") as told:
+        with pytest.raises(
+            NotFoundError, match=r"between the beginning and 4 have expired"
+        ) as told:
             resolve_range("a.t", expired, since, None)
         assert "the oldest version still there is 3" in told.value.hint
     with pytest.raises(NotFoundError, match="has no snapshot 2"):
@@ -129,3 +132,21 @@ def test_a_table_without_snapshots():
     assert ids(resolve_range("a.t", empty, "2026-10-31", None)) == (None, [])
     with pytest.raises(NotFoundError, match="has no snapshot 7"):
         resolve_version("a.t", empty, 7)
+
+
+def test_net_needs_only_the_two_ends():
+    gap = table({1: None, 3: 2, 4: 3}, [(1, 0), (3, 20), (4, 30)], {"first": 1})
+    with pytest.raises(NotFoundError, match="can no longer be told apart") as told:
+        resolve_range("a.t", gap, "first", None)
+    assert "mode net compares the two ends" in told.value.hint
+    net = resolve_range("a.t", gap, "first", None, only_ends=True)
+    assert (net.start_id, net.end_id, net.is_complete) == (1, 4, False)
+    with pytest.raises(NotFoundError, match="have expired"):
+        resolve_range("a.t", gap, None, None, only_ends=True)
+
+
+def test_commits_have_the_times_of_the_history_log():
+    # 2 was staged, then published together with 3.
+    published = table({1: None, 2: 1, 3: 2}, [(1, 0), (3, 20)])
+    found = resolve_range("a.t", published, 1, None)
+    assert [commit.committed_ms - START for commit in found.commits] == [20 * MINUTE] * 2
