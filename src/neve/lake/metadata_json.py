@@ -92,16 +92,22 @@ class MetadataJson:
     @cached_property
     def fields(self) -> Sequence[Mapping[str, Any]]:
         """The fields of the current schema."""
-        schemas = self.document.get("schemas") or [self.document["schema"]]
-        current = self.document.get("current-schema-id", schemas[0].get("schema-id", 0))
-        schema = next(each for each in schemas if each.get("schema-id", 0) == current)
-        fields: Sequence[Mapping[str, Any]] = schema["fields"]
+        fields: Sequence[Mapping[str, Any]] = self.schema(self.current_schema_id)["fields"]
         return fields
+
+    @property
+    def current_schema_id(self) -> int:
+        schemas = self.document.get("schemas") or [self.document["schema"]]
+        return int(self.document.get("current-schema-id", schemas[0].get("schema-id", 0)))
+
+    def schema(self, schema_id: int) -> Mapping[str, Any]:
+        schemas = self.document.get("schemas") or [self.document["schema"]]
+        return next(each for each in schemas if each.get("schema-id", 0) == schema_id)
 
     @cached_property
     def column_names(self) -> Mapping[int, str]:
         """The full name of each field, also of nested ones, by its id."""
-        return dict(_names(self.fields, ""))
+        return dict(field_names(self.fields))
 
     @property
     def partition_fields(self) -> Sequence[Mapping[str, Any]]:
@@ -185,11 +191,12 @@ def _inner_fields(type_: Any) -> Sequence[Mapping[str, Any]]:
     return [{"id": type_[f"{name}-id"], "name": name, "type": type_[name]} for name in names]
 
 
-def _names(fields: Sequence[Mapping[str, Any]], prefix: str) -> Iterator[tuple[int, str]]:
+def field_names(fields: Sequence[Mapping[str, Any]], prefix: str = "") -> Iterator[tuple[int, str]]:
+    """Yield the id and the full name of each field, also of nested ones."""
     for field in fields:
         name = prefix + field["name"]
         yield field["id"], name
-        yield from _names(_inner_fields(field["type"]), f"{name}.")
+        yield from field_names(_inner_fields(field["type"]), f"{name}.")
 
 
 def _primitives(type_: Any) -> Iterator[str]:

@@ -2,17 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import logging
+from collections.abc import Iterable, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Literal
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere
+from pyspark.sql import types as T  # noqa: N812 - as everywhere
 
+from neve.errors import UnsupportedError, UsageError
+from neve.index.indexed_table import KEYS
+from neve.lake.chosen_files import ChosenFile, ChosenRows, TableReader
+from neve.lake.identifier import quote_identifier
+from neve.lake.manifests import Manifest
+from neve.lake.metadata_json import MetadataJson, field_names
+from neve.versions.file_changes import Step
+from neve.versions.plan import ChangePlan, Comparison, DeletedRows, Planner, layers
+from neve.versions.resolve import VersionRange, resolve_range
+from neve.versions.rows import DELETE, INSERT, STEP, TYPE, cancel, pair_updates
+
+if TYPE_CHECKING:
     from neve.lake import Lake
     from neve.lake.table_ref import TableRef
     from neve.versions.resolve import Version
 
+logger = logging.getLogger(__name__)
+
 Mode = Literal["changes", "net", "appends"]
+MODES = ("changes", "net", "appends")
+CHANGE_TYPE, SNAPSHOT_ID, TIMESTAMP = "_change_type", "_commit_snapshot_id", "_commit_timestamp"
+
+_REPLACE = "replace"
+# So many positions are sent to every task; more are sorted and merged.
+_MOST_BROADCAST = 2_000_000
 
 
 def read_changes(
@@ -40,4 +65,248 @@ def read_changes(
         UsageError: a version, a mode or a key makes no sense.
         UnsupportedError: `appends`, and the range holds other changes.
     """
-    raise NotImplementedError
+    if mode not in MODES:
+        raise UsageError(f"there is no mode {mode}", hint=f"modes are: {', '.join(MODES)}")
+    table = TableReader(lake, ref)
+    versions = resolve_range(ref.name, table.metadata, since, until, only_ends=mode == "net")
+    plan = plan_changes(table, versions, mode)
+    if mode == "appends":
+        _require_appends(ref.name, versions, plan)
+    return _Rows(lake, table, versions).frame(plan, keys)
+
+
+def plan_changes(table: TableReader, versions: VersionRange, mode: Mode) -> ChangePlan:
+    """Say which files must be read."""
+    planner = Planner(table)
+    snapshots = table.metadata.snapshots
+    start = None if versions.start_id is None else snapshots[versions.start_id]["manifest-list"]
+    if not versions.commits:
+        return planner.plan
+    if mode == "net":
+        planner.add(Step(len(versions.commits) - 1, start, versions.commits[-1].manifest_list))
+        return planner.plan
+    table.manifests.prefetch([commit.manifest_list for commit in versions.commits])
+    before = start
+    for number, commit in enumerate(versions.commits):
+        if commit.operation == _REPLACE:
+            planner.skip()
+        else:
+            planner.add(Step(number, before, commit.manifest_list))
+        before = commit.manifest_list
+    return planner.plan
+
+
+def _require_appends(name: str, versions: VersionRange, plan: ChangePlan) -> None:
+    if steps := plan.steps_that_delete:
+        commit = versions.commits[min(steps)]
+        raise UnsupportedError(
+            f"{name}: snapshot {commit.snapshot_id} ({commit.operation}) deletes rows, so that the "
+            "range holds more than appends",
+            hint="choose another range, or mode changes or net",
+        )
+
+
+class _Rows:
+    """Turns a plan into rows."""
+
+    def __init__(self, lake: Lake, table: TableReader, versions: VersionRange) -> None:
+        self._lake = lake
+        self._table = table
+        self._versions = versions
+        # Nothing is read of it but its columns.
+        self._schema = table.rows([], versions.schema_id).frame.schema
+        self._names = [f"c{number}" for number in range(len(self._schema))]
+
+    def frame(self, plan: ChangePlan, keys: Sequence[str] | None) -> DataFrame:
+        # Only where a step both adds and deletes can there be carry-overs and updates.
+        both = plan.steps_that_add & plan.steps_that_delete
+        simple = [
+            *self._added(one for one in plan.added if one.group not in both),
+            *self._removed(one for one in plan.removed if one.group not in both),
+            *self._deleted(_of_steps(plan.deleted, both, inside=False)),
+        ]
+        mixed = [
+            *self._added(one for one in plan.added if one.group in both),
+            *self._removed(one for one in plan.removed if one.group in both),
+            *self._deleted(_of_steps(plan.deleted, both, inside=True)),
+            *(part for one in plan.comparisons for part in self._compared(one)),
+        ]
+        key_columns = self._key_columns(keys)
+        if mixed:
+            rows = cancel(_union(mixed), self._names)
+            simple.append(pair_updates(rows, key_columns) if key_columns else rows)
+        return self._named(_union(simple) if simple else self._nothing())
+
+    def _named(self, rows: DataFrame) -> DataFrame:
+        commits = self._versions.commits
+        number = F.col(STEP) + 1
+        return rows.select(
+            *(
+                F.col(column).alias(field.name, metadata=field.metadata)
+                for column, field in zip(self._names, self._schema, strict=True)
+            ),
+            F.col(TYPE).alias(CHANGE_TYPE),
+            _lookup([one.snapshot_id for one in commits], number).alias(SNAPSHOT_ID),
+            F.timestamp_millis(_lookup([one.committed_ms for one in commits], number)).alias(
+                TIMESTAMP
+            ),
+        )
+
+    def _added(self, files: Iterable[ChosenFile]) -> list[DataFrame]:
+        return [
+            self._with_step(self._scan(layer), INSERT)
+            for layer in layers(files, lambda one: one.entry.path)
+        ]
+
+    def _removed(self, files: Iterable[ChosenFile]) -> list[DataFrame]:
+        return [
+            self._with_step(self._scan(layer), DELETE)
+            for layer in layers(files, lambda one: one.entry.path)
+        ]
+
+    def _deleted(self, rows: Iterable[DeletedRows]) -> list[DataFrame]:
+        return [
+            self._at_positions(layer) for layer in layers(rows, lambda one: one.file.entry.path)
+        ]
+
+    def _at_positions(self, rows: Sequence[DeletedRows]) -> DataFrame:
+        """Return rows by their positions: those in `rows`, unless they were deleted before."""
+        places = [
+            (one.file.entry.path, number, positions)
+            for one in rows
+            for number, positions in one.positions.items()
+        ]
+        table = pa.table(
+            {
+                "path": [path for path, _, _ in places],
+                STEP: pa.array([number for _, number, _ in places], pa.int32()),
+                "positions": pa.array(
+                    [pa.array(one.to_array(), pa.int64()) for _, _, one in places],
+                    pa.list_(pa.int64()),
+                ),
+            }
+        )
+        positions = self._lake.spark.createDataFrame(table).select(
+            "path", STEP, F.explode("positions").alias("position")
+        )
+        # Spark joins by one number much faster than by a path. The path is what counts, and is
+        # compared in a way that Spark does not take for a second key.
+        positions = positions.withColumn("key", _key(F.col("path"), F.col("position")))
+        if sum(len(one) for _, _, one in places) <= _MOST_BROADCAST:
+            positions = F.broadcast(positions)
+        scan = self._scan([one.file for one in rows]).frame
+        file, position = scan.metadataColumn("_file"), scan.metadataColumn("_pos")
+        scan = scan.select(
+            *self._columns(scan), file.alias("file"), _key(file, position).alias("row_key")
+        )
+        joined = scan.join(
+            positions,
+            (scan["row_key"] == positions["key"])
+            & scan["file"].startswith(positions["path"])
+            & positions["path"].startswith(scan["file"]),
+        )
+        return joined.select(*self._names, F.lit(DELETE).alias(TYPE), STEP)
+
+    def _compared(self, one: Comparison) -> list[DataFrame]:
+        before = self._located(one.before, one.before_deletes)
+        after = self._located(one.after, one.after_deletes)
+        logger.info(
+            "equality deletes: %d files are read before, %d after a commit, and compared",
+            len(one.before),
+            len(one.after),
+        )
+        place = ["file", "row"]
+        return [
+            rows.join(others.select(place), place, "left_anti").select(
+                *self._names, F.lit(kind).alias(TYPE), F.lit(one.number).alias(STEP)
+            )
+            for rows, others, kind in ((before, after, DELETE), (after, before, INSERT))
+        ]
+
+    def _located(self, files: Sequence[ChosenFile], deletes: Sequence[Manifest]) -> DataFrame:
+        scan = self._scan(files, deletes).frame
+        return scan.select(
+            *self._columns(scan),
+            scan.metadataColumn("_file").alias("file"),
+            scan.metadataColumn("_pos").alias("row"),
+        )
+
+    def _with_step(self, scan: ChosenRows, kind: str) -> DataFrame:
+        spec = scan.frame.metadataColumn("_spec_id")
+        step = _lookup(scan.group_of_spec, spec - scan.first_spec + 1).cast("int")
+        return scan.frame.select(
+            *self._columns(scan.frame), F.lit(kind).alias(TYPE), step.alias(STEP)
+        )
+
+    def _scan(self, files: Sequence[ChosenFile], deletes: Sequence[Manifest] = ()) -> ChosenRows:
+        return self._table.rows(files, self._versions.schema_id, deletes)
+
+    def _columns(self, frame: DataFrame) -> list[Column]:
+        return [
+            frame[quote_identifier((field.name,))].alias(name)
+            for field, name in zip(self._schema, self._names, strict=True)
+        ]
+
+    def _nothing(self) -> DataFrame:
+        fields = [
+            T.StructField(name, field.dataType)
+            for field, name in zip(self._schema, self._names, strict=True)
+        ]
+        fields += [T.StructField(TYPE, T.StringType()), T.StructField(STEP, T.IntegerType())]
+        return self._lake.spark.createDataFrame([], T.StructType(fields))
+
+    def _key_columns(self, keys: Sequence[str] | None) -> list[Column]:
+        """Return the columns that identify a row; nested ones by their path."""
+        paths = keys_of(self._table.metadata, self._versions.schema_id) if keys is None else keys
+        numbers = {field.name: number for number, field in enumerate(self._schema)}
+        columns = []
+        for path in paths:
+            first, *rest = [path] if path in numbers else path.split(".")
+            if first not in numbers:
+                raise UsageError(
+                    f"there is no column {path} to be a key",
+                    hint=f"columns are: {', '.join(numbers)}",
+                )
+            column = F.col(self._names[numbers[first]])
+            columns.append(reduce(lambda outer, name: outer.getField(name), rest, column))
+        return columns
+
+
+def keys_of(metadata: MetadataJson, schema_id: int) -> list[str]:
+    """Return the columns that a table itself says identify a row."""
+    if KEYS in metadata.properties:
+        keys: list[str] = json.loads(metadata.properties[KEYS])
+        return keys
+    schema = metadata.schema(schema_id)
+    names = dict(field_names(schema["fields"]))
+    return [names[number] for number in schema.get("identifier-field-ids") or ()]
+
+
+def _of_steps(
+    rows: Iterable[DeletedRows], steps: set[int], *, inside: bool
+) -> Iterable[DeletedRows]:
+    """Return deleted rows of some steps, or of all others."""
+    for one in rows:
+        chosen = {
+            number: positions
+            for number, positions in one.positions.items()
+            if (number in steps) == inside
+        }
+        if chosen:
+            yield DeletedRows(one.file, chosen)
+
+
+def _union(parts: Sequence[DataFrame]) -> DataFrame:
+    return reduce(DataFrame.unionByName, parts)
+
+
+def _key(path: Column, position: Column) -> Column:
+    return F.xxhash64(path).bitwiseXOR(position)
+
+
+def _lookup(values: Sequence[int], place: Column) -> Column:
+    """Return the n-th of some numbers, counted from 1; Spark makes a constant of the list."""
+    if len(set(values)) <= 1:
+        return F.lit(values[0] if values else None).cast("bigint")
+    numbers = F.lit(",".join(map(str, values)))
+    return F.element_at(F.split(numbers, ",").cast("array<bigint>"), place)

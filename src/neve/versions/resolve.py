@@ -123,7 +123,7 @@ def _commit(snapshot: Mapping[str, Any], seen_since: int | None) -> Commit:
         parent_id=snapshot.get("parent-snapshot-id"),
         operation=summary.get("operation", "append"),
         committed_ms=snapshot["timestamp-ms"] if seen_since is None else seen_since,
-        manifest_list=snapshot["manifest-list"],
+        manifest_list=snapshot.get("manifest-list", ""),
         summary=summary,
     )
 
@@ -156,7 +156,7 @@ def _log(metadata: MetadataJson) -> list[Mapping[str, Any]]:
 
 def _schema_id(metadata: MetadataJson, until: Version | None, end_id: int | None) -> int:
     """Return the schema a reader of the end gets: of a branch, as Iceberg has it, the table's."""
-    current = int(metadata.document.get("current-schema-id", 0))
+    current = metadata.current_schema_id
     is_branch = until is None or (isinstance(until, str) and until in metadata.branches)
     if is_branch or end_id is None:
         return current

@@ -1,0 +1,267 @@
+"""Read chosen files of a table, each with chosen deletes: a table in memory that has only these.
+
+Its manifests are copies, cut down to the chosen entries, in a temporary directory of this machine;
+only the driver plans, so that only the driver reads them. Iceberg then plans and reads as it does
+with any table: projection, filters, statistics, splits, deletes.
+
+Rows know which group of files they come from by a trick: each group has a partition spec of its
+own, a copy of the one that its files have, and Iceberg offers a file's `_spec_id` as a constant.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import fastavro
+
+from neve.lake.jvm.table_files import TableFiles
+from neve.lake.manifests import AvroFile, FileEntry, Manifest, ManifestReader, inherit
+from neve.lake.metadata_json import MetadataJson
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from neve.lake.lake import Lake
+    from neve.lake.table_ref import TableRef
+
+_EXISTING = 0
+_FIRST_SPEC = 1_000_000
+SPEC_ID = "_spec_id"
+
+
+@dataclass(frozen=True)
+class ChosenFile:
+    """A data file to read, the deletes that hide rows of it, and the group its rows belong to."""
+
+    entry: FileEntry
+    group: int
+    deletes: tuple[FileEntry, ...] = ()
+
+
+@dataclass(frozen=True)
+class ChosenRows:
+    """The rows of chosen files. `group_of_spec[row._spec_id - first_spec]` is a row's group."""
+
+    frame: DataFrame
+    group_of_spec: tuple[int, ...]
+    first_spec: int = _FIRST_SPEC
+
+
+class TableReader:
+    """A table's metadata and files as Java sees them, so that any catalog and any type will do."""
+
+    def __init__(self, lake: Lake, ref: TableRef) -> None:
+        self._lake = lake
+        with lake.explaining():
+            self._files = TableFiles(lake.spark, ref)
+            location, document = self._files.metadata()
+        self.metadata = MetadataJson(location, json.loads(document))
+        self.manifests = ManifestReader(self.read)
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        """Read a file, or a part of it."""
+        with self._lake.explaining():
+            return self._files.read(path, offset, length)
+
+    def rows(
+        self,
+        files: Sequence[ChosenFile],
+        schema_id: int,
+        delete_manifests: Iterable[Manifest] = (),
+    ) -> ChosenRows:
+        """Return the rows of chosen files; no path may occur twice.
+
+        Args:
+            schema_id: the columns; they are found in files by their ids.
+            delete_manifests: deletes besides those of the files. Iceberg decides to which of the
+                files they apply: then all files must be of one group.
+        """
+        directory = Path(tempfile.mkdtemp(dir=_temporary()))
+        specs = _Specs(self.metadata, keep_ids=bool(delete_manifests))
+        lines = [
+            _copy(directory / f"{number}.avro", self.manifests, manifest, entries, spec_id)
+            for number, (manifest, spec_id, entries) in enumerate(_manifests(files, specs))
+        ]
+        lines += [_line(manifest, manifest.path, manifest.length) for manifest in delete_manifests]
+        manifest_list = directory / "list.avro"
+        _write_list(manifest_list, lines)
+        total = sum(file.entry.records for file in files)
+        document = _document(self.metadata, schema_id, specs.specs, manifest_list, total)
+        with self._lake.explaining():
+            frame = self._files.scan(self.metadata.metadata_location, json.dumps(document))
+        return ChosenRows(frame, tuple(specs.groups))
+
+
+@cache
+def _temporary() -> str:
+    """Return the directory of this process, which goes with it."""
+    _directories.append(tempfile.TemporaryDirectory(prefix="neve-chosen-files-"))
+    return _directories[-1].name
+
+
+_directories: list[tempfile.TemporaryDirectory[str]] = []
+
+
+class _Specs:
+    """Partition specs for groups of files: copies of the table's own, under new ids."""
+
+    def __init__(self, metadata: MetadataJson, *, keep_ids: bool) -> None:
+        self._keep_ids = keep_ids
+        self._known = {spec["spec-id"]: spec for spec in _specs(metadata)}
+        self._ids: dict[tuple[int, int], int] = {}
+        self.groups: list[int] = []
+        self.specs: list[dict[str, Any]] = [*self._known.values()] if keep_ids else []
+
+    def id_for(self, spec_id: int, group: int) -> int:
+        if self._keep_ids:
+            return spec_id
+        if (spec_id, group) not in self._ids:
+            new_id = _FIRST_SPEC + len(self.groups)
+            self._ids[spec_id, group] = new_id
+            self.groups.append(group)
+            self.specs.append({**self._known[spec_id], "spec-id": new_id})
+        return self._ids[spec_id, group]
+
+
+def _specs(metadata: MetadataJson) -> list[dict[str, Any]]:
+    document = metadata.document
+    return document.get("partition-specs") or [
+        {"spec-id": 0, "fields": document.get("partition-spec") or []}
+    ]
+
+
+def _manifests(
+    files: Sequence[ChosenFile], specs: _Specs
+) -> Iterable[tuple[Manifest, int, set[tuple[str, int | None]]]]:
+    """Return which entries are to be copied from which manifest, under which spec."""
+    entries: dict[tuple[Manifest, int], set[tuple[str, int | None]]] = defaultdict(set)
+    for file in files:
+        for entry in (file.entry, *file.deletes):
+            spec_id = specs.id_for(entry.spec_id, file.group)
+            entries[entry.manifest, spec_id].add(entry.key)
+    return [(manifest, spec_id, keys) for (manifest, spec_id), keys in entries.items()]
+
+
+def _copy(
+    target: Path,
+    reader: ManifestReader,
+    manifest: Manifest,
+    keys: set[tuple[str, int | None]],
+    spec_id: int,
+) -> dict[str, Any]:
+    """Copy entries of a manifest into a new one; return its line in the manifest list."""
+    avro: AvroFile = reader.avro(manifest)
+    records = []
+    for record in avro.records():
+        file = record["data_file"]
+        if (file["file_path"], file.get("content_offset")) in keys:
+            inherit(record, manifest)
+            record["status"] = _EXISTING
+            records.append(record)
+    metadata = {**avro.metadata, "partition-spec-id": str(spec_id)}
+    with target.open("wb") as stream:
+        fastavro.writer(stream, avro.schema, records, metadata=metadata)
+    line = _line(manifest, target.as_uri(), target.stat().st_size)
+    return {**line, "partition_spec_id": spec_id, "existing_files_count": len(records)}
+
+
+def _line(manifest: Manifest, path: str, length: int) -> dict[str, Any]:
+    return {
+        "manifest_path": path,
+        "manifest_length": length,
+        "partition_spec_id": manifest.spec_id,
+        "content": int(manifest.has_deletes),
+        "sequence_number": manifest.sequence_number,
+        "min_sequence_number": manifest.min_sequence_number,
+        "added_snapshot_id": manifest.added_snapshot_id,
+        # Only whether there are any matters to those who plan.
+        "added_files_count": 0,
+        "existing_files_count": 1,
+        "deleted_files_count": 0,
+        "added_rows_count": 0,
+        "existing_rows_count": 0,
+        "deleted_rows_count": 0,
+    }
+
+
+_LIST_TYPES = {
+    "manifest_path": (500, "string"),
+    "manifest_length": (501, "long"),
+    "partition_spec_id": (502, "int"),
+    "content": (517, "int"),
+    "sequence_number": (515, "long"),
+    "min_sequence_number": (516, "long"),
+    "added_snapshot_id": (503, "long"),
+    "added_files_count": (504, "int"),
+    "existing_files_count": (505, "int"),
+    "deleted_files_count": (506, "int"),
+    "added_rows_count": (512, "long"),
+    "existing_rows_count": (513, "long"),
+    "deleted_rows_count": (514, "long"),
+}
+_LIST_SCHEMA = fastavro.parse_schema(
+    {
+        "type": "record",
+        "name": "manifest_file",
+        "fields": [
+            {"name": name, "type": kind, "field-id": number}
+            for name, (number, kind) in _LIST_TYPES.items()
+        ],
+    }
+)
+
+
+def _write_list(target: Path, lines: Sequence[Mapping[str, Any]]) -> None:
+    with target.open("wb") as stream:
+        fastavro.writer(stream, _LIST_SCHEMA, lines)
+
+
+def _document(
+    metadata: MetadataJson,
+    schema_id: int,
+    specs: Sequence[Mapping[str, Any]],
+    manifest_list: Path,
+    records: int,
+) -> dict[str, Any]:
+    """Return metadata whose one snapshot has the manifests of a list."""
+    original = metadata.document
+    used = list(specs) or [{"spec-id": _FIRST_SPEC, "fields": []}]
+    snapshot: dict[str, Any] = {
+        "snapshot-id": 1,
+        "sequence-number": original.get("last-sequence-number", 0),
+        "timestamp-ms": original["last-updated-ms"],
+        "summary": {"operation": "append", "total-records": str(records)},
+        "manifest-list": manifest_list.as_uri(),
+        "schema-id": schema_id,
+    }
+    if metadata.format_version > 2:
+        snapshot |= {"first-row-id": 0, "added-rows": 0}
+    document = {
+        **original,
+        "partition-specs": used,
+        "default-spec-id": used[0]["spec-id"],
+        "sort-orders": [{"order-id": 0, "fields": []}],
+        "default-sort-order-id": 0,
+        "current-snapshot-id": 1,
+        "snapshots": [snapshot],
+        "refs": {},
+        "properties": {
+            **metadata.properties,
+            "read.data-planning-mode": "local",
+            "read.delete-planning-mode": "local",
+        },
+        "current-schema-id": schema_id,
+    }
+    for name in ("snapshot-log", "metadata-log", "statistics", "partition-statistics"):
+        document[name] = []
+    # Format version 1 repeats the current ones; the lists above are what counts.
+    for name in ("schema", "partition-spec"):
+        document.pop(name, None)
+    return document

@@ -1,0 +1,54 @@
+"""A table's own files, read through its own FileIO; and tables in memory that read some of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from neve.lake.jvm.tables import active, load
+from neve.lake.table_ref import TableRef
+
+
+class TableFiles:
+    """One table as its catalog has it when this is made. Raises what Java raises."""
+
+    def __init__(self, session: SparkSession, ref: TableRef) -> None:
+        self._session = session
+        self._jvm: Any = session._jvm
+        self._table = load(session, ref)
+
+    def metadata(self) -> tuple[str, str]:
+        """Return the location of the metadata file, and the metadata as JSON."""
+        current = self._table.operations().current()
+        parser = self._jvm.org.apache.iceberg.TableMetadataParser
+        return str(current.metadataFileLocation()), str(parser.toJson(current))
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        """Read a file, or a part of it."""
+        stream = self._table.io().newInputFile(path).newStream()
+        try:
+            if offset:
+                stream.seek(offset)
+            return bytes(stream.readAllBytes() if length is None else stream.readNBytes(length))
+        finally:
+            stream.close()
+
+    def scan(self, metadata_location: str, metadata_json: str) -> DataFrame:
+        """Return the rows of a table that exists in memory only, by its metadata."""
+        iceberg = self._jvm.org.apache.iceberg
+        metadata = iceberg.TableMetadataParser.fromJson(metadata_location, metadata_json)
+        operations = iceberg.StaticTableOperations(metadata, self._table.io())
+        table = iceberg.BaseTable(operations, self._table.name())
+        sql = self._jvm.org.apache.spark.sql
+        none = self._jvm.scala.Option.empty()
+        with active(self._session):
+            relation = sql.execution.datasources.v2.DataSourceV2Relation.create(
+                iceberg.spark.source.SparkTable(table),
+                none,
+                none,
+                sql.util.CaseInsensitiveStringMap.empty(),
+                none,
+            )
+            rows = sql.classic.Dataset.ofRows(self._session._jsparkSession, relation)
+        return DataFrame(rows, self._session)

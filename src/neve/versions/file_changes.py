@@ -1,0 +1,131 @@
+"""Which data files and deletes differ between two snapshots, by their manifests."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from neve.lake.manifests import Content, FileEntry, Manifest, ManifestReader
+
+
+@dataclass(frozen=True)
+class Step:
+    """From one snapshot to a later one, each by its manifest list.
+
+    Args:
+        number: which of the range's commits it is, counted from 0.
+        before: None is the empty table.
+    """
+
+    number: int
+    before: str | None
+    after: str
+
+
+@dataclass(frozen=True)
+class FileChanges:
+    """What a step adds to and removes from a table's files; data files by their paths."""
+
+    added: dict[str, FileEntry]
+    removed: dict[str, FileEntry]
+    deletes_added: tuple[FileEntry, ...]
+    deletes_removed: tuple[FileEntry, ...]
+
+    @property
+    def only_adds_rows(self) -> bool:
+        return not (self.removed or self.deletes_added or self.deletes_removed)
+
+
+def compare_files(reader: ManifestReader, step: Step) -> FileChanges:
+    """Compare the two snapshots of a step. Only manifests that they do not share are read.
+
+    What entries say of their own history (added, deleted) is not used: writers differ in it.
+    """
+    before = {one.path: one for one in manifests_of(reader, step.before)}
+    after = {one.path: one for one in manifests_of(reader, step.after)}
+    old = _by_key(reader, [before[path] for path in before.keys() - after.keys()])
+    new = _by_key(reader, [after[path] for path in after.keys() - before.keys()])
+    added = [entry for key, entry in new.items() if key not in old]
+    removed = [entry for key, entry in old.items() if key not in new]
+    return FileChanges(
+        added={entry.path: entry for entry in added if entry.content is Content.DATA},
+        removed={entry.path: entry for entry in removed if entry.content is Content.DATA},
+        deletes_added=tuple(entry for entry in added if entry.content is not Content.DATA),
+        deletes_removed=tuple(entry for entry in removed if entry.content is not Content.DATA),
+    )
+
+
+def manifests_of(reader: ManifestReader, manifest_list: str | None) -> list[Manifest]:
+    return [] if manifest_list is None else reader.manifests(manifest_list)
+
+
+def delete_manifests(reader: ManifestReader, manifest_list: str | None) -> list[Manifest]:
+    return [one for one in manifests_of(reader, manifest_list) if one.has_deletes]
+
+
+def data_entries(reader: ManifestReader, manifest_list: str | None) -> Iterable[FileEntry]:
+    """Yield every data file of a snapshot."""
+    manifests = manifests_of(reader, manifest_list)
+    return reader.entries(one for one in manifests if not one.has_deletes)
+
+
+def _by_key(reader: ManifestReader, manifests: list[Manifest]) -> dict[Any, FileEntry]:
+    return {entry.key: entry for entry in reader.entries(manifests)}
+
+
+class DeleteIndex:
+    """The deletes of a snapshot, by what they apply to."""
+
+    def __init__(self, entries: Iterable[FileEntry]) -> None:
+        self.has_equality = False
+        self._vectors: dict[str, FileEntry] = {}
+        self._of_file: dict[str, list[FileEntry]] = defaultdict(list)
+        self._of_partition: dict[Any, list[FileEntry]] = defaultdict(list)
+        for entry in entries:
+            if entry.content is Content.EQUALITY_DELETES:
+                self.has_equality = True
+            elif entry.data_file is None:
+                self._of_partition[entry.spec_id, entry.partition].append(entry)
+            elif entry.is_vector:
+                self._vectors[entry.data_file] = entry
+            else:
+                self._of_file[entry.data_file].append(entry)
+
+    @classmethod
+    def of(cls, reader: ManifestReader, manifest_list: str | None) -> DeleteIndex:
+        return cls(reader.entries(delete_manifests(reader, manifest_list)))
+
+    def position_deletes(self, file: FileEntry) -> tuple[FileEntry, ...]:
+        """Return the position deletes that may apply to a data file.
+
+        A deletion vector holds all that is deleted of its file; what else there is does not count.
+        """
+        if file.path in self._vectors:
+            return (self._vectors[file.path],)
+        may_apply = (
+            *self._of_file.get(file.path, ()),
+            *self._of_partition.get((file.spec_id, file.partition), ()),
+        )
+        return tuple(entry for entry in may_apply if entry.sequence_number >= file.sequence_number)
+
+
+def files_affected(changes: FileChanges, files: Iterable[FileEntry]) -> list[FileEntry]:
+    """Return the files of which deletes that a step adds or removes may hide rows."""
+    paths = set()
+    partitions = set()
+    every_file = False
+    for entry in (*changes.deletes_added, *changes.deletes_removed):
+        if entry.data_file is not None:
+            paths.add(entry.data_file)
+        elif entry.partition or entry.content is not Content.EQUALITY_DELETES:
+            partitions.add((entry.spec_id, entry.partition))
+        else:
+            # Equality deletes without a partition apply to all partitions.
+            every_file = True
+    return [
+        file
+        for file in files
+        if every_file or file.path in paths or (file.spec_id, file.partition) in partitions
+    ]
