@@ -8,10 +8,13 @@ from neve.errors import NotFoundError, UnsupportedError
 from neve.lake.identifier import Identifier, parse_identifier
 from neve.lake.profile import profiles
 from neve.lake.table_ref import TableRef
+from neve.versions.resolve import resolve_range
 
 if TYPE_CHECKING:
     from neve.lake import Lake
     from neve.lake.metadata_json import MetadataJson
+    from neve.versions.changes import Mode
+    from neve.versions.resolve import Version
 
 
 def named_table(lake: Lake, name: Identifier) -> TableRef:
@@ -56,3 +59,20 @@ def without_versions(name: Identifier, kind: str) -> UnsupportedError:
         f"{'.'.join(name)} has no versions: it is {article}{kind}",
         hint="put the clause after an Iceberg table",
     )
+
+
+def require_range(
+    lake: Lake, ref: TableRef, since: Version | None, until: Version | None, mode: Mode
+) -> None:
+    """Refuse a range that makes no sense, by the table's metadata alone; no JVM.
+
+    Raises:
+        NotFoundError: there is no such version or table.
+        UsageError: a version makes no sense.
+    """
+    try:
+        metadata = lake.reader(ref.catalog).read(ref.identifier)
+    except UnsupportedError:
+        # Only Spark reads the table.
+        return
+    resolve_range(ref.name, metadata, since, until, only_ends=mode == "net")
