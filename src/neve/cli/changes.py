@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
 from neve.cli.completion import complete_tables
+from neve.lake.identifier import quote_identifier
 
 if TYPE_CHECKING:
     from neve.cli.app import Call
@@ -72,7 +74,7 @@ def changes(
     def make_frame() -> Any:
         rows = lake.changes(table, start, end, checked_mode, key_columns)
         # All rows are not sorted: Spark would read them twice.
-        return rows if wanted is None else rows.orderBy("_commit_timestamp", "_commit_snapshot_id")
+        return rows if wanted is None else _oldest_first(rows, key_columns or ())
 
     with call.open(reads=True) as lake:
         with call.output.working("reading the changes"):
@@ -80,3 +82,10 @@ def changes(
             require_range(lake, lake.ref(table), start, end, checked_mode)
             answer = read_frame(lake, make_frame, wanted)
         print_answer(answer, call.output, options)
+
+
+def _oldest_first(rows: Any, keys: Sequence[str]) -> Any:
+    """Sort changes by their commits, and the two halves of an update one after the other."""
+    columns = [quote_identifier((key,)) if key in rows.columns else key for key in keys]
+    commit = ("_commit_timestamp", "_commit_snapshot_id")
+    return rows.orderBy(*commit, *columns, rows["_change_type"].desc())
