@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from neve.cli.completion import complete_tables
-from neve.lake.identifier import quote_identifier
 
 if TYPE_CHECKING:
     from neve.cli.app import Call
@@ -86,6 +85,8 @@ def changes(
 
 def _oldest_first(rows: Any, keys: Sequence[str]) -> Any:
     """Sort changes by their commits, and the two halves of an update one after the other."""
+    from neve.lake.identifier import quote_identifier
+
     columns = [quote_identifier((key,)) if key in rows.columns else key for key in keys]
     commit = ("_commit_timestamp", "_commit_snapshot_id")
     return rows.orderBy(*commit, *columns, rows["_change_type"].desc())
