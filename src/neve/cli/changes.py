@@ -67,18 +67,18 @@ def changes(
     options = Options(output_format, limit, result_file)
     wanted = rows_wanted(call.output, options)
     start, end = (None if text is None else parse_version(text) for text in (since, until))
-    checked_mode = parse_mode(table, mode)
     key_columns = None if keys is None else parse_keys(table, keys)
 
     def make_frame() -> Any:
-        rows = lake.changes(table, start, end, checked_mode, key_columns)
+        rows = lake.changes(table, start, end, parse_mode(table, mode), key_columns)
         # All rows are not sorted: Spark would read them twice.
         return rows if wanted is None else _oldest_first(rows, key_columns or ())
 
     with call.open(reads=True) as lake:
         with call.output.working("reading the changes"):
             # What is typed wrong is told before Spark starts.
-            require_range(lake, lake.ref(table), start, end, checked_mode)
+            require_range(lake, lake.ref(table), start, end, only_ends=mode == "net")
+            parse_mode(table, mode)
             answer = read_frame(lake, make_frame, wanted)
         print_answer(answer, call.output, options)
 
