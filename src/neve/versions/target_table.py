@@ -20,6 +20,7 @@ from neve.lake.commit_loop import RetryPolicy, read_until_available
 from neve.lake.identifier import quote_identifier
 from neve.lake.java_commits import committing_in_java
 from neve.lake.java_tables import MAIN, JavaTable
+from neve.lake.profile import profile_named
 from neve.versions.target_position import SUMMARY, Position, find_position
 from neve.versions.target_rows import is_wider
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 BRANCH_PREFIX = "neve-follow-"
 STALE_BRANCH_SECONDS = 3600
+_SESSION_BRANCH = "spark.wap.branch"
+_ALLOWS_SESSION_BRANCH = "write.wap.enabled"
 # Small changes to large tables: deletes are written beside the files.
 _MODES = {f"write.{kind}.mode": "merge-on-read" for kind in ("merge", "update", "delete")}
 
@@ -94,6 +97,9 @@ class TargetTable:
             self.refresh()
         elif renamed or fields:
             self._change_columns(fields, renamed)
+        properties = {} if self.metadata is None else self.metadata.properties
+        if self._names_branch_in_session and properties.get(_ALLOWS_SESSION_BRANCH) != "true":
+            self._alter(f"SET TBLPROPERTIES ('{_ALLOWS_SESSION_BRANCH}' = 'true')")
         if self.metadata is not None and self.metadata.current_snapshot_id is None:
             # A branch begins at a snapshot.
             self._java.append_nothing(MAIN, {})
@@ -116,14 +122,38 @@ class TargetTable:
             # What Spark commits in this session, which is the follower's own, carries it.
             self._session.conf.set(f"spark.sql.iceberg.snapshot-property.{key}", value)
         with self._branch(base_id) as branch:
-            name = quote_identifier((self.ref.catalog, *self.ref.identifier, f"branch_{branch}"))
-            with committing_in_java(self.name, f"the batch up to snapshot {position.snapshot_id}"):
+            with (
+                committing_in_java(self.name, f"the batch up to snapshot {position.snapshot_id}"),
+                self._named(branch) as name,
+            ):
                 wrote = write(name)
             if not wrote:
                 self._java.append_nothing(branch, position.summary())
             failpoints.reach("follow.applied")
             properties = position.properties(self._sequence_number(branch))
             self._java.publish_branch(branch, base_id, properties)
+
+    @contextmanager
+    def _named(self, branch: str) -> Iterator[str]:
+        """Yield the name under which a statement writes to a branch.
+
+        For `table.branch_x` Iceberg first asks for a table `branch_x` in a namespace `table`.
+        S3 Tables, which has no nested namespaces, refuses to be asked; there the session says
+        which branch is written, and the table must allow it.
+        """
+        if not self._names_branch_in_session:
+            yield quote_identifier((self.ref.catalog, *self.ref.identifier, f"branch_{branch}"))
+            return
+        self._session.conf.set(_SESSION_BRANCH, branch)
+        try:
+            yield self.ref.quoted
+        finally:
+            self._session.conf.unset(_SESSION_BRANCH)
+
+    @property
+    def _names_branch_in_session(self) -> bool:
+        profile = profile_named(self._lake.settings, self.ref.catalog)
+        return profile.settings.type == "s3tables"
 
     def _sequence_number(self, branch: str) -> int:
         """Return the sequence number of a branch's snapshot, which must have a position."""
@@ -165,16 +195,16 @@ class TargetTable:
             self._java.remove_branches(stale)
 
     def _create(self, fields: Sequence[T.StructField], format_version: int) -> None:
+        """Create it empty. S3 Tables knows no CREATE TABLE AS SELECT, so it has no snapshot."""
         namespace = quote_identifier((self.ref.catalog, *self.ref.identifier[:-1]))
-        schema = T.StructType([T.StructField(field.name, field.dataType) for field in fields])
         properties = {"format-version": str(max(2, format_version)), **_MODES}
+        options = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
         with committing_in_java(self.name, "creating it"):
             self._session.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace}")
-            writer = self._session.createDataFrame([], schema).writeTo(self.ref.quoted)
-            writer = writer.using("iceberg")
-            for key, value in properties.items():
-                writer = writer.tableProperty(key, value)
-            writer.create()
+            self._session.sql(
+                f"CREATE TABLE {self.ref.quoted} ({_ddl(fields)}) USING iceberg "
+                f"TBLPROPERTIES ({options})"
+            )
 
     def _change_columns(self, fields: Sequence[T.StructField], renamed: Mapping[str, str]) -> None:
         present = {field.name.lower(): field for field in self.schema.fields}
@@ -184,15 +214,20 @@ class TargetTable:
                 present[new.lower()] = present.pop(old.lower())
         for field in fields:
             column = present.get(field.name.lower())
-            kind = field.dataType.simpleString()
             if column is None:
-                self._alter(f"ADD COLUMN {_quoted(field.name)} {kind}")
+                self._alter(f"ADD COLUMN {_ddl([field])}")
             elif is_wider(column.dataType, field.dataType):
+                kind = field.dataType.simpleString()
                 self._alter(f"ALTER COLUMN {_quoted(field.name)} TYPE {kind}")
 
     def _alter(self, change: str) -> None:
         with committing_in_java(self.name, f"ALTER TABLE {change}"):
             self._session.sql(f"ALTER TABLE {self.ref.quoted} {change}")
+
+
+def _ddl(fields: Sequence[T.StructField]) -> str:
+    """Write columns as Spark reads them; all may be NULL."""
+    return T.StructType([T.StructField(field.name, field.dataType) for field in fields]).toDDL()
 
 
 def _quoted(name: str) -> str:

@@ -11,9 +11,13 @@ import pyarrow as pa
 import pytest
 
 import neve
+from neve.cli.app import run
 from neve.errors import ConflictError, NotFoundError, UsageError
-from neve.lake.followers import TAG_PREFIX, list_followers
+from neve.lake.followers import TAG_PREFIX, list_followers, oldest_unread_ms
+from neve.lake.metadata_json import MetadataJson
 from neve.lake.tag_commit import TagMove, move_tag
+from neve.observe.metrics import Registry
+from neve.observe.upkeep import UpkeepMetrics
 from tests.support.lakes import sqlite_settings
 from tests.support.wait import until
 
@@ -330,3 +334,71 @@ def test_a_tag_is_never_moved_to_an_expired_snapshot(lake):
     move = TagMove("neve_follow_a", None, first, ("neve.follow.a", "{}"))
     with pytest.raises(NotFoundError, match="has expired"):
         move_tag(lake, lake.ref(TABLE), metadata.uuid, move)
+
+
+def test_expiry_is_told_the_oldest_time_of_what_is_not_read():
+    """Also where a later snapshot has an earlier time: it was staged, and published later."""
+    parents = {1: None, 2: 1, 3: 2, 4: 3}
+    times = {1: 10, 2: 30, 3: 20, 4: 40}
+
+    def tag_at(snapshot_id):
+        return {"snapshot-id": snapshot_id, "type": "tag"}
+
+    metadata = MetadataJson(
+        "",
+        {
+            "current-snapshot-id": 4,
+            "snapshots": [
+                {"snapshot-id": number, "parent-snapshot-id": parent, "timestamp-ms": times[number]}
+                for number, parent in parents.items()
+            ]
+            + [{"snapshot-id": 5, "parent-snapshot-id": 1, "timestamp-ms": 15}],
+            "refs": {
+                "neve_follow_a": tag_at(1),
+                "neve_follow_b": tag_at(3),
+                "neve_follow_c": tag_at(4),
+                "neve_follow_lost": tag_at(5),
+                "neve_staged": tag_at(5),
+            },
+        },
+    )
+    assert oldest_unread_ms(metadata) == {"a": 20, "b": 40}
+
+
+def test_the_command_lists_and_drops(lake, tmp_path, capsys):
+    append(lake)
+    (batch,) = lake.follow(TABLE, "a")
+    batch.commit()
+    append(lake)
+    config = tmp_path / "neve.yaml"
+    catalog = {"uri": lake.settings.catalog.uri, "warehouse": f"{tmp_path}/warehouse"}
+    config.write_text(json.dumps({"catalog": catalog}))
+
+    def command(*arguments):
+        status = run([*arguments, "-c", str(config)])
+        captured = capsys.readouterr()
+        return status, captured.out or captured.err
+
+    status, text = command("follow", "list", "--json")
+    (follower,) = json.loads(text)
+    assert (status, follower["table"], follower["name"]) == (0, TABLE, "a")
+    assert (follower["snapshot_id"], follower["lag_commits"]) == (batch.until, 1)
+    assert str(batch.until) in command("follow", "list", TABLE)[1]
+    assert command("follow", "drop", TABLE, "b")[0] == 1
+    assert str(batch.until) in command("follow", "drop", TABLE, "a")[1]
+    assert command("follow", "list")[1].startswith("Nobody follows a table")
+
+
+def test_lags_as_metrics(lake):
+    append(lake)
+    (batch,) = lake.follow(TABLE, "a")
+    batch.commit()
+    append(lake)
+    registry = Registry({})
+    metrics = UpkeepMetrics(registry)
+    metrics.set_lags(lake.followers())
+    labels = {"table": TABLE, "follower": "a"}
+    assert registry.get_sample_value("neve_follow_lag_commits", labels) == 1
+    assert 0 < registry.get_sample_value("neve_follow_lag_seconds", labels) < 60
+    metrics.set_lags([])
+    assert registry.get_sample_value("neve_follow_lag_commits", labels) is None
