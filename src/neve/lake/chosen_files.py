@@ -11,6 +11,7 @@ own, a copy of the one that its files have, and Iceberg offers a file's `_spec_i
 from __future__ import annotations
 
 import json
+import secrets
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -84,16 +85,17 @@ class TableReader:
                 files they apply: then all files must be of one group.
         """
         directory = Path(tempfile.mkdtemp(dir=_temporary()))
-        specs = _Specs(self.metadata, keep_ids=bool(delete_manifests))
+        deletes = list(delete_manifests)
+        specs = _Specs(self.metadata, keep_ids={one.spec_id for one in deletes} or None)
         lines = [
             _copy(directory / f"{number}.avro", self.manifests, manifest, entries, spec_id)
             for number, (manifest, spec_id, entries) in enumerate(_manifests(files, specs))
         ]
-        lines += [_line(manifest, manifest.path, manifest.length) for manifest in delete_manifests]
+        lines += [_line(manifest, manifest.path, manifest.length) for manifest in deletes]
         manifest_list = directory / "list.avro"
         _write_list(manifest_list, lines)
         total = sum(file.entry.records for file in files)
-        document = _document(self.metadata, schema_id, specs.specs, manifest_list, total)
+        document = _document(self.metadata, schema_id, specs.specs.values(), manifest_list, total)
         with self._lake.explaining():
             frame = self._files.scan(self.metadata.metadata_location, json.dumps(document))
         return ChosenRows(frame, tuple(specs.groups))
@@ -110,23 +112,28 @@ _directories: list[tempfile.TemporaryDirectory[str]] = []
 
 
 class _Specs:
-    """Partition specs for groups of files: copies of the table's own, under new ids."""
+    """Partition specs for groups of files: copies of the table's own, under new ids.
 
-    def __init__(self, metadata: MetadataJson, *, keep_ids: bool) -> None:
-        self._keep_ids = keep_ids
+    Args:
+        keep_ids: the specs of manifests that are not copied. With any, all keep their ids.
+    """
+
+    def __init__(self, metadata: MetadataJson, keep_ids: set[int] | None) -> None:
+        self._keep_ids = keep_ids is not None
         self._known = {spec["spec-id"]: spec for spec in _specs(metadata)}
         self._ids: dict[tuple[int, int], int] = {}
         self.groups: list[int] = []
-        self.specs: list[dict[str, Any]] = [*self._known.values()] if keep_ids else []
+        self.specs: dict[int, dict[str, Any]] = {one: self._known[one] for one in keep_ids or ()}
 
     def id_for(self, spec_id: int, group: int) -> int:
         if self._keep_ids:
+            self.specs[spec_id] = self._known[spec_id]
             return spec_id
         if (spec_id, group) not in self._ids:
             new_id = _FIRST_SPEC + len(self.groups)
             self._ids[spec_id, group] = new_id
             self.groups.append(group)
-            self.specs.append({**self._known[spec_id], "spec-id": new_id})
+            self.specs[new_id] = {**self._known[spec_id], "spec-id": new_id}
         return self._ids[spec_id, group]
 
 
@@ -226,15 +233,17 @@ def _write_list(target: Path, lines: Sequence[Mapping[str, Any]]) -> None:
 def _document(
     metadata: MetadataJson,
     schema_id: int,
-    specs: Sequence[Mapping[str, Any]],
+    specs: Iterable[Mapping[str, Any]],
     manifest_list: Path,
     records: int,
 ) -> dict[str, Any]:
     """Return metadata whose one snapshot has the manifests of a list."""
     original = metadata.document
     used = list(specs) or [{"spec-id": _FIRST_SPEC, "fields": []}]
+    # Spark takes two scans of one table and one snapshot for the same, and runs one of them.
+    snapshot_id = secrets.randbits(62)
     snapshot: dict[str, Any] = {
-        "snapshot-id": 1,
+        "snapshot-id": snapshot_id,
         "sequence-number": original.get("last-sequence-number", 0),
         "timestamp-ms": original["last-updated-ms"],
         "summary": {"operation": "append", "total-records": str(records)},
@@ -249,7 +258,7 @@ def _document(
         "default-spec-id": used[0]["spec-id"],
         "sort-orders": [{"order-id": 0, "fields": []}],
         "default-sort-order-id": 0,
-        "current-snapshot-id": 1,
+        "current-snapshot-id": snapshot_id,
         "snapshots": [snapshot],
         "refs": {},
         "properties": {

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import cache
 from typing import Any, TypeVar
 
 import fastavro
@@ -159,8 +160,7 @@ class ManifestReader:
     def _parallel(self, work: Callable[[Any], T], items: Sequence[Any]) -> list[T]:
         if len(items) < 2:
             return [work(item) for item in items]
-        with ThreadPoolExecutor(min(_READS_AT_ONCE, len(items))) as pool:
-            return list(pool.map(work, items))
+        return list(_readers().map(work, items))
 
     def _entries(self, manifest: Manifest) -> list[FileEntry]:
         return _entries_kept.get(manifest.path, lambda: list(self._read_entries(manifest)))
@@ -187,6 +187,12 @@ class ManifestReader:
         for record in avro.records(_only(avro.schema, wanted)):
             if record["status"] != _DELETED:
                 yield _entry(record, manifest)
+
+
+@cache
+def _readers() -> ThreadPoolExecutor:
+    """Return threads that stay: each has a connection to Java, which outlives its thread."""
+    return ThreadPoolExecutor(_READS_AT_ONCE, "neve-reads-manifests")
 
 
 def inherit(record: dict[str, Any], manifest: Manifest) -> None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Literal
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere
-from pyspark.sql import types as T  # noqa: N812 - as everywhere
 
 from neve.errors import UnsupportedError, UsageError
 from neve.index.indexed_table import KEYS
@@ -113,9 +112,10 @@ class _Rows:
         self._lake = lake
         self._table = table
         self._versions = versions
-        # Nothing is read of it but its columns.
-        self._schema = table.rows([], versions.schema_id).frame.schema
+        empty = table.rows([], versions.schema_id)
+        self._schema = empty.frame.schema
         self._names = [f"c{number}" for number in range(len(self._schema))]
+        self._nothing = self._with_step(empty, INSERT)
 
     def frame(self, plan: ChangePlan, keys: Sequence[str] | None) -> DataFrame:
         # Only where a step both adds and deletes can there be carry-overs and updates.
@@ -135,7 +135,7 @@ class _Rows:
         if mixed:
             rows = cancel(_union(mixed), self._names)
             simple.append(pair_updates(rows, key_columns) if key_columns else rows)
-        return self._named(_union(simple) if simple else self._nothing())
+        return self._named(_union(simple or [self._nothing]))
 
     def _named(self, rows: DataFrame) -> DataFrame:
         commits = self._versions.commits
@@ -211,7 +211,7 @@ class _Rows:
         before = self._located(one.before, one.before_deletes)
         after = self._located(one.after, one.after_deletes)
         logger.info(
-            "equality deletes: %d files are read before, %d after a commit, and compared",
+            "deletes do not name their rows: %d files before and %d after a commit are compared",
             len(one.before),
             len(one.after),
         )
@@ -246,14 +246,6 @@ class _Rows:
             frame[quote_identifier((field.name,))].alias(name)
             for field, name in zip(self._schema, self._names, strict=True)
         ]
-
-    def _nothing(self) -> DataFrame:
-        fields = [
-            T.StructField(name, field.dataType)
-            for field, name in zip(self._schema, self._names, strict=True)
-        ]
-        fields += [T.StructField(TYPE, T.StringType()), T.StructField(STEP, T.IntegerType())]
-        return self._lake.spark.createDataFrame([], T.StructType(fields))
 
     def _key_columns(self, keys: Sequence[str] | None) -> list[Column]:
         """Return the columns that identify a row; nested ones by their path."""

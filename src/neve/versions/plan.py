@@ -2,7 +2,8 @@
 
 Rows appear with files that are added. They disappear with files that are removed, and with deletes
 that are added to files that stay. Of the latter, position deletes and deletion vectors name the
-rows. For equality deletes the affected files are read twice, before and after, and compared.
+rows. For equality deletes the affected files are read twice, before and after, and compared; so are
+files from which deletes were taken away.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class DeletedRows:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Files that are read before and after a step, since equality deletes do not name rows."""
+    """Files that are read before and after a step, since its deletes do not name the rows."""
 
     number: int
     before: list[ChosenFile]
@@ -104,12 +105,16 @@ class Planner:
             self._known |= changes.added
             return
         before = DeleteIndex.of(self._reader, step.before)
-        if before.has_equality or _has_equality(changes.deletes_added):
+        deleted = None
+        if not (before.has_equality or _has_equality(changes.deletes_added)):
+            deleted = self._deleted_positions(step, changes)
+        if deleted is None:
             self._compare(step, changes)
             self.skip()
             return
         self._add_files(step, changes, before)
-        self._delete_rows(step, changes, before)
+        for file, positions in deleted:
+            self._delete_rows(step, file, positions, before)
         self._known |= changes.added
         for path in changes.removed:
             self._known.pop(path, None)
@@ -126,28 +131,28 @@ class Planner:
             for one in changes.removed.values()
         ]
 
-    def _delete_rows(self, step: Step, changes: FileChanges, before: DeleteIndex) -> None:
-        """Plan the rows that new deletes hide in files that stay."""
-        settled = changes.added.keys() | changes.removed.keys()
-        read = self._table.read
-        deleted = read_positions(
-            read, (one for one in changes.deletes_added if one.data_file not in settled)
-        )
-        stay = self._find(step, deleted.keys() - settled)
-        vectors = {one.data_file for one in changes.deletes_added if one.is_vector}
-        hidden = read_positions(
-            read,
-            (
-                one
-                for one in changes.deletes_removed
-                if one.is_vector and one.data_file in vectors and one.data_file in stay
-            ),
-        )
-        for path, file in stay.items():
-            positions = deleted[path] - hidden[path] if path in hidden else deleted[path]
-            self._delete_from(step, file, positions, before)
+    def _deleted_positions(
+        self, step: Step, changes: FileChanges
+    ) -> list[tuple[FileEntry, BitMap64]] | None:
+        """Return the rows that new deletes hide in files that stay.
 
-    def _delete_from(
+        None: deletes went, too, so that rows may have come back.
+        """
+        settled = changes.added.keys() | changes.removed.keys()
+        added = [one for one in changes.deletes_added if one.data_file not in settled]
+        removed = [one for one in changes.deletes_removed if one.data_file not in settled]
+        if not {one.data_file for one in removed} <= {one.data_file for one in added} - {None}:
+            return None
+        deleted = read_positions(self._table.read, added)
+        files = self._find(step, deleted.keys() - settled)
+        hidden = read_positions(self._table.read, removed)
+        if any(positions - deleted[path] for path, positions in hidden.items() if path in files):
+            return None
+        return [
+            (file, deleted[path] - hidden.get(path, BitMap64())) for path, file in files.items()
+        ]
+
+    def _delete_rows(
         self, step: Step, file: FileEntry, positions: BitMap64, before: DeleteIndex
     ) -> None:
         rows = self._open.get(file.path)

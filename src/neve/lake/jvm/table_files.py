@@ -9,6 +9,11 @@ from pyspark.sql import DataFrame, SparkSession
 from neve.lake.jvm.tables import active, load
 from neve.lake.table_ref import TableRef
 
+_READ_LOCAL_FILES = (
+    "org.apache.iceberg.io.ResolvingFileIO",
+    "org.apache.iceberg.hadoop.HadoopFileIO",
+)
+
 
 class TableFiles:
     """One table as its catalog has it when this is made. Raises what Java raises."""
@@ -38,7 +43,7 @@ class TableFiles:
         """Return the rows of a table that exists in memory only, by its metadata."""
         iceberg = self._jvm.org.apache.iceberg
         metadata = iceberg.TableMetadataParser.fromJson(metadata_location, metadata_json)
-        operations = iceberg.StaticTableOperations(metadata, self._table.io())
+        operations = iceberg.StaticTableOperations(metadata, self._io_with_local_files())
         table = iceberg.BaseTable(operations, self._table.name())
         sql = self._jvm.org.apache.spark.sql
         none = self._jvm.scala.Option.empty()
@@ -52,3 +57,14 @@ class TableFiles:
             )
             rows = sql.classic.Dataset.ofRows(self._session._jsparkSession, relation)
         return DataFrame(rows, self._session)
+
+    def _io_with_local_files(self) -> Any:
+        """Return a FileIO that reads the table's files and those of this machine."""
+        own = self._table.io()
+        if own.getClass().getName() in _READ_LOCAL_FILES:
+            return own
+        return self._jvm.org.apache.iceberg.CatalogUtil.loadFileIO(
+            _READ_LOCAL_FILES[0],
+            own.properties(),
+            self._session._jsparkSession.sessionState().newHadoopConf(),
+        )
