@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -79,6 +80,23 @@ def test_of_two_consumers_of_one_name_only_one_commits(lake):
     with pytest.raises(ConflictError, match="was dropped"):
         batch.commit()
     assert tag(lake) is None
+
+
+def test_of_many_that_commit_at_once_one_wins(lake):
+    append(lake)
+    batches = [next(iter(lake.follow(TABLE, "a"))) for _ in range(4)]
+    start = threading.Barrier(len(batches))
+
+    def commit(batch):
+        start.wait()
+        try:
+            batch.commit()
+        except ConflictError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(len(batches)) as pool:
+        assert sum(pool.map(commit, batches)) == 1
 
 
 def test_a_lost_answer_is_looked_up(lake, monkeypatch):
