@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, Literal
 
-from neve.lake import Lake
+from neve.versions.versioned_lake import VersionedLake
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -66,7 +66,7 @@ def __getattr__(name: str) -> Any:
     return getattr(importlib.import_module(module, "neve"), attribute)
 
 
-class OpenLake(Lake):
+class OpenLake(VersionedLake):
     """A lake and everything that can be done with it."""
 
     def read(self, statement: str, engine: Literal["auto", "spark", "duckdb"] = "auto") -> pa.Table:

@@ -22,6 +22,7 @@ from neve import failpoints
 from neve.cli import (
     buffering,
     catalog,
+    changes,
     configuration,
     consolidation,
     debug,
@@ -120,6 +121,7 @@ app.command("tables")(catalog.tables)
 app.command("describe")(catalog.describe)
 app.command("sql")(sql.sql)
 app.command("shell")(shell.shell)
+app.command("changes")(changes.changes)
 app.add_typer(debug.app, name="debug")
 
 

@@ -12,6 +12,7 @@ from neve.cli.completion import complete_namespaces, complete_tables
 from neve.cli.output import as_record
 from neve.cli.reading import name_lake
 from neve.cli.sizes import size_text
+from neve.cli.timeline import print_description
 
 if TYPE_CHECKING:
     from neve.cli.app import Call
@@ -53,9 +54,13 @@ def _shown(summary: dict[str, Any]) -> dict[str, Any]:
 def describe(
     context: typer.Context,
     table: Annotated[str, typer.Argument(help="namespace.table", autocompletion=complete_tables)],
+    history: Annotated[
+        Optional[int],  # noqa: UP045 - as above
+        typer.Option(metavar="N", help="Show N snapshots, the newest first [10; all with --json]."),
+    ] = None,
 ) -> None:
-    """Show a table's columns, partitions, snapshots and properties."""
+    """Show a table's columns, partitions and properties, and its history of snapshots."""
     call: Call = context.obj
     with call.open(reads=True) as lake, call.output.working("reading the catalog"):
         description = lake.table(table)
-    call.output.record(as_record(description))
+    print_description(call.output, description, history)

@@ -56,6 +56,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         'neve sql "SELECT service_name, count(*) FROM otel.logs GROUP BY ALL"',
         'neve sql "SELECT * FROM otel.traces LIMIT 5" --format json',
     ),
+    "neve changes": (
+        "neve changes shop.orders --since 2026-11-01",
+        "neve changes shop.orders --since v1 --until v2 --mode net --keys id",
+        "neve changes otel.logs --since 3051729675574597004 -o new.parquet",
+    ),
     "neve shell": ("neve shell", "neve shell -c production.yaml"),
     "neve debug": ("neve debug failpoints",),
     "neve debug failpoints": ("neve debug failpoints --json",),

@@ -15,6 +15,7 @@ from neve.cli.output import as_record
 from neve.cli.reading import is_read, lacks_catalog
 from neve.cli.sql import ENGINES, answer_statement, check_engine
 from neve.cli.statements import has_words, split_statements
+from neve.cli.timeline import print_description
 from neve.cli.typed import read_text
 from neve.errors import NeveError, UsageError
 
@@ -144,7 +145,7 @@ class Session:
 
     def _describe(self, table: str) -> None:
         if table:
-            self.call.output.record(as_record(self.open().table(table)))
+            print_description(self.call.output, self.open().table(table))
         else:
             self._list_tables("")
 

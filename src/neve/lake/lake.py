@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Union
 
 from neve.config import Settings
 from neve.errors import NeveError
-from neve.lake.identifier import Identifier, parse_identifier
+from neve.lake.identifier import Identifier, parse_identifier, quote_identifier
 from neve.lake.profile import DEFAULT_CATALOG, CatalogProfile, profile_named, profiles
 from neve.lake.table_ref import TableRef
 
@@ -21,10 +21,13 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from neve.lake.jvm.arrow_stream import Query
+    from neve.lake.jvm.relations import RelationKind
     from neve.lake.metadata_reader import MetadataReader
     from neve.lake.tables import TableDescription, TableSummary
 
 logger = logging.getLogger(__name__)
+
+SqlArgs = Union[dict[str, Any], list[Any], None]  # noqa: UP007 - a type at run time on Python 3.10
 
 # Who pressed Ctrl-C does not wait longer than this for Spark to close.
 _INTERRUPTED_SECONDS = 0.75
@@ -117,11 +120,15 @@ class Lake:
         profile = profile_named(self.settings, ref.catalog)
         return load_table(profile, self.catalog(ref.catalog), ref.identifier)
 
-    def sql(self, statement: str) -> DataFrame:
-        """Run Spark SQL. Two-part names and `CALL system.…` mean the configured catalog."""
+    def sql(self, statement: str, args: SqlArgs = None) -> DataFrame:
+        """Run Spark SQL. Two-part names and `CALL system.…` mean the configured catalog.
+
+        Args:
+            args: the values of `:name`, by name, or of each `?`, in their order.
+        """
         spark = self.spark
         with self.explaining():
-            return spark.sql(statement)
+            return spark.sql(statement, args)
 
     def query(self, statement: str) -> pa.Table:
         """Run Spark SQL and bring the whole result here, where it must fit into memory."""
@@ -130,11 +137,27 @@ class Lake:
 
     def run(self, statement: str) -> Query:
         """Run Spark SQL so that its rows can be read piece by piece, and Ctrl-C cancels it."""
+        return self.stream(lambda: self.sql(statement))
+
+    def stream(self, make_frame: Callable[[], DataFrame]) -> Query:
+        """Read a DataFrame's rows piece by piece; Ctrl-C cancels it, and what makes it, too."""
         from neve.lake.jvm.arrow_stream import Query
 
         spark = self.spark
         with self.explaining():
-            return Query(spark, statement)
+            return Query(spark, make_frame)
+
+    def relation_kind(self, name: Identifier) -> RelationKind:
+        """Say what a name means to Spark in its session as it is now.
+
+        Raises:
+            NotFoundError: it means nothing.
+        """
+        from neve.lake.jvm.relations import relation_kind
+
+        spark = self.spark
+        with self.explaining():
+            return relation_kind(spark, quote_identifier(name))
 
     def tables(self, namespace: str | None = None) -> list[TableSummary]:
         """List the tables of a namespace, or all of them."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
+from neve.lake.history import Snapshot, history
 from neve.lake.metadata_json import MetadataJson, type_text
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class TableDescription:
     updated_at: datetime
     refs: dict[str, int]
     properties: dict[str, str]
+    history: tuple[Snapshot, ...]
 
 
 def summarize(identifier: Identifier, metadata: MetadataJson | None) -> TableSummary:
@@ -98,6 +100,7 @@ def describe(identifier: Identifier, metadata: MetadataJson) -> TableDescription
         updated_at=_time(metadata.last_updated_ms),
         refs=dict(metadata.refs),
         properties=dict(sorted(metadata.properties.items())),
+        history=history(metadata),
     )
 
 

@@ -8,6 +8,7 @@ from sqlglot import exp
 
 from neve.query.duckdb_execution import Execution
 from neve.query.duckdb_tables import TableViews
+from neve.query.plain_read import NotPlainError, require_only
 from neve.query.selects import translate_query
 from neve.query.statement import cte_names
 
@@ -36,6 +37,7 @@ def run_translated(lake: Lake, query: exp.Query) -> Answer:
     """Run any query as DuckDB understands it; values, types and names may differ from Spark's.
 
     Raises:
+        NotPlainError: a part of it would be lost: a version, a sample.
         SqlError: DuckDB failed before the first row.
     """
     execution = Execution()
@@ -54,6 +56,9 @@ def _name_views(query: exp.Query, views: TableViews) -> None:
         is_name = isinstance(table.this, (exp.Identifier, exp.Dot))
         if not is_name or (not table.args.get("db") and table.name.lower() in ctes):
             continue
+        if table.args.get("version"):
+            raise NotPlainError(f"{table.parts[-1].name} at another version than the current one")
+        require_only(table, "this", "db", "catalog", "alias")
         view, _ = views.view(table)
         alias = table.args.get("alias") or exp.TableAlias(
             this=exp.to_identifier(table.parts[-1].name, quoted=True)

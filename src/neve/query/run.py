@@ -25,7 +25,7 @@ def run(lake: Lake, statement: str, engine: str = "auto", limit: int | None = No
     Raises:
         NeveError: the statement failed; on DuckDB alone also: it is not a read.
     """
-    if engine != "spark":
+    if engine != "spark" and not _needs_spark(statement, engine):
         answer = _without_spark(lake, statement, fall_back=engine == "auto")
         if answer:
             return answer
@@ -73,3 +73,16 @@ def _without_spark(lake: Lake, statement: str, *, fall_back: bool) -> Answer | N
         raise UnsupportedError(
             f"DuckDB does not read {reason}", hint="use --engine spark"
         ) from reason
+
+
+def _needs_spark(statement: str, engine: str) -> bool:
+    """Tell whether a statement reads changes. DuckDB alone refuses it."""
+    from neve.versions.clauses import find_clauses
+
+    reads_changes = any(clause.kind != "as of" for clause in find_clauses(statement))
+    if reads_changes and engine == "duckdb":
+        raise UnsupportedError(
+            "DuckDB does not read the changes of a table (VERSION SINCE, VERSION BETWEEN)",
+            hint="use --engine spark",
+        )
+    return reads_changes

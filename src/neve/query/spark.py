@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from neve.query.answer import Answer
 
@@ -19,7 +19,12 @@ def run_on_spark(lake: Lake, statement: str, limit: int | None = None) -> Answer
     Args:
         limit: how many rows will be read at most; more may come.
     """
-    query = lake.run(statement)
+    return read_frame(lake, lambda: lake.sql(statement), limit)
+
+
+def read_frame(lake: Lake, make_frame: Callable[[], Any], limit: int | None = None) -> Answer:
+    """Read the rows of a DataFrame; Ctrl-C ends what makes it, too."""
+    query = lake.stream(make_frame)
 
     def batches() -> Iterator[pa.RecordBatch]:
         with lake.explaining():

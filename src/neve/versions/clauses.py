@@ -13,33 +13,61 @@ used: a round trip through one changes other people's SQL.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Union
+from typing import ClassVar, Literal, Union
 
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from neve.errors import SqlError
-from neve.lake.identifier import Identifier
+from neve.lake.identifier import Identifier, quote_identifier
+from neve.versions.named_queries import named_queries
 
 Kind = Literal["as of", "since", "between"]
+Place = Literal["relation", "named source", "name"]
 
-_NAMES = Spark.Parser.ID_VAR_TOKENS
-_ALIASES = Spark.Parser.TABLE_ALIAS_TOKENS
-_LITERALS = (TokenType.NUMBER, TokenType.STRING, TokenType.RAW_STRING)
+# `count(ALL version BETWEEN 1 AND 2)` has no table.
+_NAMES = Spark.Parser.ID_VAR_TOKENS - {TokenType.ALL}
 _STRINGS = (TokenType.STRING, TokenType.RAW_STRING)
+_LITERALS = (TokenType.NUMBER, *_STRINGS)
 # What a table stands after. A comma separates expressions, too, but an expression followed by
 # VERSION SINCE or VERSION BETWEEN is a syntax error.
-_BEFORE_A_TABLE = {
-    TokenType.FROM,
-    TokenType.JOIN,
-    TokenType.COMMA,
-    TokenType.USING,
-    TokenType.TABLE,
-    TokenType.L_PAREN,
+_PLACES: Mapping[TokenType, Place] = {
+    TokenType.FROM: "relation",
+    TokenType.JOIN: "relation",
+    TokenType.COMMA: "relation",
+    TokenType.L_PAREN: "relation",
+    # MERGE INTO … USING t
+    TokenType.USING: "named source",
+    # TABLE t, which is short for SELECT * FROM t
+    TokenType.TABLE: "name",
 }
+# What `TABLE t` stands after where it is a query. After other words (DROP, ALTER, INSERT INTO) it
+# names what a command changes.
+_BEFORE_TABLE_QUERY = {
+    TokenType.ALIAS,
+    TokenType.ALL,
+    TokenType.COMMA,
+    TokenType.COMMAND,
+    TokenType.DISTINCT,
+    TokenType.EXCEPT,
+    TokenType.INTERSECT,
+    TokenType.L_PAREN,
+    TokenType.R_PAREN,
+    TokenType.UNION,
+}
+
+_PLACE = re.compile(r"\bline (?P<line>\d+),? pos (?P<column>\d+)\b")
+
+
+class _Tokens(Spark):
+    """Spark SQL without sqlglot's commands: it takes what follows EXPLAIN for one string."""
+
+    class Tokenizer(Spark.Tokenizer):
+        COMMANDS: ClassVar[set[TokenType]] = set()
 
 
 @dataclass(frozen=True)
@@ -62,7 +90,8 @@ class VersionClause:
             a range, and the literal alone for `VERSION AS OF`.
         points: one version for `AS OF` and `SINCE`, two for `BETWEEN`.
         options: what `WITH (…)` says.
-        has_alias: the statement gives the table an alias of its own.
+        place: where the table stands, which decides how a view is written in its place.
+        is_cte: the name is not a table's but that of a query in the statement's WITH.
     """
 
     kind: Kind
@@ -71,7 +100,17 @@ class VersionClause:
     table: Identifier
     points: tuple[Point, ...]
     options: Mapping[str, str]
-    has_alias: bool = True
+    place: Place = "relation"
+    is_cte: bool = False
+
+    def written(self, view: str) -> str:
+        """Write a view so that it can stand in the clause's place, under the table's name.
+
+        An alias that the statement gives comes after it, perhaps after a TABLESAMPLE.
+        """
+        name = quote_identifier((view,))
+        named = f"{name} AS {quote_identifier(self.table[-1:])}"
+        return {"relation": f"({named})", "named source": named, "name": name}[self.place]
 
 
 def find_clauses(statement: str) -> list[VersionClause]:
@@ -83,21 +122,26 @@ def find_clauses(statement: str) -> list[VersionClause]:
     # Almost every statement ends here, without a tokenizer.
     if "version" not in statement.casefold():
         return []
-    try:
-        tokens = Spark().tokenize(statement)
-    except TokenError:
-        # Spark says what is wrong with it, and where.
-        return []
+    tokens = tokenize(statement)
     clauses = []
     at = 0
     while at < len(tokens):
-        if table := _table_before_clause(tokens, at):
+        if _begins_clause(tokens, at) and (table := _table_before(tokens, at)):
             reader = _ClauseReader(statement, tokens, at)
             clauses.append(reader.read(table))
             at = reader.at
         else:
             at += 1
-    return [clause for clause in clauses if clause is not None]
+    return clauses
+
+
+def tokenize(statement: str) -> list[Token]:
+    """Return the tokens of a statement; none of one that does not end."""
+    try:
+        return list(_Tokens().tokenize(statement))
+    except TokenError:
+        # Spark says what is wrong with it, and where.
+        return []
 
 
 def splice(statement: str, replacements: Sequence[tuple[VersionClause, str]]) -> str:
@@ -110,42 +154,95 @@ def splice(statement: str, replacements: Sequence[tuple[VersionClause, str]]) ->
     return "".join([*parts, statement[at:]])
 
 
-def _table_before_clause(tokens: Sequence[Token], at: int) -> list[Token]:
-    """Return the tokens of the table's name, if a clause begins at a token; none otherwise."""
-    if not _is_word(tokens[at], "VERSION") or not _begins_clause(tokens, at):
-        return []
+def place_in_original(
+    statement: str, replacements: Sequence[tuple[VersionClause, str]], message: str
+) -> str:
+    """Change the place that an error names in a spliced statement to that in the original."""
+    place = _PLACE.search(message)
+    if place is None or not replacements:
+        return message
+    lines = splice(statement, replacements).split("\n")
+    line, column = int(place["line"]), int(place["column"])
+    offset = sum(len(text) + 1 for text in lines[: line - 1]) + column
+    grown = 0
+    for clause, text in replacements:
+        if clause.start + grown >= offset:
+            break
+        # A place inside the text is that of the clause.
+        offset = max(offset, clause.start + grown + len(text))
+        grown += len(text) - (clause.end - clause.start)
+    before = statement[: offset - grown]
+    where = f"line {before.count(chr(10)) + 1}, pos {len(before) - before.rfind(chr(10)) - 1}"
+    return message[: place.start()] + where + message[place.end() :]
+
+
+def tables_at_times(statement: str) -> list[Identifier]:
+    """Return the tables that `TIMESTAMP AS OF` stands after."""
+    tokens = tokenize(statement)
+    tables = [_table_before(tokens, at) for at in range(len(tokens)) if _begins_time(tokens, at)]
+    return [_name(tokens, table) for table in tables if table]
+
+
+@dataclass(frozen=True)
+class _Table:
+    """The tokens `first` to `last` are a table's name, and stand where one is read."""
+
+    first: int
+    last: int
+    place: Place
+    is_cte: bool
+
+
+def _table_before(tokens: Sequence[Token], at: int) -> _Table | None:
+    """Return the table whose name ends before a token, or before the FOR that stands there."""
     last = at - 1
     if last > 0 and tokens[last].token_type is TokenType.FOR:
         last -= 1
     first = last
-    while (
-        first >= 2
-        and tokens[first].token_type in _NAMES
-        and tokens[first - 1].token_type is TokenType.DOT
-    ):
+    while first >= 2 and tokens[first - 1].token_type is TokenType.DOT and _is_part(tokens[first]):
         first -= 2
     if first < 1 or tokens[first].token_type not in _NAMES:
-        return []
-    if tokens[first - 1].token_type not in _BEFORE_A_TABLE:
-        return []
-    return list(tokens[first : last + 1 : 2])
+        return None
+    place = _PLACES.get(tokens[first - 1].token_type)
+    before = tokens[first - 2].token_type if first > 1 else None
+    if place is None or before is TokenType.DELETE:
+        return None
+    if place == "name" and before is not None and before not in _BEFORE_TABLE_QUERY:
+        return None
+    is_cte = first == last and any(
+        tokens[first].text.lower() == name and first in visible
+        for name, visible in named_queries(tokens)
+    )
+    return _Table(first, last, place, is_cte)
+
+
+def _is_part(token: Token) -> bool:
+    """Tell whether a token after a dot is part of a name; there any word may be one."""
+    return token.token_type in _NAMES or token.text.replace("_", "a").isalnum()
 
 
 def _begins_clause(tokens: Sequence[Token], at: int) -> bool:
     following = tokens[at + 1 : at + 3]
-    if not following:
+    if not following or not _is_word(tokens[at], "VERSION", "SYSTEM_VERSION"):
         return False
-    if _is_word(following[0], "SINCE") or following[0].token_type is TokenType.BETWEEN:
-        return True
-    return (
-        len(following) == 2
-        and following[0].token_type is TokenType.ALIAS
-        and _is_word(following[1], "OF")
-    )
+    if len(following) == 2 and following[0].token_type is TokenType.ALIAS:
+        return _is_word(following[1], "OF")
+    is_range = _is_word(following[0], "SINCE") or following[0].token_type is TokenType.BETWEEN
+    return is_range and _is_word(tokens[at], "VERSION")
 
 
-def _is_word(token: Token, word: str) -> bool:
-    return token.token_type is TokenType.VAR and token.text.upper() == word
+def _begins_time(tokens: Sequence[Token], at: int) -> bool:
+    word = tokens[at].text.upper() in ("TIMESTAMP", "SYSTEM_TIME")
+    following = [token.text.upper() for token in tokens[at + 1 : at + 3]]
+    return word and following == ["AS", "OF"]
+
+
+def _name(tokens: Sequence[Token], table: _Table) -> Identifier:
+    return tuple(token.text for token in tokens[table.first : table.last + 1 : 2])
+
+
+def _is_word(token: Token, *words: str) -> bool:
+    return token.token_type is TokenType.VAR and token.text.upper() in words
 
 
 class _ClauseReader:
@@ -156,14 +253,15 @@ class _ClauseReader:
         self.tokens = tokens
         self.at = at
 
-    def read(self, table: list[Token]) -> VersionClause | None:
+    def read(self, table: _Table) -> VersionClause:
         word = self.tokens[self.at + 1]
-        name = tuple(token.text for token in table)
+        name = _name(self.tokens, table)
         if word.token_type is TokenType.ALIAS:
             self.at += 3
             start = self._start()
             point = self._point("VERSION AS OF")
-            return VersionClause("as of", start, self._end(), name, (point,), {})
+            end = self._end()
+            return VersionClause("as of", start, end, name, (point,), {}, is_cte=table.is_cte)
         self.at += 2
         kind: Kind = "since" if word.token_type is TokenType.VAR else "between"
         points = [self._point(f"VERSION {kind.upper()}")]
@@ -171,17 +269,17 @@ class _ClauseReader:
             self._take(TokenType.AND, "VERSION BETWEEN a needs AND b after it")
             points.append(self._point("VERSION BETWEEN a AND"))
         options = self._options()
-        end = self._end()
-        following = self.tokens[self.at].token_type if self.at < len(self.tokens) else None
-        has_alias = following is TokenType.ALIAS or following in _ALIASES
-        return VersionClause(kind, table[0].start, end, name, tuple(points), options, has_alias)
+        has_alias = table.place == "named source" and self._peek() is not TokenType.ON
+        place = "name" if has_alias else table.place
+        start, end = self.tokens[table.first].start, self._end()
+        return VersionClause(kind, start, end, name, tuple(points), options, place, table.is_cte)
 
     def _point(self, after: str) -> Point:
         wanted = f"{after} needs a snapshot id, a quoted tag, branch or time, or a parameter"
         token = self._next(wanted)
         if token.token_type is TokenType.PLACEHOLDER:
-            marks = [one for one in self.tokens if one.token_type is TokenType.PLACEHOLDER]
-            return Parameter(marks.index(token))
+            before = self.tokens[: self.at - 1]
+            return Parameter(sum(each.token_type is TokenType.PLACEHOLDER for each in before))
         if token.token_type is TokenType.COLON:
             return Parameter(self._next(wanted).text)
         if token.token_type not in _LITERALS:
@@ -209,6 +307,8 @@ class _ClauseReader:
             value = self._next(form)
             if value.token_type not in _STRINGS and value.token_type not in _NAMES:
                 raise self._error(form, value)
+            if name.text.lower() in options:
+                raise self._error(f"{form}; each option stands there once", name)
             options[name.text.lower()] = value.text
             closing = self._next(form)
             if closing.token_type is TokenType.R_PAREN:

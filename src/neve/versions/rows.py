@@ -18,20 +18,30 @@ BEFORE_UPDATE, AFTER_UPDATE = "update_preimage", "update_postimage"
 
 
 def cancel(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """Remove pairs of a deleted and an inserted row of a step that have the same values."""
+    """Remove pairs of a deleted and an inserted row of a step that have the same values.
+
+    Rows are sorted by a hash first, which brings the same values together at the least cost; what
+    counts are the values. Grouping would keep a copy of every row in hash tables, twice.
+    """
     types = {one.name: one.dataType for one in rows.schema.fields}
-    keys = {name: _comparable(F.col(name), types[name]) for name in columns}
-    # What groups as it is needs no second copy.
-    plain = [name for name in columns if _groups_as_it_is(types[name])]
-    others = [name for name in columns if name not in plain]
-    grouped = rows.groupBy(STEP, *plain, *(keys[name].alias(f"key_{name}") for name in others)).agg(
-        F.sum(F.when(F.col(TYPE) == INSERT, 1).otherwise(-1)).alias("surplus"),
-        *(F.first(name).alias(name) for name in others),
+    values = [_comparable(F.col(name), types[name]) for name in columns]
+    hashed = rows.withColumn("hash", F.xxhash64(STEP, *values)).repartition("hash")
+    same = Window.partitionBy("hash", STEP, *values).orderBy(TYPE)
+    all_of_them = same.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    inserts = F.count_if(F.col(TYPE) == INSERT).over(all_of_them)
+    counted = hashed.select(
+        *columns,
+        TYPE,
+        STEP,
+        F.row_number().over(same).alias("number"),
+        (F.count("*").over(all_of_them) - inserts).alias("deletes"),
+        inserts.alias("inserts"),
     )
-    changed = grouped.where("surplus != 0")
-    copies = F.explode(F.expr("array_repeat(0, CAST(abs(surplus) AS INT))"))
-    kind = F.when(F.col("surplus") > 0, INSERT).otherwise(DELETE)
-    return changed.select(*columns, kind.alias(TYPE), STEP, copies.alias("copy")).drop("copy")
+    # Deletes come first. Of n deletes and m inserts only what is too many on one side stays.
+    is_surplus = F.when(
+        F.col(TYPE) == DELETE, F.col("number") <= F.col("deletes") - F.col("inserts")
+    ).otherwise(F.col("number") > 2 * F.col("deletes"))
+    return counted.where(is_surplus).select(*columns, TYPE, STEP)
 
 
 def pair_updates(rows: DataFrame, keys: Sequence[Column]) -> DataFrame:
@@ -44,21 +54,21 @@ def pair_updates(rows: DataFrame, keys: Sequence[Column]) -> DataFrame:
     return rows.withColumn(TYPE, F.when(is_update, updated).otherwise(F.col(TYPE)))
 
 
-def _groups_as_it_is(kind: T.DataType) -> bool:
-    """Tell whether Spark's grouping takes exactly the same values together."""
+def _compares_exactly(kind: T.DataType) -> bool:
+    """Tell whether Spark takes exactly the same values for equal."""
     if isinstance(kind, T.StructType):
-        return all(_groups_as_it_is(one.dataType) for one in kind.fields)
+        return all(_compares_exactly(one.dataType) for one in kind.fields)
     if isinstance(kind, T.ArrayType):
-        return _groups_as_it_is(kind.elementType)
+        return _compares_exactly(kind.elementType)
     return not isinstance(kind, (T.FloatType, T.DoubleType, T.MapType, T.VariantType))
 
 
 def _comparable(value: Column, kind: T.DataType) -> Column:
     """Return what is equal exactly where two values are the same.
 
-    Grouping takes 0.0 and -0.0 together, orders no maps, and knows no variants.
+    Spark takes 0.0 and -0.0 together, compares no maps, and no variants.
     """
-    if _groups_as_it_is(kind):
+    if _compares_exactly(kind):
         return value
     if isinstance(kind, (T.FloatType, T.DoubleType)):
         is_negative_zero = (value == 0) & value.cast("string").startswith("-")

@@ -147,6 +147,23 @@ def test_duckdb_alone_takes_every_query_and_refuses_the_rest(lake):
         run(lake, "SELECT nope FROM ns.t", "duckdb")
 
 
+@pytest.mark.parametrize(
+    ("clause", "said"),
+    [
+        ("VERSION AS OF 1", "t at another version than the current one"),
+        ("VERSION AS OF '2026-11-01T00:00:00Z'", "t at another version than the current one"),
+        ("TIMESTAMP AS OF '2026-11-01'", "t at another version than the current one"),
+        ("VERSION SINCE 1", "the changes of a table"),
+        ("VERSION BETWEEN 1 AND 2 WITH (mode = 'net')", "the changes of a table"),
+        ("TABLESAMPLE (1 ROWS)", "table with sample"),
+    ],
+)
+def test_duckdb_alone_loses_no_part_of_a_table(lake, clause, said):
+    with pytest.raises(UnsupportedError, match=f"DuckDB does not read {said}") as caught:
+        run(lake, f"SELECT * FROM ns.t {clause}", "duckdb")
+    assert caught.value.hint == "use --engine spark"
+
+
 def test_a_table_that_does_not_exist_is_told_without_spark(lake):
     with pytest.raises(NotFoundError) as missing:
         run(lake, "SELECT * FROM ns.tt")

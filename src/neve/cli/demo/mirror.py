@@ -30,14 +30,21 @@ _SECOND = (
     ("u", 24, 3, "Cy", "Grindelwald", "replaced: 34 is newer"),
     ("u", 20, 2, "Bo", "Chamonix", "late: the row has 22"),
 )
+_CHANGES = [
+    (1, "Ada", "Chamonix", "update_preimage"),
+    (1, "Ada", "Zermatt", "update_postimage"),
+    (3, "Cy", "Courmayeur", "delete"),
+    (4, "Di", "Chamonix", "update_preimage"),
+    (4, "Dina", "Courmayeur", "update_postimage"),
+]
 _LEFT = {(1, "Ada", "Zermatt"), (2, "Bo", "Zermatt"), (4, "Dina", "Courmayeur")}
 
 
-def tell(lake: Lake, narrator: Narrator) -> list[dict[str, Any]]:
-    """Make a changelog anew, merge it twice, and return the mirror.
+def tell(lake: Lake, narrator: Narrator) -> dict[str, Any]:
+    """Make a changelog anew, merge it twice, and return the mirror and what changed in it.
 
     Raises:
-        CatalogError: the mirror is not what the changes amount to.
+        CatalogError: the mirror is not what the changes amount to, or the changes are not.
     """
     with narrator.working(f"making {CHANGELOG}"):
         for table in (MIRROR, f"{MIRROR}_tombstones", f"{MIRROR}_rejected", CHANGELOG):
@@ -51,6 +58,7 @@ def tell(lake: Lake, narrator: Narrator) -> list[dict[str, Any]]:
         "create, r read by a snapshot, u update, d delete), lsn where in the database's log:"
     )
     _merge(lake, _FIRST, narrator)
+    first_load = lake.table(MIRROR).current_snapshot_id
     narrator.step("More changes: an update, two deletes, a customer that comes back:")
     rows = _merge(lake, _SECOND, narrator)
     narrator.explain(
@@ -59,7 +67,27 @@ def tell(lake: Lake, narrator: Narrator) -> list[dict[str, Any]]:
     )
     if {(row["id"], row["name"], row["city"]) for row in rows} != _LEFT:
         raise CatalogError(f"{MIRROR} is not what {CHANGELOG} amounts to")
-    return rows
+    return {"customers": rows, "changes": _tell_changes(lake, first_load, narrator)}
+
+
+def _tell_changes(lake: Lake, first_load: int | None, narrator: Narrator) -> list[dict[str, Any]]:
+    """Show what changed in the mirror since its first load.
+
+    Raises:
+        CatalogError: it is not what the second merge did.
+    """
+    narrator.step("What changed since the first load? Any two versions of a table can be compared:")
+    query = f"{MIRROR} VERSION SINCE {first_load}"
+    narrator.explain(f"SELECT id, name, city, _change_type FROM {query}")
+    with narrator.working("reading what changed"):
+        answer = lake.query(
+            f"SELECT id, name, city, _change_type FROM {query} ORDER BY id, _change_type DESC"
+        )
+    changes: list[dict[str, Any]] = answer.to_pylist()
+    narrator.show(answer.column_names, changes)
+    if [tuple(row.values()) for row in changes] != _CHANGES:
+        raise CatalogError(f"the changes of {MIRROR} are not what the second merge did")
+    return changes
 
 
 def _merge(

@@ -7,7 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from neve.cli.demo import tables
+from neve.cli.demo import mirror, tables
 
 _OWN_LOG = """\
   {"resourceLogs": [{
@@ -31,6 +31,7 @@ The lake stays in {config.parent}; look around:
   {neve} describe {tables.TRACES}
   {neve} staged list
   {neve} merge --dry-run
+  {neve} changes {mirror.MIRROR}
   {neve} sql "{" ".join(tables.ERRORS.split())}"
 
 Now send your own. Start the service, which goes on until Ctrl-C:

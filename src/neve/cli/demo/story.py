@@ -64,7 +64,7 @@ def demo(
         results |= tables.answer(lake, narrator)
         results["spans"] = tables.read(lake, narrator)
         results["orders"] = orders.tell(lake, narrator)
-        results["customers"] = mirror.tell(lake, narrator)
+        results |= mirror.tell(lake, narrator)
         narrator.step("Three engines that share no code read spans and orders. The results:")
         output.say("")
         output.record(results)

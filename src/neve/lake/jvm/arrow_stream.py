@@ -1,4 +1,4 @@
-"""Run a statement on Spark so that its rows arrive piece by piece, and Ctrl-C cancels it.
+"""Run a query on Spark so that its rows arrive piece by piece, and Ctrl-C cancels it.
 
 PySpark brings whole results here, and an interrupt while it does waits for the end of the query.
 """
@@ -38,24 +38,18 @@ _NEXT_PARTITION, _END = 1, 0
 
 
 class Query:
-    """A statement that runs on Spark.
+    """A query that runs on Spark.
 
     Calls into Java are made on threads of their own, so that an interrupt never leaves this
     thread's connection in the middle of an answer.
     """
 
-    def __init__(self, session: SparkSession, statement: str) -> None:
+    def __init__(self, session: SparkSession, make_frame: Callable[[], DataFrame]) -> None:
         self._session = session
         self._context: Any = session.sparkContext
         self._gateway: Any = self._context._gateway
         self._group = f"neve-{uuid.uuid4()}"
-        self.frame, self.schema = self._run(lambda: self._analyze(statement))
-
-    def _analyze(self, statement: str) -> tuple[DataFrame, pa.Schema]:
-        """Run a command to its end; plan a query."""
-        frame = self._session.sql(statement)
-        schema = to_arrow_schema(frame.schema, error_on_duplicated_field_names_in_struct=True)
-        return frame, schema
+        self.frame, self.schema = self._run(lambda: _analyzed(make_frame()))
 
     def count(self) -> int:
         """Count the rows, which runs the query again."""
@@ -182,6 +176,11 @@ class Query:
             self._context._jsc.sc().cancelJobGroupAndFutureJobs(self._group)
 
         jvm.on_own_connection(cancel, seconds=_CANCEL_SECONDS)
+
+
+def _analyzed(frame: DataFrame) -> tuple[DataFrame, pa.Schema]:
+    schema = to_arrow_schema(frame.schema, error_on_duplicated_field_names_in_struct=True)
+    return frame, schema
 
 
 def _telling_cause(error: Py4JJavaError) -> Exception:
