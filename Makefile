@@ -22,7 +22,7 @@ soak: ## the long runs, an hour or more: kills at random moments, fuzzing, full 
 
 bench: ## measure; one JSON line a measurement
 	@tools/environment dev
-	@for one in decode receive consolidate ledger index index_build merge query; do .venv/bin/python -m benchmarks.$$one; done
+	@for one in decode receive consolidate ledger index index_build merge query versions; do .venv/bin/python -m benchmarks.$$one; done
 
 lint: ## formatting, lint, types and the walls between rooms
 	@tools/environment dev
