@@ -55,6 +55,7 @@ def test_a_damaged_archive_is_noticed_and_costs_no_word(jvm, archive, tmp_path, 
         given = [option.strip('"') for option in class_archive.use_options(java, [])]
         answer = subprocess.run(
             [java, *given, *options, "-cp", classes, "-version"],
+            cwd=tmp_path,  # a JVM that crashes writes a report
             capture_output=True,
             check=False,
             timeout=60,
