@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neve.config import Settings
-from neve.errors import NeveError
+from neve.errors import NeveError, SetupError
 from neve.lake import class_archive, jvm
 from neve.lake.jars import ensure_jars
 from neve.lake.java import find_java
@@ -71,7 +71,11 @@ def make_archive(report: Callable[[str], None]) -> None:
         _train(scratch)
         jvm.end_jvm()
         if not file.exists():
-            raise NeveError(f"Java at {java} wrote no class archive")
+            raise SetupError(
+                f"Java at {java} wrote no class archive",
+                hint="it can do so only without SPARK_CONF_DIR and HADOOP_CONF_DIR, since an "
+                "archive's class path has jars alone",
+            )
         archive.keep(file)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
