@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -69,6 +70,12 @@ class Lake:
         if self._session is None:
             self._session = self._start_session()
         return self._session
+
+    def in_session(self, session: SparkSession) -> Self:
+        """Return this lake with another session of the same Spark; it is not to be closed."""
+        lake = copy.copy(self)
+        lake._session = session  # noqa: SLF001 - of its own class
+        return lake
 
     def spark_settings(self) -> Mapping[str, str]:
         """Return the settings of the Spark session as they are now; starts none.
