@@ -83,6 +83,16 @@ def test_a_version():
         resolve_version("a.t", LINE, "2026-10-31")
 
 
+def test_a_time_before_the_log_whose_snapshots_have_expired():
+    # Iceberg removes from the log what has expired, and all before it.
+    expired = table({1: None, 3: 2, 4: 3}, [(3, 20), (4, 30)], {"kept": 1})
+    with pytest.raises(
+        NotFoundError, match=r"a.t: its snapshots of 2026-11-01 have expired"
+    ) as told:
+        resolve_version("a.t", expired, "2026-11-01")
+    assert told.value.hint.startswith("refs: kept, main; newest: 4 (")
+
+
 def test_ids_are_not_ordered():
     shuffled = table({30: None, 10: 30, 20: 10}, [(30, 0), (10, 1), (20, 2)])
     assert ids(resolve_range("a.t", shuffled, 30, None)) == (30, [10, 20])
