@@ -5,58 +5,14 @@ Random histories are in test_changes_oracle.py; here each way stands alone.
 
 from __future__ import annotations
 
-import uuid
 from collections import Counter
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from neve.errors import UnsupportedError, UsageError
-from neve.lake.chosen_files import TableReader
 from neve.lake.paths import local_path
-from neve.versions.changes import plan_changes, read_changes
-from neve.versions.resolve import resolve_range
-
-MERGE_ON_READ = ", ".join(
-    f"'write.{operation}.mode' = 'merge-on-read'" for operation in ("delete", "update", "merge")
-)
-
-
-class Versioned:
-    """A table, and what is known of its versions."""
-
-    def __init__(self, lake, columns="id BIGINT, name STRING", properties="", clauses=""):
-        self.lake = lake
-        namespace = f"t_{uuid.uuid4().hex[:12]}"
-        lake.sql(f"CREATE NAMESPACE {namespace}")
-        self.name = f"{namespace}.t"
-        self.ref = lake.ref(self.name)
-        table_properties = f"TBLPROPERTIES ({properties})" if properties else ""
-        self.sql(f"CREATE TABLE {self.name} ({columns}) USING iceberg {clauses} {table_properties}")
-
-    def sql(self, statement):
-        self.lake.sql(statement.replace("{t}", self.name))
-        return self.version()
-
-    def version(self):
-        reader = TableReader(self.lake, self.ref)
-        return reader.metadata.current_snapshot_id
-
-    def changes(self, since=None, until=None, mode="changes", keys=None):
-        """Return the changes as (type, values…) with how often they occur."""
-        frame = read_changes(self.lake, self.ref, since, until, mode, keys)
-        assert frame.columns[-3:] == ["_change_type", "_commit_snapshot_id", "_commit_timestamp"]
-        rows = frame.drop("_commit_snapshot_id", "_commit_timestamp").collect()
-        return Counter((row[-1], *row[:-1]) for row in rows)
-
-    def files(self):
-        rows = self.lake.sql(f"SELECT file_path FROM {self.name}.files WHERE content = 0").collect()
-        return {row[0] for row in rows}
-
-    def plan(self, since, until=None, mode="changes"):
-        table = TableReader(self.lake, self.ref)
-        return plan_changes(table, resolve_range(self.name, table.metadata, since, until), mode)
+from neve.versions.changes import read_changes
+from tests.support.versioned import MERGE_ON_READ, Versioned, delete_by_equality
 
 
 @pytest.mark.parametrize(
@@ -148,27 +104,6 @@ def test_equality_deletes_are_found_by_comparing(embedded_lake, tmp_path):
     assert table.changes(first, mode="net") == Counter(("delete", key, "a") for key in (2, 3, 4))
     # The plan says that files are compared; an append beside them needs none of it.
     assert [one.number for one in table.plan(first).comparisons] == [0, 2]
-
-
-def delete_by_equality(table, path, *keys):
-    """Delete keys as Flink's upserts do: by a file with their values."""
-    field = pa.field("id", pa.int64(), metadata={"PARQUET:field_id": "1"})
-    pq.write_table(pa.table([pa.array(keys, pa.int64())], schema=pa.schema([field])), path)
-    spark = table.lake.spark
-    gateway, iceberg = spark.sparkContext._gateway, spark._jvm.org.apache.iceberg
-    loaded = iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, table.ref.quoted)
-    ids = gateway.new_array(gateway.jvm.int, 1)
-    ids[0] = 1
-    file = (
-        iceberg.FileMetadata.deleteFileBuilder(loaded.spec())
-        .ofEqualityDeletes(ids)
-        .withPath(path.as_uri())
-        .withFormat("parquet")
-        .withFileSizeInBytes(path.stat().st_size)
-        .withRecordCount(len(keys))
-        .build()
-    )
-    loaded.newRowDelta().addDeletes(file).commit()
 
 
 def test_columns_and_partitions_that_change_inside_the_range(embedded_lake):

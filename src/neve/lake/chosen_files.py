@@ -32,6 +32,18 @@ if TYPE_CHECKING:
     from neve.lake.lake import Lake
     from neve.lake.table_ref import TableRef
 
+# What Iceberg knows of a row. A table's own column of such a name would hide it.
+_METADATA_COLUMNS = frozenset(
+    (
+        "_deleted",
+        "_file",
+        "_last_updated_sequence_number",
+        "_partition",
+        "_pos",
+        "_row_id",
+        "_spec_id",
+    )
+)
 _EXISTING = 0
 _FIRST_SPEC = 1_000_000
 SPEC_ID = "_spec_id"
@@ -48,7 +60,10 @@ class ChosenFile:
 
 @dataclass(frozen=True)
 class ChosenRows:
-    """The rows of chosen files. `group_of_spec[row._spec_id - first_spec]` is a row's group."""
+    """The rows of chosen files. `group_of_spec[row._spec_id - first_spec]` is a row's group.
+
+    The columns stand in their order. One that has the name of a metadata column has another name.
+    """
 
     frame: DataFrame
     group_of_spec: tuple[int, ...]
@@ -120,10 +135,10 @@ class _Specs:
 
     def __init__(self, metadata: MetadataJson, keep_ids: set[int] | None) -> None:
         self._keep_ids = keep_ids is not None
-        self._known = {spec["spec-id"]: spec for spec in _specs(metadata)}
+        self._known = {spec["spec-id"]: spec for spec in metadata.partition_specs}
         self._ids: dict[tuple[int, int], int] = {}
         self.groups: list[int] = []
-        self.specs: dict[int, dict[str, Any]] = {one: self._known[one] for one in keep_ids or ()}
+        self.specs: dict[int, Mapping[str, Any]] = {one: self._known[one] for one in keep_ids or ()}
 
     def id_for(self, spec_id: int, group: int) -> int:
         if self._keep_ids:
@@ -135,13 +150,6 @@ class _Specs:
             self.groups.append(group)
             self.specs[new_id] = {**self._known[spec_id], "spec-id": new_id}
         return self._ids[spec_id, group]
-
-
-def _specs(metadata: MetadataJson) -> list[dict[str, Any]]:
-    document = metadata.document
-    return document.get("partition-specs") or [
-        {"spec-id": 0, "fields": document.get("partition-spec") or []}
-    ]
 
 
 def _manifests(
@@ -266,6 +274,7 @@ def _document(
             "read.data-planning-mode": "local",
             "read.delete-planning-mode": "local",
         },
+        "schemas": [_without_metadata_columns(metadata.schema(schema_id))],
         "current-schema-id": schema_id,
     }
     for name in ("snapshot-log", "metadata-log", "statistics", "partition-statistics"):
@@ -274,3 +283,14 @@ def _document(
     for name in ("schema", "partition-spec"):
         document.pop(name, None)
     return document
+
+
+def _without_metadata_columns(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Rename columns that have the names of metadata columns; files know columns by their ids."""
+    fields = [
+        {**field, "name": f"{field['name']} of the table"}
+        if field["name"].lower() in _METADATA_COLUMNS
+        else field
+        for field in schema["fields"]
+    ]
+    return {**schema, "fields": fields}

@@ -190,8 +190,8 @@ class Lake:
         from neve.lake.tables import describe
 
         self.profile.require_catalog("describing a table")
-        identifier = parse_identifier(name)
-        return describe(identifier, self.reader().read(identifier))
+        ref = self.ref(name)
+        return describe(ref.name, self.reader(ref.catalog).read(ref.identifier))
 
     def close(self) -> None:
         """Close what this lake opened; Spark stops when no other lake of the process uses it."""

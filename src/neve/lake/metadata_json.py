@@ -112,11 +112,16 @@ class MetadataJson:
         return dict(field_names(self.fields))
 
     @property
-    def partition_fields(self) -> Sequence[Mapping[str, Any]]:
-        specs = self.document.get("partition-specs")
+    def partition_specs(self) -> Sequence[Mapping[str, Any]]:
+        specs: Sequence[Mapping[str, Any]] | None = self.document.get("partition-specs")
         if specs is None:
-            return self.document.get("partition-spec") or ()
+            return [{"spec-id": 0, "fields": self.document.get("partition-spec") or []}]
+        return specs
+
+    @property
+    def partition_fields(self) -> Sequence[Mapping[str, Any]]:
         current = self.document.get("default-spec-id", 0)
+        specs = self.partition_specs
         return next((each["fields"] for each in specs if each["spec-id"] == current), ())
 
     @property

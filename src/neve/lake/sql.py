@@ -14,6 +14,15 @@ from neve.lake.identifier import Identifier, parse_identifier
 # What tells one Java failure from another, the most certain first.
 _JAVA_FAULTS: tuple[tuple[re.Pattern[str], type[NeveError], Code, str], ...] = (
     (
+        re.compile(
+            r"FileNotFoundException|NoSuchFileException|NoSuchKeyException|"
+            r"iceberg\.exceptions\.NotFoundException"
+        ),
+        StorageError,
+        Code.STORAGE,
+        "if snapshots expired while it was read, run it again; else the table is damaged",
+    ),
+    (
         re.compile(r"SSLHandshakeException|PKIX|SSLPeerUnverified|CertPathValidator"),
         CatalogError,
         Code.CERTIFICATE,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import date, datetime
+from datetime import date, datetime, timezone
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, cast
 
 from neve.errors import UsageError
@@ -25,12 +26,13 @@ def parse_version(value: Any) -> Version:
     """
     if isinstance(value, str):
         return int(value) if value.isdecimal() else value
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
+    # Those of NumPy are no `int`.
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        return int(value)
     if isinstance(value, datetime):
         return value
     if isinstance(value, date):
-        return datetime(value.year, value.month, value.day)  # noqa: DTZ001 - no zone means UTC
+        return datetime(value.year, value.month, value.day, tzinfo=timezone.utc)
     raise UsageError(
         f"a version is a snapshot id, a tag, a branch or a time, not {type(value).__name__}"
     )

@@ -68,6 +68,7 @@ def read_changes(
         raise UsageError(f"there is no mode {mode}", hint=f"modes are: {', '.join(MODES)}")
     table = TableReader(lake, ref)
     versions = resolve_range(ref.name, table.metadata, since, until, only_ends=mode == "net")
+    _require_free_names(ref.name, table.metadata, versions.schema_id)
     plan = plan_changes(table, versions, mode)
     if mode == "appends":
         _require_appends(ref.name, versions, plan)
@@ -95,6 +96,16 @@ def plan_changes(table: TableReader, versions: VersionRange, mode: Mode) -> Chan
     return planner.plan
 
 
+def _require_free_names(name: str, metadata: MetadataJson, schema_id: int) -> None:
+    ours = {CHANGE_TYPE, SNAPSHOT_ID, TIMESTAMP}
+    for field in metadata.schema(schema_id)["fields"]:
+        if field["name"].lower() in ours:
+            raise UnsupportedError(
+                f"{name} has a column {field['name']}, and changes have one of that name, too",
+                hint="rename the column of the table",
+            )
+
+
 def _require_appends(name: str, versions: VersionRange, plan: ChangePlan) -> None:
     if steps := plan.steps_that_delete:
         commit = versions.commits[min(steps)]
@@ -114,7 +125,9 @@ class _Rows:
         self._versions = versions
         empty = table.rows([], versions.schema_id)
         self._schema = empty.frame.schema
-        self._names = [f"c{number}" for number in range(len(self._schema))]
+        fields = table.metadata.schema(versions.schema_id)["fields"]
+        self._own_names = [str(field["name"]) for field in fields]
+        self._names = [f"c{number}" for number in range(len(fields))]
         self._nothing = self._with_step(empty, INSERT)
 
     def frame(self, plan: ChangePlan, keys: Sequence[str] | None) -> DataFrame:
@@ -142,8 +155,10 @@ class _Rows:
         number = F.col(STEP) + 1
         return rows.select(
             *(
-                F.col(column).alias(field.name, metadata=field.metadata)
-                for column, field in zip(self._names, self._schema, strict=True)
+                F.col(column).alias(name, metadata=field.metadata)
+                for column, name, field in zip(
+                    self._names, self._own_names, self._schema, strict=True
+                )
             ),
             F.col(TYPE).alias(CHANGE_TYPE),
             _lookup([one.snapshot_id for one in commits], number).alias(SNAPSHOT_ID),
@@ -250,17 +265,19 @@ class _Rows:
     def _key_columns(self, keys: Sequence[str] | None) -> list[Column]:
         """Return the columns that identify a row; nested ones by their path."""
         paths = keys_of(self._table.metadata, self._versions.schema_id) if keys is None else keys
-        numbers = {field.name: number for number, field in enumerate(self._schema)}
+        numbers = dict(zip(self._own_names, self._names, strict=True))
+        # Other letters will do, as in Spark; the same letters come first.
+        any_case = {name.casefold(): column for name, column in numbers.items()} | numbers
         columns = []
         for path in paths:
-            first, *rest = [path] if path in numbers else path.split(".")
-            if first not in numbers:
+            name, *inner = [path] if path in numbers else path.split(".")
+            column = any_case.get(name) or any_case.get(name.casefold())
+            if column is None:
                 raise UsageError(
                     f"there is no column {path} to be a key",
                     hint=f"columns are: {', '.join(numbers)}",
                 )
-            column = F.col(self._names[numbers[first]])
-            columns.append(reduce(lambda outer, name: outer.getField(name), rest, column))
+            columns.append(reduce(lambda outer, field: outer.getField(field), inner, F.col(column)))
         return columns
 
 

@@ -171,9 +171,14 @@ def place_in_original(
         # A place inside the text is that of the clause.
         offset = max(offset, clause.start + grown + len(text))
         grown += len(text) - (clause.end - clause.start)
-    before = statement[: offset - grown]
-    where = f"line {before.count(chr(10)) + 1}, pos {len(before) - before.rfind(chr(10)) - 1}"
+    where = _place(statement, offset - grown)
     return message[: place.start()] + where + message[place.end() :]
+
+
+def _place(statement: str, offset: int) -> str:
+    """Name a place as Spark does."""
+    lines = statement[:offset].split("\n")
+    return f"line {len(lines)}, pos {len(lines[-1])}"
 
 
 def tables_at_times(statement: str) -> list[Identifier]:
@@ -338,4 +343,5 @@ class _ClauseReader:
         return self.tokens[self.at - 1].end + 1
 
     def _error(self, message: str, token: Token) -> SqlError:
-        return SqlError(f"{message}, not {token.text} (line {token.line}, column {token.col})")
+        place = _place(self.statement, token.start)
+        return SqlError(f"{message}, not {token.text} ({place})")

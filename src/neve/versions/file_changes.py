@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from neve.lake.manifests import Content, FileEntry, Manifest, ManifestReader
+from neve.lake.metadata_json import MetadataJson
 
 
 @dataclass(frozen=True)
@@ -111,21 +112,35 @@ class DeleteIndex:
         return tuple(entry for entry in may_apply if entry.sequence_number >= file.sequence_number)
 
 
-def files_affected(changes: FileChanges, files: Iterable[FileEntry]) -> list[FileEntry]:
-    """Return the files of which deletes that a step adds or removes may hide rows."""
+def files_affected(
+    changes: FileChanges, files: Iterable[FileEntry], unpartitioned: Container[int]
+) -> list[FileEntry]:
+    """Return the files of which deletes that a step adds or removes may hide rows.
+
+    Args:
+        unpartitioned: the specs whose equality deletes apply to files of every spec.
+    """
     paths = set()
     partitions = set()
     every_file = False
     for entry in (*changes.deletes_added, *changes.deletes_removed):
         if entry.data_file is not None:
             paths.add(entry.data_file)
-        elif entry.partition or entry.content is not Content.EQUALITY_DELETES:
-            partitions.add((entry.spec_id, entry.partition))
-        else:
-            # Equality deletes without a partition apply to all partitions.
+        elif entry.content is Content.EQUALITY_DELETES and entry.spec_id in unpartitioned:
             every_file = True
+        else:
+            partitions.add((entry.spec_id, entry.partition))
     return [
         file
         for file in files
         if every_file or file.path in paths or (file.spec_id, file.partition) in partitions
     ]
+
+
+def unpartitioned_specs(metadata: MetadataJson) -> set[int]:
+    """Return the specs without partitions; format version 1 keeps dropped fields as void ones."""
+    return {
+        spec["spec-id"]
+        for spec in metadata.partition_specs
+        if all(field["transform"] == "void" for field in spec["fields"])
+    }

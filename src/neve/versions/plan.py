@@ -25,6 +25,7 @@ from neve.versions.file_changes import (
     data_entries,
     delete_manifests,
     files_affected,
+    unpartitioned_specs,
 )
 from neve.versions.positions import read_positions
 
@@ -178,7 +179,7 @@ class Planner:
             for one in data_entries(self._reader, step.before)
             if one.path not in changes.removed
         )
-        affected = files_affected(changes, kept)
+        affected = files_affected(changes, kept, unpartitioned_specs(self._table.metadata))
         self.plan.comparisons.append(
             Comparison(
                 step.number,

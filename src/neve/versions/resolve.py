@@ -236,4 +236,5 @@ def _main(metadata: MetadataJson) -> Iterator[Commit]:
 
 def _shown(commit: Commit) -> str:
     moment = datetime.fromtimestamp(commit.committed_ms / 1000, timezone.utc)
-    return f"{commit.snapshot_id} ({moment.isoformat(timespec='seconds')})"
+    # A time without its milliseconds would mean the version before.
+    return f"{commit.snapshot_id} ({moment.isoformat(timespec='milliseconds')})"

@@ -200,7 +200,7 @@ def test_tables_at_times():
     ("clause", "message"),
     [
         ("SINCE", "needs a snapshot id, a quoted tag, branch or time, or a parameter; the"),
-        ("SINCE x", "not x (line 1, column"),
+        ("\nSINCE x", "not x (line 2, pos 6)"),
         ("SINCE 1.5", "not 1.5"),
         ("BETWEEN 1", "needs AND b"),
         ("BETWEEN 1 OR 2", "needs AND b after it, not OR"),

@@ -92,7 +92,7 @@ def test_a_snapshot_that_was_rolled_back_is_no_start():
     rolled_back = table({1: None, 2: 1, 3: 1}, [(1, 0), (2, 10), (1, 20), (3, 30)])
     with pytest.raises(NotFoundError, match=r"2 is no ancestor of 3; it was rolled back") as told:
         resolve_range("a.t", rolled_back, 2, None)
-    assert "ancestors: 3 (2026-11-01T00:30:00+00:00), 1" in told.value.hint
+    assert "ancestors: 3 (2026-11-01T00:30:00.000+00:00), 1" in told.value.hint
     # The same by a time at which it was current: what a reader saw then is not part of this line.
     with pytest.raises(NotFoundError, match=r"2 is no ancestor"):
         resolve_range("a.t", rolled_back, "2026-11-01T00:15:00Z", None)
