@@ -13,7 +13,11 @@ from tests.support.catalog_faults import FAULTS
 ESSENTIAL = ("409", "504", "dropped after it was applied", "sent twice")
 
 
-def test_a_follower_commits_and_keeps_a_table(lake, namespace):
+@pytest.mark.parametrize("kind", ["postgres", "rest", "s3tables"])
+def test_a_follower_commits_and_keeps_a_table(request, embedded_lake, kind):
+    lake = request.getfixturevalue(f"{kind}_lake")
+    namespace = f"t_{uuid.uuid4().hex[:12]}"
+    lake.catalog().create_namespace(namespace)
     orders = f"{namespace}.orders"
     lake.sql(
         f"CREATE TABLE {orders} (id BIGINT, v STRING) USING iceberg TBLPROPERTIES ("

@@ -188,11 +188,10 @@ class SourceTable:
         if position in ids:
             return False
         before = [commit.snapshot_id for commit in ancestors(metadata, position)]
-        is_behind = end_id in before
-        if is_behind and self.branch(metadata) is None:
+        if self.branch(metadata) is None and (end_id is None or end_id in before):
             return True
-        if is_behind or not line or line[-1].parent_id is None:
-            shared = next((each for each in before if each in ids), None)
+        shared = next((each for each in before if each in ids), None)
+        if shared is not None or not line or line[-1].parent_id is None:
             raise self._rolled_back(position, end_id, shared)
         return False
 

@@ -179,11 +179,15 @@ def test_nothing_but_the_tag_changes(lake):
     assert "neve.follow.a" not in lake.table(TABLE).properties
 
 
-def test_a_rollback_behind_the_position_is_told(lake):
+@pytest.mark.parametrize("has_root", [True, False])
+def test_a_rollback_behind_the_position_is_told(lake, has_root):
+    root = append(lake)
     first = append(lake)
     append(lake, 2)
     (batch,) = lake.follow(TABLE, "a")
     batch.commit()
+    if not has_root:
+        expire(lake, root)
     rollback(lake, first)
     with pytest.raises(NotFoundError, match=f"is at snapshot {batch.until}, which is no") as told:
         list(lake.follow(TABLE, "a"))
@@ -193,7 +197,7 @@ def test_a_rollback_behind_the_position_is_told(lake):
     with pytest.raises(NotFoundError, match="the table was rolled back"):
         list(lake.follow(TABLE, "a"))
     # A rollback to where the follower is, or after it, is none of its business.
-    (other,) = lake.follow(TABLE, "b", until=first)
+    (other,) = lake.follow(TABLE, "b", until=first, mode="net")
     other.commit()
     (rest,) = lake.follow(TABLE, "b")
     assert len(rest.commits) == 1
