@@ -1,8 +1,8 @@
 """Read chosen files of a table, each with chosen deletes: a table in memory that has only these.
 
-Its manifests are copies, cut down to the chosen entries, in a temporary directory of this machine;
-only the driver plans, so that only the driver reads them. Iceberg then plans and reads as it does
-with any table: projection, filters, statistics, splits, deletes.
+A manifest of which only some entries are chosen is copied without the others into a temporary
+directory of this machine; only the driver plans, so that only the driver reads it. Iceberg then
+plans and reads as it does with any table: projection, filters, statistics, splits, deletes.
 
 Rows know which group of files they come from by a trick: each group has a partition spec of its
 own, a copy of the one that its files have, and Iceberg offers a file's `_spec_id` as a constant.
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import fastavro
 
 from neve.lake.jvm.table_files import TableFiles
-from neve.lake.manifests import AvroFile, FileEntry, Manifest, ManifestReader, inherit
+from neve.lake.manifests import DELETED, AvroFile, FileEntry, Manifest, ManifestReader, inherit
 from neve.lake.metadata_json import MetadataJson
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class TableReader:
         deletes = list(delete_manifests)
         specs = _Specs(self.metadata, keep_ids={one.spec_id for one in deletes} or None)
         lines = [
-            _copy(directory / f"{number}.avro", self.manifests, manifest, entries, spec_id)
+            _choose(directory / f"{number}.avro", self.manifests, manifest, entries, spec_id)
             for number, (manifest, spec_id, entries) in enumerate(_manifests(files, specs))
         ]
         lines += [_line(manifest, manifest.path, manifest.length) for manifest in deletes]
@@ -155,7 +155,7 @@ class _Specs:
 def _manifests(
     files: Sequence[ChosenFile], specs: _Specs
 ) -> Iterable[tuple[Manifest, int, set[tuple[str, int | None]]]]:
-    """Return which entries are to be copied from which manifest, under which spec."""
+    """Return which entries are wanted of which manifest, under which spec."""
     entries: dict[tuple[Manifest, int], set[tuple[str, int | None]]] = defaultdict(set)
     for file in files:
         for entry in (file.entry, *file.deletes):
@@ -164,27 +164,37 @@ def _manifests(
     return [(manifest, spec_id, keys) for (manifest, spec_id), keys in entries.items()]
 
 
-def _copy(
+def _choose(
     target: Path,
     reader: ManifestReader,
     manifest: Manifest,
     keys: set[tuple[str, int | None]],
     spec_id: int,
 ) -> dict[str, Any]:
-    """Copy entries of a manifest into a new one; return its line in the manifest list."""
-    avro: AvroFile = reader.avro(manifest)
+    """Return the line of a manifest list for entries of a manifest, copied if they are not all."""
+    if keys == {entry.key for entry in reader.entries([manifest])}:
+        line = _line(manifest, manifest.path, manifest.length)
+    else:
+        _copy(target, reader.avro(manifest), manifest, keys)
+        line = _line(manifest, target.as_uri(), target.stat().st_size)
+    # It decides over the spec that the manifest itself names.
+    return {**line, "partition_spec_id": spec_id}
+
+
+def _copy(
+    target: Path, avro: AvroFile, manifest: Manifest, keys: set[tuple[str, int | None]]
+) -> None:
+    """Copy entries of a manifest into a new one."""
     records = []
     for record in avro.records():
         file = record["data_file"]
-        if (file["file_path"], file.get("content_offset")) in keys:
+        is_chosen = (file["file_path"], file.get("content_offset")) in keys
+        if is_chosen and record["status"] != DELETED:
             inherit(record, manifest)
             record["status"] = _EXISTING
             records.append(record)
-    metadata = {**avro.metadata, "partition-spec-id": str(spec_id)}
     with target.open("wb") as stream:
-        fastavro.writer(stream, avro.schema, records, metadata=metadata)
-    line = _line(manifest, target.as_uri(), target.stat().st_size)
-    return {**line, "partition_spec_id": spec_id, "existing_files_count": len(records)}
+        fastavro.writer(stream, avro.schema, records, metadata=avro.metadata)
 
 
 def _line(manifest: Manifest, path: str, length: int) -> dict[str, Any]:

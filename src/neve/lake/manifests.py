@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 _READS_AT_ONCE = 8
 _MOST_ENTRIES_KEPT = 500_000
-_DELETED = 2
+DELETED = 2  # the status of an entry
 _PATH_FIELD = 2147483546  # the reserved id of a position delete's column file_path
 _HEADER = fastavro.parse_schema(
     {
@@ -185,7 +185,7 @@ class ManifestReader:
         avro = self.avro(manifest)
         wanted = _FILE_FIELDS | (_BOUNDS if manifest.has_deletes else set())
         for record in avro.records(_only(avro.schema, wanted)):
-            if record["status"] != _DELETED:
+            if record["status"] != DELETED:
                 yield _entry(record, manifest)
 
 
