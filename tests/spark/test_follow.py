@@ -71,3 +71,15 @@ def test_batches_begin_where_the_last_commit_ended(lake, version):
     batch.commit()
     assert list(lake.follow(orders, "shop")) == []
     assert lake.sql(f"SELECT count(*) FROM {orders}").collect()[0][0] == 1
+
+
+def test_a_follower_leaves_no_temporary_files(lake, orders, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    insert(lake, orders, 1)
+    (batch,) = lake.follow(orders, "shop")
+    assert ids(batch) == [(1, "insert")]
+    assert list(tmp_path.glob("neve-manifests-*"))
+    batch.commit()
+    assert list(tmp_path.iterdir()) == []
+    lake.follow(orders, "copies").to_table(f"{orders}_copy", keys=["id"])
+    assert list(tmp_path.iterdir()) == []

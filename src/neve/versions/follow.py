@@ -24,6 +24,7 @@ from neve.errors import ConflictError, NotFoundError, UsageError
 from neve.lake.commit_loop import RetryPolicy, read_until_available
 from neve.lake.followers import PROPERTY_PREFIX, FollowerTag, check_name, follower_tag
 from neve.lake.metadata_json import MAIN
+from neve.lake.temporary_manifests import TemporaryManifests
 from neve.versions.resolve import Commit, ancestors, resolve_range
 
 if TYPE_CHECKING:
@@ -100,11 +101,18 @@ class Batch:
     commits: tuple[Commit, ...]
     _read: Callable[[], DataFrame] = field(repr=False, compare=False)
     _commit: Callable[[], None] = field(repr=False, compare=False)
+    _manifests: TemporaryManifests = field(
+        default_factory=TemporaryManifests, repr=False, compare=False
+    )
 
     @cached_property
     def rows(self) -> DataFrame:
-        """The changes; nothing is read before it is asked for, and only the changed files."""
-        return self._read()
+        """The changes; nothing is read before it is asked for, and only the changed files.
+
+        They can be read until the batch is committed.
+        """
+        with self._manifests.kept():
+            return self._read()
 
     def commit(self) -> None:
         """Move the follower to the end of this batch, and of all before it. Atomic, idempotent.
@@ -116,6 +124,7 @@ class Batch:
             NotFoundError: the table was dropped.
         """
         self._commit()
+        self._manifests.remove()
 
 
 class SourceTable:

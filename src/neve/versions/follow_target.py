@@ -17,6 +17,7 @@ from neve.errors import NotFoundError, UsageError
 from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_known
 from neve.lake.followers import FollowerTag, follower_tag
 from neve.lake.java_tables import MAIN, isolated
+from neve.lake.temporary_manifests import TemporaryManifests
 from neve.versions import target_rows as tr
 from neve.versions.changes import keys_of
 from neve.versions.follow import CommitRange, SourceTable
@@ -225,9 +226,18 @@ class _Batch:
 
     def attempt(self) -> bool:
         """Write the batch and publish it; False: another process has moved the position."""
-        keeper, target = self._keeper, self._keeper.target
         if not self._is_at(self._before):
             return False
+        manifests = TemporaryManifests()
+        try:
+            with manifests.kept():
+                self._write()
+        finally:
+            manifests.remove()
+        return True
+
+    def _write(self) -> None:
+        keeper, target = self._keeper, self._keeper.target
         with keeper.lake.explaining():
             rows = self._shaped(keeper.source.rows(keeper.lake, self._commits))
             fields = tr.data_fields(rows)
@@ -237,7 +247,7 @@ class _Batch:
         marked = tr.marked(rows)
         if not keys:
             target.publish(self.position, lambda name: self._append(marked, name))
-            return True
+            return
         marked = marked.persist()
         try:
             with keeper.lake.explaining():
@@ -245,7 +255,6 @@ class _Batch:
             target.publish(self.position, lambda name: self._merge(marked, keys, name))
         finally:
             marked.unpersist()
-        return True
 
     def _shaped(self, changes: DataFrame) -> DataFrame:
         transform = self._keeper.spec.transform
