@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from neve.publish.batch import Outcome
     from neve.publish.staged_list import StagedBatch
     from neve.upkeep.upkeep import UpkeepReport
-    from neve.versions.changes import Mode
+    from neve.versions.arguments import Mode
     from neve.versions.follow import Batch, Follower
     from neve.versions.follow_target import TargetReport
     from neve.versions.resolve import Version

@@ -6,14 +6,15 @@ import re
 from collections.abc import Mapping
 from datetime import date, datetime, timezone
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from neve.errors import UsageError
 
 if TYPE_CHECKING:
-    from neve.versions.changes import Mode
     from neve.versions.resolve import Version
 
+Mode = Literal["changes", "net", "appends"]
+MODES = ("changes", "net", "appends")
 _OPTIONS = ("mode", "keys")
 _COLUMN = re.compile(r"(?<![^,])(?:\s*`(?:[^`]|``)+`\s*|[^`,]*)(?![^,])")
 
@@ -44,9 +45,6 @@ def parse_mode(table: str, text: str) -> Mode:
     Raises:
         UsageError: there is no such mode.
     """
-    # Loads PySpark.
-    from neve.versions.changes import MODES
-
     if text not in MODES:
         raise UsageError(
             f"{table}: there is no mode '{text}'", hint=f"use one of {', '.join(MODES)}"

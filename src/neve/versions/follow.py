@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from neve.lake import Lake
     from neve.lake.metadata_json import MetadataJson
     from neve.lake.table_ref import TableRef
-    from neve.versions.changes import Mode
+    from neve.versions.arguments import Mode
     from neve.versions.follow_target import TargetReport
     from neve.versions.resolve import Version
 
