@@ -214,11 +214,13 @@ class OpenLake(VersionedLake):
         Raises:
             UsageError: the name cannot be part of a tag's name.
         """
+        from neve.versions.arguments import parse_mode, parse_version
         from neve.versions.follow import Follower, FollowSpec, as_names
 
-        spec = FollowSpec(
-            self.ref(table), name, mode, as_names(keys), since, until, max_commits, wait
-        )
+        ref = self.ref(table)
+        start, end = (None if each is None else parse_version(each) for each in (since, until))
+        mode = parse_mode(ref.name, mode)
+        spec = FollowSpec(ref, name, mode, as_names(keys), start, end, max_commits, wait)
         return Follower(self, spec, stop)
 
     def followers(self, table: str | None = None) -> list[FollowerState]:

@@ -262,7 +262,7 @@ class _Batch:
             return changes
         if isinstance(transform, str):
             changes.createOrReplaceTempView(CHANGES_VIEW)
-            return self._keeper.session.sql(transform)
+            return self._keeper.lake.sql(transform)
         return transform(changes)
 
     def _keys(self, columns: list[str]) -> tuple[str, ...]:

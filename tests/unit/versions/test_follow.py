@@ -251,6 +251,8 @@ def test_names_that_cannot_be_a_ref(lake, name):
 def test_arguments_that_make_no_sense(lake):
     with pytest.raises(UsageError, match="max_commits"):
         lake.follow(TABLE, "a", max_commits=0)
+    with pytest.raises(UsageError, match="mode"):
+        lake.follow(TABLE, "a", mode="all")
     with pytest.raises(UsageError, match="wait"):
         lake.follow(TABLE, "a", wait=0)
     with pytest.raises(NotFoundError, match="has no snapshot 7"):
