@@ -22,7 +22,14 @@ from neve.versions.arguments import Mode, parse_mode
 from neve.versions.file_changes import Step
 from neve.versions.plan import ChangePlan, Comparison, DeletedRows, Planner, layers
 from neve.versions.resolve import VersionRange, resolve_range
-from neve.versions.rows import DELETE, INSERT, STEP, TYPE, cancel, pair_updates
+from neve.versions.rows import (
+    DELETE,
+    INSERT,
+    STEP,
+    TYPE,
+    cancel,
+    pair_updates,
+)
 
 if TYPE_CHECKING:
     from neve.lake import Lake

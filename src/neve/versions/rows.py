@@ -14,39 +14,45 @@ from pyspark.sql import types as T  # noqa: N812 - as everywhere
 STEP = "step"
 TYPE = "type"
 INSERT, DELETE = "insert", "delete"
-_FLOATS = (T.FloatType, T.DoubleType)
 BEFORE_UPDATE, AFTER_UPDATE = "update_preimage", "update_postimage"
+
+_FLOATS = (T.FloatType, T.DoubleType)
+_ZEROS = "zeros"
 
 
 def cancel(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """Remove pairs of a deleted and an inserted row of a step that have the same values.
-
-    Rows are sorted by a hash first, which brings the same values together at the least cost; what
-    counts are the values. Grouping would keep a copy of every row in hash tables, twice.
-    """
+    """Remove pairs of a deleted and an inserted row of a step that have the same values."""
     types = {one.name: one.dataType for one in rows.schema.fields}
     values = _comparables({name: types[name] for name in columns})
-    # Columns of their own, as Spark would else sort again for each of the windows below.
-    compared = rows.select(*rows.columns, *(column.alias(name) for name, column in values.items()))
-    keys = [STEP, *(name for name in columns if _compares(types[name])), *values]
-    hashed = compared.withColumn("hash", F.xxhash64(*keys)).repartition("hash")
-    same = Window.partitionBy("hash", *keys).orderBy(TYPE)
-    all_of_them = same.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
-    is_insert = F.when(F.col(TYPE) == INSERT, 1).otherwise(0)
-    counted = hashed.select(
-        *columns,
-        TYPE,
-        STEP,
-        F.row_number().over(same).alias("number"),
-        F.count("*").over(all_of_them).alias("rows"),
-        F.sum(is_insert).over(all_of_them).alias("inserts"),
+    keys = [name for name in columns if _compares(types[name])]
+    others = [name for name in columns if name not in keys]
+    counted = (
+        rows.select("*", *(column.alias(name) for name, column in values.items()))
+        .groupBy(STEP, *keys, *values)
+        .agg(
+            F.sum(F.when(F.col(TYPE) == INSERT, 1).otherwise(-1)).alias("surplus"),
+            *(F.first(name).alias(name) for name in others),
+        )
+        .where("surplus != 0")
     )
-    # Deletes come first. Of n deletes and m inserts only what is too many on one side stays.
-    is_surplus = F.expr(
-        f"CASE WHEN {TYPE} = '{DELETE}' THEN number <= rows - inserts - inserts "
-        "ELSE number > 2 * (rows - inserts) END"
-    )
-    return counted.where(is_surplus).select(*columns, TYPE, STEP)
+    kind = F.when(F.col("surplus") > 0, INSERT).otherwise(DELETE)
+    copies = F.explode(F.expr("array_repeat(0, CAST(abs(surplus) AS INT))"))
+    return counted.select(
+        *_with_negative_zeros(columns, types), kind.alias(TYPE), STEP, copies.alias("copy")
+    ).drop("copy")
+
+
+def _with_negative_zeros(columns: Sequence[str], types: Mapping[str, T.DataType]) -> list[Column]:
+    """Return columns with the zeros that grouping has made positive as they were."""
+    floats = [name for name in columns if isinstance(types[name], _FLOATS)]
+    return [
+        F.when(F.substring(_ZEROS, floats.index(name) + 1, 1) == "-", -F.col(name))
+        .otherwise(F.col(name))
+        .alias(name)
+        if name in floats
+        else F.col(name)
+        for name in columns
+    ]
 
 
 def pair_updates(rows: DataFrame, keys: Sequence[Column]) -> DataFrame:
@@ -68,7 +74,7 @@ def _comparables(types: Mapping[str, T.DataType]) -> dict[str, Column]:
     }
     floats = [name for name, kind in types.items() if isinstance(kind, _FLOATS)]
     zeros = [F.when(_is_negative_zero(F.col(name)), "-").otherwise("+") for name in floats]
-    return others | ({"zeros": F.concat(*zeros)} if zeros else {})
+    return others | ({_ZEROS: F.concat(*zeros)} if zeros else {})
 
 
 def _compares(kind: T.DataType) -> bool:
