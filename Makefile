@@ -1,6 +1,6 @@
 # Two commands matter: make demo, make test. Everything they need they install themselves.
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak bench lint docs lock clean
+.PHONY: help demo test soak bench lint servers docs lock clean
 
 PYTEST := .venv/bin/python -m pytest
 
@@ -11,13 +11,12 @@ demo: ## run the pipeline on an embedded lake, with data it makes
 	@tools/environment runtime
 	@.venv/bin/neve demo
 
-test: lint ## lint, types, walls and all tests, against real servers
-	@.venv/bin/python -m tests.support.install
+test: ## lint, types, walls and all tests, against real servers
+	@tools/environment dev
+	@$(MAKE) --no-print-directory -j2 lint servers
 	@.venv/bin/python -m tools.side_by_side
 
-soak: ## the long runs, an hour or more: kills at random moments, fuzzing, full load
-	@tools/environment dev
-	@.venv/bin/python -m tests.support.install
+soak: servers ## the long runs, an hour or more: kills at random moments, fuzzing, full load
 	$(PYTEST) -m soak -p tests.support.progress
 
 bench: ## measure; one JSON line a measurement
@@ -30,6 +29,10 @@ lint: ## formatting, lint, types and the walls between rooms
 	.venv/bin/ruff check --quiet .
 	.venv/bin/mypy
 	.venv/bin/lint-imports --no-cache
+
+servers: ## install what the tests run against, once
+	@tools/environment dev
+	@.venv/bin/python -m tests.support.install
 
 docs: ## write the generated parts of docs/ anew
 	@tools/environment dev

@@ -12,12 +12,18 @@ from tests.support.servers import (
     running_rest_catalog,
     running_s3,
 )
+from tools.side_by_side import SPARK, SPARK_ELSEWHERE, TIMED
 
 # For a few rows, compiling the code of a query takes a quarter of the processor's time. Tests that
 # start the installed command have Spark's defaults.
 INTERPRETED = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+# Where `make test` looks for tests with a mark.
+FOUND_IN = {
+    "spark": SPARK.directories | SPARK_ELSEWHERE.directories,
+    "timed": TIMED.directories,
 }
 
 
@@ -31,6 +37,9 @@ def pytest_collection_modifyitems(items):
             item.add_marker("timed")
         if "embedded_lake" in item.fixturenames:
             item.add_marker("spark")
+        for mark, directories in FOUND_IN.items():
+            if item.get_closest_marker(mark) and directories.isdisjoint(item.path.parts):
+                raise pytest.UsageError(f"{item.nodeid}: `make test` would not find what is {mark}")
 
 
 @pytest.fixture(scope="session")

@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from neve.versions.versioned_lake import VersionedLake
 
 if TYPE_CHECKING:
+    import threading
+    from collections.abc import Sequence
     from datetime import datetime
 
     import pyarrow as pa
 
     from neve.consolidate.report import ReplayReport, TableResult
     from neve.consolidate.report import Report as ConsolidationReport
+    from neve.lake.followers import FollowerState
     from neve.lake.tables import Column, TableDescription, TableSummary
     from neve.merge.report import Preview as MergePreview
     from neve.merge.report import TableReport as MergeReport
@@ -24,11 +27,18 @@ if TYPE_CHECKING:
     from neve.publish.batch import Outcome
     from neve.publish.staged_list import StagedBatch
     from neve.upkeep.upkeep import UpkeepReport
+    from neve.versions.arguments import Mode
+    from neve.versions.follow import Batch, Follower
+    from neve.versions.follow_target import TargetReport
+    from neve.versions.resolve import Version
 
 __all__ = [
     "AuditResult",
+    "Batch",
     "Column",
     "ConsolidationReport",
+    "Follower",
+    "FollowerState",
     "MergePreview",
     "MergeReport",
     "OpenLake",
@@ -38,6 +48,7 @@ __all__ = [
     "TableDescription",
     "TableResult",
     "TableSummary",
+    "TargetReport",
     "UpkeepReport",
 ]
 
@@ -45,8 +56,11 @@ __all__ = [
 # libraries that a command such as `neve tables` does not need.
 _LOCATIONS = {
     "AuditResult": (".publish.audit_result", "AuditResult"),
+    "Batch": (".versions.follow", "Batch"),
     "Column": (".lake.tables", "Column"),
     "ConsolidationReport": (".consolidate.report", "Report"),
+    "Follower": (".versions.follow", "Follower"),
+    "FollowerState": (".lake.followers", "FollowerState"),
     "MergePreview": (".merge.report", "Preview"),
     "MergeReport": (".merge.report", "TableReport"),
     "Outcome": (".publish.batch", "Outcome"),
@@ -55,6 +69,7 @@ _LOCATIONS = {
     "TableDescription": (".lake.tables", "TableDescription"),
     "TableResult": (".consolidate.report", "TableResult"),
     "TableSummary": (".lake.tables", "TableSummary"),
+    "TargetReport": (".versions.follow_target", "TargetReport"),
     "UpkeepReport": (".upkeep.upkeep", "UpkeepReport"),
 }
 
@@ -166,6 +181,68 @@ class OpenLake(VersionedLake):
         from neve.publish.staged_batches import discard
 
         discard(self, table, batch_id)
+
+    def follow(
+        self,
+        table: str,
+        name: str,
+        *,
+        mode: Mode = "changes",
+        keys: Sequence[str] | None = None,
+        since: Version | None = None,
+        until: Version | None = None,
+        max_commits: int = 100,
+        wait: float | None = None,
+        stop: threading.Event | None = None,
+    ) -> Follower:
+        """Follow a table: iterate over what is returned, or call its `to_table`.
+
+        Each batch has `rows`, a DataFrame of changes, and `commit()`, which moves the tag
+        `neve_follow_<name>` of the table. Only one consumer can use a name.
+
+        Args:
+            name: of the follower, whose position the table keeps.
+            mode: `changes`, `net` or `appends`, as `lake.changes` takes it.
+            keys: columns that identify a row; without them, those the table itself names.
+            since: where a follower begins that has committed nothing; without it, at the beginning.
+            until: the last version to be read, or a branch to be followed; without it, `main`.
+            max_commits: a batch has no more commits than this.
+            wait: look for new commits after so many seconds; without it, iteration ends when all
+                commits are read.
+            stop: once it is set, iteration ends.
+
+        Raises:
+            UsageError: the name cannot be part of a tag's name.
+        """
+        from neve.versions.arguments import parse_mode, parse_version
+        from neve.versions.follow import Follower, FollowSpec, as_names
+
+        ref = self.ref(table)
+        start, end = (None if each is None else parse_version(each) for each in (since, until))
+        mode = parse_mode(ref.name, mode)
+        spec = FollowSpec(ref, name, mode, as_names(keys), start, end, max_commits, wait)
+        return Follower(self, spec, stop)
+
+    def followers(self, table: str | None = None) -> list[FollowerState]:
+        """List the followers of a table, or of all tables, and how far they are behind.
+
+        The same as `neve follow list`. Reads metadata only.
+        """
+        from neve.lake.followers import list_followers
+
+        return list_followers(self, table)
+
+    def drop_follower(self, table: str, name: str) -> FollowerState:
+        """Forget a follower; return what it was. The table that it kept stays as it is.
+
+        The same as `neve follow drop`.
+
+        Raises:
+            NotFoundError: the table has no such follower.
+        """
+        from neve.lake.followers import drop_follower
+
+        return drop_follower(self, table, name)
 
     def merge(
         self,

@@ -63,6 +63,9 @@ POINTS = MappingProxyType(
         "merge.rejected": "a batch's rejected rows are written, and no commit names them",
         "merge.applied": "a batch is on a branch of the mirror, and not on main",
         "merge.published": "a batch is in the mirror with its checkpoint, and nobody was told",
+        "follow.prepared": "the table a follower keeps is made or has new columns, and no row yet",
+        "follow.applied": "a follower's batch is on a branch of its table, and not on main",
+        "follow.published": "a follower's batch is in its table, and its tag not yet moved",
         "lake.jar_fetched": "a jar was downloaded and checked, but is not yet in the cache",
     }
 )

@@ -16,6 +16,7 @@ import pytest
 from tests.support.buffered import buffered_rows
 from tests.support.command import NEVE, neve_serve
 from tests.support.pages import Reader, blocks_of, differs
+from tests.support.servers import SHORT_LIVED_JAVA
 from tests.support.terminal import CTRL_C, Terminal, is_running
 from tests.support.wait import until
 from tests.support.wheel import ROOT, build_wheel, install_wheel
@@ -257,6 +258,7 @@ def start_sql(statement, directory):
     return subprocess.Popen(
         [sys.executable, "-c", INTERRUPTIBLE, NEVE, "sql", "--engine", "spark", statement],
         cwd=directory,
+        env={**os.environ, **SHORT_LIVED_JAVA},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

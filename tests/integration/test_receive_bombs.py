@@ -24,8 +24,6 @@ from tests.support.otlp_messages import varint
 from tests.support.receivers import receiver
 from tests.support.wait import until
 
-pytestmark = pytest.mark.timed
-
 SENDERS = 16
 PEAK_BYTES = 600_000_000
 HEALTH_SECONDS = 0.25
@@ -154,6 +152,7 @@ USUAL = {"spans", "JSON objects", "attributes of one record"}
 USUAL |= {"JSON of bytes that are not UTF-8", "texts that grow when they are repaired"}
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=() if name in USUAL else pytest.mark.soak) for name in BOMBS],
@@ -176,6 +175,7 @@ def test_a_request_costs_what_it_weighs(tmp_path, name):
         assert running.post("/v1/logs", protobuf(Signal.LOGS, "after"))[0] == 200
 
 
+@pytest.mark.timed
 def test_requests_sent_together_keep_nobody_waiting(tmp_path):
     flood = b"GET /nothing HTTP/1.1\r\nHost: h\r\n\r\n" * 6000
     with receiver(tmp_path) as running, contextlib.ExitStack() as stack:
@@ -214,6 +214,7 @@ def test_announcing_is_not_sending(tmp_path):
         assert running.post("/v1/logs", protobuf(Signal.LOGS))[0] == 200
 
 
+@pytest.mark.timed
 def test_senders_that_stall_make_room_for_others(tmp_path):
     # Three bodies that fill the budget, and never end.
     head = b"POST /v1/logs HTTP/1.1\r\nHost: h\r\nContent-Type: application/x-protobuf\r\n"

@@ -63,6 +63,11 @@ def test_a_table_of_a_further_catalog(lake):
     table = lake.load(ref)
     assert TableRef.of(table) == ref
     assert [row.id for row in added_rows(lake.spark, ref, second, first).collect()] == [3]
+    assert [row.id for row in lake.changes("archive.ns.t", first).collect()] == [3]
+    lake.sql("USE archive.ns")
+    assert lake.sql(f"SELECT id FROM t VERSION SINCE {first}").collect() == [(3,)]
+    lake.sql("USE lake")
+    assert [each.snapshot_id for each in lake.table("archive.ns.t").history] == [second, first]
     statistics = StatisticsFile(second, "file:/somewhere/root.puffin", 400, 200)
     set_statistics(lake.spark, ref, statistics, {"mark": "1"})
     assert read_statistics(lake.load(ref)) == {second: statistics}

@@ -152,3 +152,23 @@ def test_a_ledger_of_an_older_version_comes_down_by_itself(bench):
     assert len(old.refresh().current_snapshot().manifests(old.io)) <= 6
     ids = old.scan().to_arrow()["batch_id"].to_pylist()
     assert sorted(ids) == sorted(f"b{number}" for number in range(13))
+
+
+def test_what_a_follower_has_yet_to_read_stays_up_to_an_age(bench, caplog):
+    for name in "abcd":
+        bench.send(Signal.LOGS, name)
+        bench.run()
+    (batch,) = bench.lake.follow(
+        "otel.logs", "copy", until=metadata(bench).snapshots[0].snapshot_id
+    )
+    batch.commit()
+    upkeep(bench, expiry=EVERYTHING).run()
+    (state,) = bench.lake.followers("otel.logs")
+    assert state.lag_commits == len(metadata(bench).snapshots) - 1 >= 3
+    assert sum(len(each.commits) for each in bench.lake.follow("otel.logs", "copy")) >= 3
+    report = upkeep(bench, expiry=EVERYTHING, follow_horizon_seconds=0.001).run()
+    assert "otel.logs: follower copy is more than 0 s behind" in caplog.text
+    assert report.expired_snapshots > 0
+    assert [each.lag_commits for each in report.followers] == [None]
+    # The tag and the last two.
+    assert len(metadata(bench).snapshots) == 3

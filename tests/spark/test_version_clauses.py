@@ -1,9 +1,14 @@
 """Version clauses in the SQL that Spark runs: where they may stand, and what is refused."""
 
+import json
+
 import pytest
+from pyarrow import parquet
 
 import neve
+from neve.cli.app import run
 from neve.errors import NotFoundError, SqlError, UnsupportedError, UsageError
+from neve.query.run import run as run_query
 
 
 @pytest.fixture(scope="module")
@@ -250,3 +255,46 @@ def test_a_stored_query_is_refused(lake, statement):
 def test_a_clause_after_the_name_of_a_query(lake):
     with pytest.raises(UnsupportedError, match="c has no versions: it is a query of this"):
         lake.sql("WITH c AS (SELECT 1 AS id) SELECT * FROM c VERSION SINCE 1")
+
+
+@pytest.fixture
+def command(lake, monkeypatch):
+    """Run the command line against the lake of these tests, with its JVM."""
+    monkeypatch.setenv("NEVE_CATALOG__URI", lake.settings.catalog.uri)
+    monkeypatch.setenv("NEVE_CATALOG__WAREHOUSE", lake.settings.catalog.warehouse)
+    monkeypatch.setenv("NEVE_SPARK__MASTER", lake.settings.spark.master)
+    return run
+
+
+def test_changes_as_a_command(command, lake, capsys, tmp_path):
+    first, second, third = ids(lake)
+    assert command(["changes", "clauses.t", "--since", "first", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert sorted((row["id"], row["_commit_snapshot_id"]) for row in rows) == [
+        (2, second),
+        (3, second),
+        (4, third),
+    ]
+    options = ["--until", times(lake)[1], "--mode", "net", "--keys", "id", "--limit", "2"]
+    assert command(["changes", "clauses.t", *options, "--format", "jsonl"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(row["id"], row["_change_type"]) for row in rows] == [(1, "insert"), (2, "insert")]
+    file = tmp_path / "rows.parquet"
+    assert command(["changes", "clauses.t", "--since", str(first), "-o", str(file)]) == 0
+    assert sorted(parquet.read_table(file)["id"].to_pylist()) == [2, 3, 4]
+    capsys.readouterr()
+    assert command(["changes", "clauses.t", "--keys", "nope"]) == 2
+    error = capsys.readouterr().err
+    assert "nope" in error
+    assert error.count("\n") == 1
+
+
+def test_the_automatic_choice_takes_spark(lake):
+    for statement, count in (
+        ("SELECT * FROM clauses.t VERSION SINCE 'first'", 3),
+        ("SELECT * FROM clauses.t VERSION AS OF 'first'", 1),
+        (f"SELECT * FROM clauses.t VERSION AS OF '{times(lake)[1]}'", 3),
+    ):
+        answer = run_query(lake, statement)
+        assert (answer.engine, sum(map(len, answer.batches))) == ("spark", count)
+    assert helper_views(lake) == []

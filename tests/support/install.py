@@ -19,6 +19,7 @@ from pathlib import Path
 
 from neve.config import cache_directory
 from neve.errors import NeveError, SetupError
+from neve.lake.class_training import main as make_class_archive
 from neve.lake.java import find_java
 
 _JAVA = Path(__file__).parent / "java"
@@ -213,12 +214,18 @@ def _install_part(part: Part, report: Callable[[str], None]) -> None:
                 raise
 
 
+def _print(line: str) -> None:
+    print(line, flush=True)  # noqa: T201 - a command's own output
+
+
 def main() -> int:
     try:
-        install(lambda line: print(line, flush=True))  # noqa: T201 - a command's own output
+        install(_print)
     except NeveError as error:
         sys.stderr.write(f"{error.message}{f' ({error.hint})' if error.hint else ''}\n")
         return 1
+    # About thirty processes of the tests start Spark. A Java that cannot do this fails one test.
+    make_class_archive()
     return 0
 
 

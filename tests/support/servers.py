@@ -17,6 +17,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import quote
 
+from neve.lake import class_archive
+from neve.lake.jars import ensure_jars
 from neve.lake.java import find_java
 from tests.support.install import ICEBERG_REST, POSTGRES, S3, classpath
 from tests.support.process import Process, accepts_connections, free_port
@@ -187,6 +189,8 @@ def _spark_daemon(log: Path, kind: str, *arguments: str, private: Path | None = 
     home = Path(find_spec("pyspark").origin).parent
     main_class = f"org.apache.spark.deploy.{kind.lower()}.{kind}"
     mounting = 'mount -t tmpfs neve "$0" && exec "$@"'
+    java = find_java()
+    archive = class_archive.use_options(java, ensure_jars(java, print))
     return Process(
         f"Spark {kind.lower()}",
         [
@@ -198,6 +202,7 @@ def _spark_daemon(log: Path, kind: str, *arguments: str, private: Path | None = 
         environment={
             "SPARK_HOME": str(home),
             "SPARK_DAEMON_MEMORY": "256m",
-            **SHORT_LIVED_JAVA,  # executors inherit it
+            # Executors inherit it.
+            "JDK_JAVA_OPTIONS": " ".join([SHORT_LIVED_JAVA["JDK_JAVA_OPTIONS"], *archive]),
         },
     )

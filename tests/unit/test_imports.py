@@ -28,6 +28,7 @@ ALLOWED = [
     (["describe", "shop.orders"], set()),
     (["staged", "list"], set()),
     (["staged", "list", "shop.orders"], set()),
+    (["follow", "list"], set()),
     # Arrow is what answers are made of; it loads NumPy.
     (["sql", "SELECT id FROM shop.orders"], {"duckdb", "sqlglot", "pyarrow", "numpy"}),
 ]

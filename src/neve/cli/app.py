@@ -27,6 +27,7 @@ from neve.cli import (
     consolidation,
     debug,
     demo,
+    follow,
     indexing,
     merging,
     reading,
@@ -117,6 +118,7 @@ app.command("consolidate")(consolidation.consolidate)
 app.add_typer(staged.app, name="staged")
 app.command("merge")(merging.merge)
 app.add_typer(indexing.app, name="index")
+app.add_typer(follow.app, name="follow")
 app.command("tables")(catalog.tables)
 app.command("describe")(catalog.describe)
 app.command("sql")(sql.sql)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -66,17 +67,26 @@ def changes(
     options = Options(output_format, limit, result_file)
     wanted = rows_wanted(call.output, options)
     start, end = (None if text is None else parse_version(text) for text in (since, until))
-    checked_mode = parse_mode(table, mode)
     key_columns = None if keys is None else parse_keys(table, keys)
 
     def make_frame() -> Any:
-        rows = lake.changes(table, start, end, checked_mode, key_columns)
+        rows = lake.changes(table, start, end, parse_mode(table, mode), key_columns)
         # All rows are not sorted: Spark would read them twice.
-        return rows if wanted is None else rows.orderBy("_commit_timestamp", "_commit_snapshot_id")
+        return rows if wanted is None else _oldest_first(rows, key_columns or ())
 
     with call.open(reads=True) as lake:
         with call.output.working("reading the changes"):
             # What is typed wrong is told before Spark starts.
-            require_range(lake, lake.ref(table), start, end, checked_mode)
+            require_range(lake, lake.ref(table), start, end, only_ends=mode == "net")
+            parse_mode(table, mode)
             answer = read_frame(lake, make_frame, wanted)
         print_answer(answer, call.output, options)
+
+
+def _oldest_first(rows: Any, keys: Sequence[str]) -> Any:
+    """Sort changes by their commits, and the two halves of an update one after the other."""
+    from neve.lake.identifier import quote_identifier
+
+    columns = [quote_identifier((key,)) if key in rows.columns else key for key in keys]
+    commit = ("_commit_timestamp", "_commit_snapshot_id")
+    return rows.orderBy(*commit, *columns, rows["_change_type"].desc())

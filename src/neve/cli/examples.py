@@ -50,6 +50,9 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "neve index status": ("neve index status shop.orders",),
     "neve index compact": ("neve index compact shop.orders",),
     "neve index verify": ("neve index verify shop.orders",),
+    "neve follow": ("neve follow list", "neve follow drop shop.orders hours"),
+    "neve follow list": ("neve follow list", "neve follow list shop.orders --json"),
+    "neve follow drop": ("neve follow drop shop.orders hours",),
     "neve tables": ("neve tables", "neve tables otel --json"),
     "neve describe": ("neve describe otel.logs", "neve describe otel.logs --json"),
     "neve sql": (

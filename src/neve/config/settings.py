@@ -346,6 +346,19 @@ class AuditSettings(Section):
         return self
 
 
+class UpkeepSettings(Section):
+    """Keeping tables small."""
+
+    follow_horizon_seconds: Duration = Field(
+        7 * 86_400.0,
+        gt=0,
+        description=(
+            "Snapshots that a follower has yet to read are kept up to this age, whatever their "
+            "retention; older ones are expired, with a warning that names the follower."
+        ),
+    )
+
+
 class SentrySettings(Section):
     """Failures, sent to Sentry."""
 
@@ -409,6 +422,7 @@ class Settings(Section):
         description="Audits of each table's batches before they are published, by namespace.table.",
     )
     merge: MergeSettings = Field(default_factory=MergeSettings)
+    upkeep: UpkeepSettings = Field(default_factory=UpkeepSettings)
     observe: ObserveSettings = Field(default_factory=ObserveSettings)
 
     @field_validator("catalogs")

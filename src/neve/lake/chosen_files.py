@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import json
 import secrets
-import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +23,7 @@ import fastavro
 from neve.lake.jvm.table_files import TableFiles
 from neve.lake.manifests import DELETED, AvroFile, FileEntry, Manifest, ManifestReader, inherit
 from neve.lake.metadata_json import MetadataJson
+from neve.lake.temporary_manifests import manifest_directory
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -99,7 +98,7 @@ class TableReader:
             delete_manifests: deletes besides those of the files. Iceberg decides to which of the
                 files they apply: then all files must be of one group.
         """
-        directory = Path(tempfile.mkdtemp(dir=_temporary()))
+        directory = manifest_directory()
         deletes = list(delete_manifests)
         specs = _Specs(self.metadata, keep_ids={one.spec_id for one in deletes} or None)
         lines = [
@@ -114,16 +113,6 @@ class TableReader:
         with self._lake.explaining():
             frame = self._files.scan(self.metadata.metadata_location, json.dumps(document))
         return ChosenRows(frame, tuple(specs.groups))
-
-
-@cache
-def _temporary() -> str:
-    """Return the directory of this process, which goes with it."""
-    _directories.append(tempfile.TemporaryDirectory(prefix="neve-chosen-files-"))
-    return _directories[-1].name
-
-
-_directories: list[tempfile.TemporaryDirectory[str]] = []
 
 
 class _Specs:

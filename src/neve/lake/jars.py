@@ -7,6 +7,7 @@ Afterwards a start neither asks a repository nor resolves anything, so it also w
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
@@ -123,10 +124,20 @@ def _fetch(jar: Jar, directory: Path, java: Path, ivy_settings: str | None) -> N
 
 
 def _ivy() -> Path:
+    return next(_pyspark().glob("jars/ivy-*.jar"))
+
+
+def spark_home() -> Path:
+    """Return the directory of the Spark that PySpark starts."""
+    named = os.environ.get("SPARK_HOME")
+    return Path(named) if named else _pyspark()
+
+
+def _pyspark() -> Path:
     pyspark = find_spec("pyspark")
     if pyspark is None or pyspark.origin is None:
         raise SetupError("pyspark is not installed", hint="reinstall Neve")
-    return next(Path(pyspark.origin).parent.glob("jars/ivy-*.jar"))
+    return Path(pyspark.origin).parent
 
 
 def _sha256(path: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -69,6 +70,12 @@ class Lake:
         if self._session is None:
             self._session = self._start_session()
         return self._session
+
+    def in_session(self, session: SparkSession) -> Self:
+        """Return this lake with another session of the same Spark; it is not to be closed."""
+        lake = copy.copy(self)
+        lake._session = session  # noqa: SLF001 - of its own class
+        return lake
 
     def spark_settings(self) -> Mapping[str, str]:
         """Return the settings of the Spark session as they are now; starts none.
@@ -183,8 +190,8 @@ class Lake:
         from neve.lake.tables import describe
 
         self.profile.require_catalog("describing a table")
-        identifier = parse_identifier(name)
-        return describe(identifier, self.reader().read(identifier))
+        ref = self.ref(name)
+        return describe(ref.name, self.reader(ref.catalog).read(ref.identifier))
 
     def close(self) -> None:
         """Close what this lake opened; Spark stops when no other lake of the process uses it."""

@@ -96,13 +96,15 @@ class MetadataJson:
         return fields
 
     @property
+    def schemas(self) -> Sequence[Mapping[str, Any]]:
+        return self.document.get("schemas") or [self.document["schema"]]
+
+    @property
     def current_schema_id(self) -> int:
-        schemas = self.document.get("schemas") or [self.document["schema"]]
-        return int(self.document.get("current-schema-id", schemas[0].get("schema-id", 0)))
+        return int(self.document.get("current-schema-id", self.schemas[0].get("schema-id", 0)))
 
     def schema(self, schema_id: int) -> Mapping[str, Any]:
-        schemas = self.document.get("schemas") or [self.document["schema"]]
-        return next(each for each in schemas if each.get("schema-id", 0) == schema_id)
+        return next(each for each in self.schemas if each.get("schema-id", 0) == schema_id)
 
     @cached_property
     def column_names(self) -> Mapping[int, str]:
@@ -147,8 +149,7 @@ def read_metadata_file(identifier: Identifier, location: str) -> MetadataJson:
     """
     content = Path(unquote(urlsplit(location).path)).read_bytes()
     try:
-        document = json.loads(gzip.decompress(content) if content.startswith(_GZIP) else content)
-        metadata = MetadataJson(location, document)
+        metadata = MetadataJson(location, decode_document(content))
         types = {type_name for field in metadata.fields for type_name in _primitives(field["type"])}
     except (ValueError, LookupError, TypeError, StopIteration) as error:
         raise unreadable_table(identifier, "invalid metadata") from error
@@ -156,6 +157,14 @@ def read_metadata_file(identifier: Identifier, location: str) -> MetadataJson:
         if not _KNOWN_TYPE.fullmatch(type_name):
             raise unreadable_table(identifier, f"a column has the type {type_name}")
     return metadata
+
+
+def decode_document(content: bytes) -> dict[str, Any]:
+    """Decode the content of a metadata file, which may be compressed. Raises ValueError."""
+    document: dict[str, Any] = json.loads(
+        gzip.decompress(content) if content.startswith(_GZIP) else content
+    )
+    return document
 
 
 def unreadable_table(identifier: Identifier, reason: str) -> UnsupportedError:

@@ -75,14 +75,14 @@ class CatalogReader:
     def read(self, identifier: Identifier) -> MetadataJson:
         from neve.lake.catalog import load_table
 
-        return _as_json(load_table(self._profile, self._connect(), identifier))
+        return as_json(load_table(self._profile, self._connect(), identifier))
 
     def read_all(self, identifiers: Iterable[Identifier]) -> Loaded:
         from neve.lake.catalog import load_tables
 
         tables = load_tables(self._profile, self._connect(), identifiers)
         return {
-            name: table if table is None or isinstance(table, UnsupportedError) else _as_json(table)
+            name: table if table is None or isinstance(table, UnsupportedError) else as_json(table)
             for name, table in tables.items()
         }
 
@@ -90,8 +90,13 @@ class CatalogReader:
         return True
 
 
-def _as_json(table: Table) -> MetadataJson:
-    return MetadataJson(table.metadata_location, json.loads(table.metadata.model_dump_json()))
+def as_json(table: Table) -> MetadataJson:
+    """Return the metadata that PyIceberg has of a table."""
+    from pyiceberg.typedef import IcebergBaseModel
+
+    # Not by its own method, which refuses format version 3.
+    document = IcebergBaseModel.model_dump_json(table.metadata)
+    return MetadataJson(table.metadata_location, json.loads(document))
 
 
 class EmbeddedReader:

@@ -7,16 +7,18 @@ that file, since tasks import it, and the executors of a cluster have no databas
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import requests
 from pyiceberg.catalog import delete_files
 from pyiceberg.catalog.rest import RestCatalog
-from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.typedef import EMPTY_DICT, Properties
 from requests.adapters import BaseAdapter
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session
 
 from neve.lake.postgres_timeout import Timeouts, bound_answers
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import CommitTableResponse, StagedTable, Table
     from pyiceberg.table.update import TableRequirement, TableUpdate
     from pyiceberg.typedef import Identifier
+    from sqlalchemy import ColumnElement, CursorResult
 
 
 class NeveRestCatalog(RestCatalog):
@@ -111,6 +114,40 @@ class NeveSqlCatalog(SqlCatalog):
             raise
         finally:
             self._staged.table = outer
+
+    def metadata_location(self, identifier: Identifier) -> str:
+        """Return the metadata file that a table's row names. Raises NoSuchTableError."""
+        with Session(self.engine) as session:
+            location = session.scalar(
+                select(IcebergTables.metadata_location).where(*self._row(identifier))
+            )
+        if location is None:
+            raise NoSuchTableError(f"Table does not exist: {'.'.join(identifier)}")
+        return location
+
+    def swap_metadata(self, identifier: Identifier, base: str, location: str) -> None:
+        """Have a table's row name another metadata file, if it still names `base`.
+
+        Atomic, one attempt. Raises CommitFailedException: it names another one.
+        """
+        with Session(self.engine) as session:
+            swap = (
+                update(IcebergTables)
+                .where(*self._row(identifier), IcebergTables.metadata_location == base)
+                .values(metadata_location=location, previous_metadata_location=base)
+            )
+            if cast("CursorResult[Any]", session.execute(swap)).rowcount < 1:
+                raise CommitFailedException(
+                    f"Table has been updated by another process: {'.'.join(identifier)}"
+                )
+            session.commit()
+
+    def _row(self, identifier: Identifier) -> tuple[ColumnElement[bool], ...]:
+        return (
+            IcebergTables.catalog_name == self.name,
+            IcebergTables.table_namespace == self.namespace_to_string(identifier[:-1]),
+            IcebergTables.table_name == identifier[-1],
+        )
 
     def _update_and_stage_table(
         self,

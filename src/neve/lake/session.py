@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING
 
 from neve.config import SparkSettings
 from neve.errors import SetupError
-from neve.lake import jvm
+from neve.lake import class_archive, jvm
 from neve.lake.executors import executor_conf
 from neve.lake.jars import ensure_jars
 from neve.lake.java import find_java
@@ -129,7 +129,8 @@ def _start(settings: SparkSettings, report: Callable[[str], None]) -> SparkConte
     report("starting Spark")
     started = time.monotonic()
     with as_file(files("neve.lake") / "log4j2.properties") as logging_properties:
-        conf = _defaults(settings.master, jars, logging_properties)
+        java_options = _java_options(java, jars, logging_properties)
+        conf = _defaults(settings.master, jars, java_options)
         if not is_local(settings.master):
             conf |= executor_conf(report)
         conf |= settings.conf
@@ -165,8 +166,17 @@ def _executor_python(settings: SparkSettings) -> str:
     return f"python{sys.version_info.major}.{sys.version_info.minor}"
 
 
-def _defaults(master: str, jars: list[Path], logging_properties: Path) -> dict[str, str]:
-    java_options = f"-Dlog4j2.configurationFile={logging_properties.as_uri()} -Duser.timezone=UTC"
+def _java_options(java: Path, jars: list[Path], logging_properties: Path) -> str:
+    return " ".join(
+        (
+            f"-Dlog4j2.configurationFile={logging_properties.as_uri()}",
+            "-Duser.timezone=UTC",
+            *class_archive.use_options(java, jars),
+        )
+    )
+
+
+def _defaults(master: str, jars: list[Path], java_options: str) -> dict[str, str]:
     conf = {
         "spark.app.name": "neve",
         "spark.master": master,

@@ -71,12 +71,12 @@ def summarize(identifier: Identifier, metadata: MetadataJson | None) -> TableSum
     )
 
 
-def describe(identifier: Identifier, metadata: MetadataJson) -> TableDescription:
+def describe(name: str, metadata: MetadataJson) -> TableDescription:
     """Describe a table's present state."""
     names = metadata.column_names
     rows, files, size = _totals(metadata)
     return TableDescription(
-        table=".".join(identifier),
+        table=name,
         uuid=metadata.uuid,
         location=metadata.location,
         format_version=metadata.format_version,

@@ -6,6 +6,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from neve.lake.expiry import count_expirable, expire_snapshots
+from neve.lake.followers import TAG_PREFIX, oldest_unread_ms
+from neve.lake.metadata_reader import as_json
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -17,15 +19,39 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def expire(lake: Lake, table: Table, policy: ExpiryPolicy, now: float) -> int:
-    """Expire a table's old snapshots if enough can go; return how many went. Idempotent."""
-    older_than_ms = int((now - policy.retain_seconds) * 1000)
+def expire(
+    lake: Lake, table: Table, policy: ExpiryPolicy, now: float, follow_horizon_seconds: float
+) -> int:
+    """Expire a table's old snapshots if enough can go; return how many went. Idempotent.
+
+    What a follower has yet to read stays, up to an age. Its tag keeps one snapshot only.
+    """
+    retained_ms = int((now - policy.retain_seconds) * 1000)
+    horizon_ms = int((now - follow_horizon_seconds) * 1000)
+    unread_ms = _unread_ms(table)
+    held_ms = min((max(each, horizon_ms) for each in unread_ms.values()), default=retained_ms)
+    older_than_ms = min(retained_ms, held_ms)
     expirable = count_expirable(table.metadata, older_than_ms, policy.retain_last)
     if expirable < policy.expire_at_once:
         return 0
+    for follower, oldest_ms in unread_ms.items():
+        if oldest_ms < older_than_ms:
+            logger.warning(
+                "%s: follower %s is more than %.0f s behind; snapshots that it has not read are "
+                "expired. If nobody needs it: neve follow drop",
+                ".".join(table.name()),
+                follower,
+                follow_horizon_seconds,
+            )
     logger.info("%s: expiring %d snapshots", ".".join(table.name()), expirable)
     expire_snapshots(lake, lake.ref(table.name()), older_than_ms, policy.retain_last)
     return expirable
+
+
+def _unread_ms(table: Table) -> dict[str, int]:
+    if not any(name.startswith(TAG_PREFIX) for name in table.metadata.refs):
+        return {}
+    return oldest_unread_ms(as_json(table))
 
 
 def discard_abandoned(publisher: Publisher, retain_seconds: float, now: float) -> int:

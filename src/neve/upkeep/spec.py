@@ -28,6 +28,8 @@ class UpkeepSpec:
     expiry: ExpiryPolicy = ExpiryPolicy(retain_seconds=3600.0, retain_last=20)
     # Nobody travels in the ledger's time, and its writes cost what its metadata holds.
     ledger_expiry: ExpiryPolicy = ExpiryPolicy(60.0, retain_last=10, expire_at_once=20)
+    # What a follower has yet to read is kept up to this age.
+    follow_horizon_seconds: float = 7 * 86_400.0
     # What was staged, and can never be published, is kept for so long.
     retain_staged_seconds: float = 86_400.0
     # The ledger's data files, one for each write, are rewritten into few at this number, at most
@@ -45,4 +47,5 @@ def upkeep_spec(settings: Settings) -> UpkeepSpec:
             settings.consolidate.retain_snapshots_seconds,
             settings.consolidate.retain_snapshots_min,
         ),
+        follow_horizon_seconds=settings.upkeep.follow_horizon_seconds,
     )

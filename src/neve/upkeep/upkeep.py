@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from neve.buffer.buffer import open_reader
 from neve.errors import NeveError, NotFoundError
 from neve.lake.catalog import list_tables, load_table
+from neve.lake.followers import FollowerState, list_followers
 from neve.lake.staging import StagingTable
 from neve.observe import sentry
 from neve.publish import ledger
@@ -42,6 +43,8 @@ class UpkeepReport:
     abandoned: int = 0
     # Files of the ledger that were rewritten into few.
     compacted_files: int = 0
+    # How far the followers of all tables are behind.
+    followers: list[FollowerState] = field(default_factory=list)
     # Why a table could not be looked after, by its name.
     failures: dict[str, str] = field(default_factory=dict)
 
@@ -85,6 +88,11 @@ class Upkeep:
                 # A defect, ours or a library's: other tables are looked after all the same.
                 logger.exception("%s: upkeep failed", name)
                 self._fail(report, name, error, f"internal error: {type(error).__name__}")
+        if stop is None or not stop.is_set():
+            try:
+                report.followers = list_followers(self.lake)
+            except NeveError as error:
+                self._fail(report, "followers", error, str(error))
         return report
 
     def _look_after(self, identifier: Identifier, report: UpkeepReport) -> None:
@@ -96,7 +104,9 @@ class Upkeep:
         if identifier == ledger.IDENTIFIER:
             report.compacted_files += compact_ledger(self.lake, table, self.spec)
             policy = self.spec.ledger_expiry
-        report.expired_snapshots += expire(self.lake, table, policy, now)
+        report.expired_snapshots += expire(
+            self.lake, table, policy, now, self.spec.follow_horizon_seconds
+        )
 
     def _tables(self, report: UpkeepReport) -> list[Identifier]:
         namespace = tuple(self.spec.namespace.split("."))

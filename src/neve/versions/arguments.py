@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import date, datetime
-from typing import TYPE_CHECKING, Any, cast
+from datetime import date, datetime, timezone
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from neve.errors import UsageError
 
 if TYPE_CHECKING:
-    from neve.versions.changes import Mode
     from neve.versions.resolve import Version
 
+Mode = Literal["changes", "net", "appends"]
+MODES = ("changes", "net", "appends")
 _OPTIONS = ("mode", "keys")
 _COLUMN = re.compile(r"(?<![^,])(?:\s*`(?:[^`]|``)+`\s*|[^`,]*)(?![^,])")
 
@@ -25,12 +27,13 @@ def parse_version(value: Any) -> Version:
     """
     if isinstance(value, str):
         return int(value) if value.isdecimal() else value
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
+    # Those of NumPy are no `int`.
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        return int(value)
     if isinstance(value, datetime):
         return value
     if isinstance(value, date):
-        return datetime(value.year, value.month, value.day)  # noqa: DTZ001 - no zone means UTC
+        return datetime(value.year, value.month, value.day, tzinfo=timezone.utc)
     raise UsageError(
         f"a version is a snapshot id, a tag, a branch or a time, not {type(value).__name__}"
     )
@@ -42,9 +45,6 @@ def parse_mode(table: str, text: str) -> Mode:
     Raises:
         UsageError: there is no such mode.
     """
-    # Loads PySpark.
-    from neve.versions.changes import MODES
-
     if text not in MODES:
         raise UsageError(
             f"{table}: there is no mode '{text}'", hint=f"use one of {', '.join(MODES)}"

@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Iterable, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -18,6 +18,7 @@ from neve.lake.chosen_files import ChosenFile, ChosenRows, TableReader
 from neve.lake.identifier import quote_identifier
 from neve.lake.manifests import Manifest
 from neve.lake.metadata_json import MetadataJson, field_names
+from neve.versions.arguments import Mode, parse_mode
 from neve.versions.file_changes import Step
 from neve.versions.plan import ChangePlan, Comparison, DeletedRows, Planner, layers
 from neve.versions.resolve import VersionRange, resolve_range
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Mode = Literal["changes", "net", "appends"]
-MODES = ("changes", "net", "appends")
 CHANGE_TYPE, SNAPSHOT_ID, TIMESTAMP = "_change_type", "_commit_snapshot_id", "_commit_timestamp"
 
 _REPLACE = "replace"
@@ -64,15 +63,14 @@ def read_changes(
         UsageError: a version, a mode or a key makes no sense.
         UnsupportedError: `appends`, and the range holds other changes.
     """
-    if mode not in MODES:
-        raise UsageError(f"there is no mode {mode}", hint=f"modes are: {', '.join(MODES)}")
+    parse_mode(ref.name, mode)
     table = TableReader(lake, ref)
     versions = resolve_range(ref.name, table.metadata, since, until, only_ends=mode == "net")
     _require_free_names(ref.name, table.metadata, versions.schema_id)
     plan = plan_changes(table, versions, mode)
     if mode == "appends":
         _require_appends(ref.name, versions, plan)
-    return _Rows(lake, table, versions).frame(plan, keys)
+    return _Rows(lake, ref.name, table, versions).frame(plan, keys)
 
 
 def plan_changes(table: TableReader, versions: VersionRange, mode: Mode) -> ChangePlan:
@@ -119,8 +117,9 @@ def _require_appends(name: str, versions: VersionRange, plan: ChangePlan) -> Non
 class _Rows:
     """Turns a plan into rows."""
 
-    def __init__(self, lake: Lake, table: TableReader, versions: VersionRange) -> None:
+    def __init__(self, lake: Lake, name: str, table: TableReader, versions: VersionRange) -> None:
         self._lake = lake
+        self._name = name
         self._table = table
         self._versions = versions
         empty = table.rows([], versions.schema_id)
@@ -274,7 +273,7 @@ class _Rows:
             column = any_case.get(name) or any_case.get(name.casefold())
             if column is None:
                 raise UsageError(
-                    f"there is no column {path} to be a key",
+                    f"{self._name} has no column {path} to be a key",
                     hint=f"columns are: {', '.join(numbers)}",
                 )
             columns.append(reduce(lambda outer, field: outer.getField(field), inner, F.col(column)))

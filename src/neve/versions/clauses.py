@@ -24,6 +24,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from neve.errors import SqlError
 from neve.lake.identifier import Identifier, quote_identifier
+from neve.versions.clause_words import may_have_clause
 from neve.versions.named_queries import named_queries
 
 Kind = Literal["as of", "since", "between"]
@@ -119,14 +120,14 @@ def find_clauses(statement: str) -> list[VersionClause]:
     Raises:
         SqlError: a clause is not complete.
     """
-    # Almost every statement ends here, without a tokenizer.
-    if "version" not in statement.casefold():
+    if not may_have_clause(statement):
         return []
     tokens = tokenize(statement)
+    queries = list(named_queries(tokens))
     clauses = []
     at = 0
     while at < len(tokens):
-        if _begins_clause(tokens, at) and (table := _table_before(tokens, at)):
+        if _begins_clause(tokens, at) and (table := _table_before(tokens, at, queries)):
             reader = _ClauseReader(statement, tokens, at)
             clauses.append(reader.read(table))
             at = reader.at
@@ -171,9 +172,14 @@ def place_in_original(
         # A place inside the text is that of the clause.
         offset = max(offset, clause.start + grown + len(text))
         grown += len(text) - (clause.end - clause.start)
-    before = statement[: offset - grown]
-    where = f"line {before.count(chr(10)) + 1}, pos {len(before) - before.rfind(chr(10)) - 1}"
+    where = _place(statement, offset - grown)
     return message[: place.start()] + where + message[place.end() :]
+
+
+def _place(statement: str, offset: int) -> str:
+    """Name a place as Spark does."""
+    lines = statement[:offset].split("\n")
+    return f"line {len(lines)}, pos {len(lines[-1])}"
 
 
 def tables_at_times(statement: str) -> list[Identifier]:
@@ -193,8 +199,14 @@ class _Table:
     is_cte: bool
 
 
-def _table_before(tokens: Sequence[Token], at: int) -> _Table | None:
-    """Return the table whose name ends before a token, or before the FOR that stands there."""
+def _table_before(
+    tokens: Sequence[Token], at: int, queries: Sequence[tuple[str, range]] = ()
+) -> _Table | None:
+    """Return the table whose name ends before a token, or before the FOR that stands there.
+
+    Args:
+        queries: the names of CTEs, and the tokens among which each hides a table.
+    """
     last = at - 1
     if last > 0 and tokens[last].token_type is TokenType.FOR:
         last -= 1
@@ -210,8 +222,7 @@ def _table_before(tokens: Sequence[Token], at: int) -> _Table | None:
     if place == "name" and before is not None and before not in _BEFORE_TABLE_QUERY:
         return None
     is_cte = first == last and any(
-        tokens[first].text.lower() == name and first in visible
-        for name, visible in named_queries(tokens)
+        tokens[first].text.lower() == name and first in visible for name, visible in queries
     )
     return _Table(first, last, place, is_cte)
 
@@ -338,4 +349,5 @@ class _ClauseReader:
         return self.tokens[self.at - 1].end + 1
 
     def _error(self, message: str, token: Token) -> SqlError:
-        return SqlError(f"{message}, not {token.text} (line {token.line}, column {token.col})")
+        place = _place(self.statement, token.start)
+        return SqlError(f"{message}, not {token.text} ({place})")

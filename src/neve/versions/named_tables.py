@@ -13,7 +13,6 @@ from neve.versions.resolve import resolve_range
 if TYPE_CHECKING:
     from neve.lake import Lake
     from neve.lake.metadata_json import MetadataJson
-    from neve.versions.changes import Mode
     from neve.versions.resolve import Version
 
 
@@ -62,9 +61,12 @@ def without_versions(name: Identifier, kind: str) -> UnsupportedError:
 
 
 def require_range(
-    lake: Lake, ref: TableRef, since: Version | None, until: Version | None, mode: Mode
+    lake: Lake, ref: TableRef, since: Version | None, until: Version | None, *, only_ends: bool
 ) -> None:
     """Refuse a range that makes no sense, by the table's metadata alone; no JVM.
+
+    Args:
+        only_ends: snapshots between the two ends may have expired.
 
     Raises:
         NotFoundError: there is no such version or table.
@@ -75,4 +77,4 @@ def require_range(
     except UnsupportedError:
         # Only Spark reads the table.
         return
-    resolve_range(ref.name, metadata, since, until, only_ends=mode == "net")
+    resolve_range(ref.name, metadata, since, until, only_ends=only_ends)

@@ -63,7 +63,7 @@ def resolve_version(name: str, metadata: MetadataJson, version: Version) -> int:
     """
     snapshot_id = _resolve(name, metadata, version)
     if snapshot_id is None:
-        raise NotFoundError(f"{name} had no snapshot at {version} yet", hint=_nearest(metadata))
+        raise _before_log(name, metadata, version)
     return snapshot_id
 
 
@@ -148,6 +148,15 @@ def _resolve(name: str, metadata: MetadataJson, version: Version) -> int | None:
             hint=_nearest(metadata),
         )
     return current
+
+
+def _before_log(name: str, metadata: MetadataJson, version: Version) -> NotFoundError:
+    """Say whether the table was empty at a time, or its versions of then have expired."""
+    reason = f"{name} had no snapshot at {version} yet"
+    first = next((metadata.snapshots.get(entry["snapshot-id"]) for entry in _log(metadata)), None)
+    if first is not None and first.get("parent-snapshot-id") is not None:
+        reason = f"{name}: its snapshots of {version} have expired, and the history log with them"
+    return NotFoundError(reason, hint=_nearest(metadata))
 
 
 def _log(metadata: MetadataJson) -> list[Mapping[str, Any]]:
@@ -236,4 +245,5 @@ def _main(metadata: MetadataJson) -> Iterator[Commit]:
 
 def _shown(commit: Commit) -> str:
     moment = datetime.fromtimestamp(commit.committed_ms / 1000, timezone.utc)
-    return f"{commit.snapshot_id} ({moment.isoformat(timespec='seconds')})"
+    # A time without its milliseconds would mean the version before.
+    return f"{commit.snapshot_id} ({moment.isoformat(timespec='milliseconds')})"

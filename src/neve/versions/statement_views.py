@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -30,6 +31,7 @@ class StatementViews:
     def __init__(self, lake: Lake, stored: StoredQuery | None) -> None:
         self._lake = lake
         self._stored = stored
+        self._session: SparkSession | None = None
         self._names: list[str] = []
 
     def __enter__(self) -> Self:
@@ -39,29 +41,32 @@ class StatementViews:
         """Make a view of rows and return its name."""
         name = f"neve_{uuid.uuid4().hex}"
         frame.createTempView(name)
+        self._session = frame.sparkSession
         self._names.append(name)
         return name
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if not self._names:
+        # After an interrupt the connection to Java may be in the middle of an answer.
+        if self._session is None or (kind is not None and not issubclass(kind, Exception)):
             return
-        session = self._lake.spark
         if self._stored is None or kind is not None:
-            _drop(session, self._names)
+            self._drop(self._names)
             return
-        kept = _KEPT.setdefault(session, {})
-        _drop(session, kept.pop(self._stored.name, ()))
+        kept = _KEPT.setdefault(self._session, {})
+        self._drop(kept.pop(self._stored.name, ()))
         for name in [name for name in kept if not self._exists(name)]:
-            _drop(session, kept.pop(name))
+            self._drop(kept.pop(name))
         kept[self._stored.name] = self._names
+
+    def _drop(self, names: Iterable[str]) -> None:
+        # A JVM that died has taken its views with it.
+        with suppress(NeveError), self._lake.explaining():
+            for name in names:
+                if self._session is not None:
+                    self._session.catalog.dropTempView(name)
 
     def _exists(self, name: str) -> bool:
         try:
             return self._lake.relation_kind((name,)) == "view"
         except NeveError as error:
             return not isinstance(error, NotFoundError)
-
-
-def _drop(session: SparkSession, names: Iterable[str]) -> None:
-    for name in names:
-        session.catalog.dropTempView(name)

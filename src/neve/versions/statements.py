@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from neve.errors import NeveError, SqlError, UnsupportedError
+from neve.versions.clause_words import may_have_clause
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -38,8 +39,7 @@ def run_statement(lake: Lake, execute: Execute, statement: str, args: SqlArgs) -
             that is stored for other sessions.
     """
     try:
-        # Without the word no tokenizer is loaded.
-        if "version" not in statement.casefold():
+        if not may_have_clause(statement):
             return execute(statement, args)
         return _run(lake, execute, statement, args)
     except NeveError as error:

@@ -79,7 +79,7 @@ def test_the_embedded_reader_says_what_pyiceberg_says(lake, tables):
     assert embedded.list_tables() == tables
     for name in tables:
         found, expected = embedded.read(name), through_pyiceberg.read(name)
-        assert describe(name, found) == describe(name, expected)
+        assert describe("ns.t", found) == describe("ns.t", expected)
         assert summarize(name, found) == summarize(name, expected)
         assert found.metadata_location == expected.metadata_location
         assert found.staged("b") == expected.staged("b")

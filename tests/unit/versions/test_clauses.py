@@ -55,6 +55,9 @@ def replaced(statement):
         ("CREATE TABLE x AS TABLE a.t VERSION SINCE 1", "since", ("a", "t"), (1,), {}),
         ("VALUES (1) UNION ALL SELECT id FROM t VERSION SINCE 1", "since", ("t",), (1,), {}),
         ("FROM a.t VERSION SINCE 1 |> WHERE version > 2", "since", ("a", "t"), (1,), {}),
+        ("SELECT * FROM a.t VERSION/**/SINCE--\n1", "since", ("a", "t"), (1,), {}),
+        ("SELECT * FROM a.t VERSION\t\n-- since when\nBETWEEN'x'AND'y'", "between", ("a", "t"),
+         ("x", "y"), {}),
     ],
 )  # fmt: skip
 def test_a_clause_is_read(statement, kind, table, points, options):
@@ -200,7 +203,7 @@ def test_tables_at_times():
     ("clause", "message"),
     [
         ("SINCE", "needs a snapshot id, a quoted tag, branch or time, or a parameter; the"),
-        ("SINCE x", "not x (line 1, column"),
+        ("\nSINCE x", "not x (line 2, pos 6)"),
         ("SINCE 1.5", "not 1.5"),
         ("BETWEEN 1", "needs AND b"),
         ("BETWEEN 1 OR 2", "needs AND b after it, not OR"),

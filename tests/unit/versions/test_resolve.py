@@ -83,6 +83,16 @@ def test_a_version():
         resolve_version("a.t", LINE, "2026-10-31")
 
 
+def test_a_time_before_the_log_whose_snapshots_have_expired():
+    # Iceberg removes from the log what has expired, and all before it.
+    expired = table({1: None, 3: 2, 4: 3}, [(3, 20), (4, 30)], {"kept": 1})
+    with pytest.raises(
+        NotFoundError, match=r"a.t: its snapshots of 2026-11-01 have expired"
+    ) as told:
+        resolve_version("a.t", expired, "2026-11-01")
+    assert told.value.hint.startswith("refs: kept, main; newest: 4 (")
+
+
 def test_ids_are_not_ordered():
     shuffled = table({30: None, 10: 30, 20: 10}, [(30, 0), (10, 1), (20, 2)])
     assert ids(resolve_range("a.t", shuffled, 30, None)) == (30, [10, 20])
@@ -92,7 +102,7 @@ def test_a_snapshot_that_was_rolled_back_is_no_start():
     rolled_back = table({1: None, 2: 1, 3: 1}, [(1, 0), (2, 10), (1, 20), (3, 30)])
     with pytest.raises(NotFoundError, match=r"2 is no ancestor of 3; it was rolled back") as told:
         resolve_range("a.t", rolled_back, 2, None)
-    assert "ancestors: 3 (2026-11-01T00:30:00+00:00), 1" in told.value.hint
+    assert "ancestors: 3 (2026-11-01T00:30:00.000+00:00), 1" in told.value.hint
     # The same by a time at which it was current: what a reader saw then is not part of this line.
     with pytest.raises(NotFoundError, match=r"2 is no ancestor"):
         resolve_range("a.t", rolled_back, "2026-11-01T00:15:00Z", None)

@@ -98,6 +98,17 @@ def terminate(context: SparkContext) -> None:
         process.terminate()
 
 
+def end_jvm() -> None:
+    """End the JVM of this process and wait for it: what it does at its end is done then."""
+    gateway: Any = SparkContext._gateway
+    if gateway is not None:
+        # First, or objects that Python frees from now on are told to a JVM that is gone.
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait()
+    _forget_jvm()
+
+
 def stop_context(context: SparkContext) -> None:
     """Cancel what runs and stop Spark."""
     context.cancelAllJobs()

@@ -1,0 +1,216 @@
+"""Followers of a table, as its metadata names them: where they are, and how far behind.
+
+The tag `neve_follow_<name>` is a follower's position. It keeps only its own snapshot from being
+expired; `oldest_unread_ms` says which snapshots after it somebody still has to read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from neve.errors import ConflictError, NotFoundError, UsageError
+from neve.lake.metadata_json import MAIN, MetadataJson
+
+if TYPE_CHECKING:
+    from neve.lake.lake import Lake
+
+TAG_PREFIX = "neve_follow_"
+# Set in the commit that moves the tag: which move it was, and what the follower does.
+PROPERTY_PREFIX = "neve.follow."
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_ROW_COUNTS = ("added-records", "deleted-records", "added-position-deletes")
+
+
+@dataclass(frozen=True)
+class FollowerTag:
+    """A follower as the table's refs and properties have it.
+
+    Args:
+        branch: the branch whose commits it reads.
+        target: the table that it keeps by `to_table`; None: a consumer of its own.
+    """
+
+    name: str
+    snapshot_id: int
+    branch: str = MAIN
+    target: str | None = None
+
+
+@dataclass(frozen=True)
+class FollowerState:
+    """How far a follower is behind its table.
+
+    Args:
+        at: since when the snapshot at its position was current.
+        lag_commits: commits it has not read; None: its position is no ancestor of the branch any
+            more, or snapshots in between have expired.
+        lag_seconds: the age of the oldest of them.
+        lag_rows: rows that they added and deleted, at most; None: their summaries do not say it.
+    """
+
+    table: str
+    name: str
+    snapshot_id: int
+    at: datetime
+    branch: str
+    target: str | None
+    lag_commits: int | None
+    lag_seconds: float | None
+    lag_rows: int | None
+
+
+def check_name(name: str) -> str:
+    """Return the tag of a follower. Raises UsageError: it cannot be part of a ref's name."""
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"'{name}' cannot name a follower",
+            hint="use at most 64 letters, digits, _, - and ., beginning with a letter or a digit",
+        )
+    return f"{TAG_PREFIX}{name}"
+
+
+def follower_tag(metadata: MetadataJson, name: str) -> FollowerTag | None:
+    """Return a follower of a table; None: it has committed nothing yet, or was dropped."""
+    snapshot_id = metadata.refs.get(f"{TAG_PREFIX}{name}")
+    if snapshot_id is None:
+        return None
+    try:
+        described = json.loads(metadata.properties.get(f"{PROPERTY_PREFIX}{name}", "{}"))
+    except ValueError:
+        described = {}
+    return FollowerTag(name, snapshot_id, described.get("branch") or MAIN, described.get("target"))
+
+
+def follower_tags(metadata: MetadataJson) -> list[FollowerTag]:
+    """Return all followers of a table, by name."""
+    names = sorted(tag.removeprefix(TAG_PREFIX) for tag in metadata.refs if _is_follower(tag))
+    tags = (follower_tag(metadata, name) for name in names)
+    return [tag for tag in tags if tag is not None]
+
+
+def follower_states(table: str, metadata: MetadataJson, now: float) -> list[FollowerState]:
+    """Return how far each follower of a table is behind."""
+    published = _published(metadata)
+    states = []
+    for tag in follower_tags(metadata):
+        unread = _unread(metadata, tag)
+        oldest_ms = min((_time_ms(each, published) for each in unread or ()), default=None)
+        seconds = 0.0 if oldest_ms is None else max(0.0, now - oldest_ms / 1000)
+        position = metadata.snapshots[tag.snapshot_id]
+        states.append(
+            FollowerState(
+                table,
+                tag.name,
+                tag.snapshot_id,
+                datetime.fromtimestamp(_time_ms(position, published) / 1000, timezone.utc),
+                tag.branch,
+                tag.target,
+                None if unread is None else len(unread),
+                None if unread is None else seconds,
+                None if unread is None else _rows(unread),
+            )
+        )
+    return states
+
+
+def list_followers(lake: Lake, table: str | None = None) -> list[FollowerState]:
+    """Return the followers of a table, or of all tables of the configured catalog.
+
+    Raises:
+        NotFoundError: there is no such table.
+    """
+    lake.profile.require_catalog("listing followers")
+    now = time.time()
+    if table is not None:
+        ref = lake.ref(table)
+        metadata = lake.reader(ref.catalog).read(ref.identifier)
+        return follower_states(ref.name, metadata, now)
+    reader = lake.reader()
+    return [
+        state
+        for name, loaded in reader.read_all(reader.list_tables()).items()
+        if isinstance(loaded, MetadataJson)
+        for state in follower_states(".".join(name), loaded, now)
+    ]
+
+
+def drop_follower(lake: Lake, table: str, name: str) -> FollowerState:
+    """Remove a follower's tag and its property. Atomic; raises as `move_tag` does.
+
+    Raises:
+        NotFoundError: the table has no such follower; it names those that there are.
+        ConflictError: it was moved meanwhile.
+    """
+    from neve.lake.tag_commit import TagMove, move_tag
+
+    ref = lake.ref(table)
+    metadata = lake.reader(ref.catalog).read(ref.identifier)
+    states = {state.name: state for state in follower_states(ref.name, metadata, time.time())}
+    if name not in states:
+        known = ", ".join(states) or "none"
+        raise NotFoundError(f"{ref.name} has no follower {name}", hint=f"its followers: {known}")
+    state = states[name]
+    move = TagMove(check_name(name), state.snapshot_id, None, (f"{PROPERTY_PREFIX}{name}", ""))
+    if not move_tag(lake, ref, metadata.uuid, move):
+        raise ConflictError(f"{ref.name}: follower {name} moves just now", hint="try again")
+    return state
+
+
+def oldest_unread_ms(metadata: MetadataJson) -> dict[str, int]:
+    """Return, for each follower that is behind, the least timestamp of the snapshots it must read.
+
+    The least one of all: a published snapshot keeps the time of its staging, so that times do not
+    always rise along a branch, and Iceberg expires all that comes before the first one too old. A
+    follower whose position is no ancestor any more has nothing to read.
+    """
+    oldest = {}
+    for tag in follower_tags(metadata):
+        unread = _unread(metadata, tag)
+        if unread:
+            oldest[tag.name] = min(int(snapshot["timestamp-ms"]) for snapshot in unread)
+    return oldest
+
+
+def _is_follower(tag: str) -> bool:
+    return tag.startswith(TAG_PREFIX) and bool(_NAME.fullmatch(tag.removeprefix(TAG_PREFIX)))
+
+
+def _unread(metadata: MetadataJson, tag: FollowerTag) -> Sequence[Mapping[str, Any]] | None:
+    """Return the snapshots after a position, the newest first; None: its line does not hold it."""
+    unread = []
+    snapshot_id = metadata.refs.get(tag.branch)
+    while snapshot_id is not None and snapshot_id != tag.snapshot_id:
+        snapshot = metadata.snapshots.get(snapshot_id)
+        if snapshot is None:
+            return None
+        unread.append(snapshot)
+        snapshot_id = snapshot.get("parent-snapshot-id")
+    return None if snapshot_id is None else unread
+
+
+def _published(metadata: MetadataJson) -> Mapping[int, int]:
+    """Return since when each snapshot was current, for those that were."""
+    log = metadata.document.get("snapshot-log") or ()
+    return {entry["snapshot-id"]: entry["timestamp-ms"] for entry in reversed(log)}
+
+
+def _time_ms(snapshot: Mapping[str, Any], published: Mapping[int, int]) -> int:
+    return int(published.get(snapshot["snapshot-id"], snapshot["timestamp-ms"]))
+
+
+def _rows(snapshots: Sequence[Mapping[str, Any]]) -> int | None:
+    rows = 0
+    for snapshot in snapshots:
+        summary = snapshot.get("summary") or {}
+        if "total-records" not in summary:
+            return None
+        if summary.get("operation") != "replace":
+            rows += sum(int(summary.get(count, 0)) for count in _ROW_COUNTS)
+    return rows

@@ -1,0 +1,428 @@
+"""Where a follower is, who may move it, and what it is told of rollbacks and expired snapshots."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import neve
+from neve.cli.app import run
+from neve.errors import ConflictError, NotFoundError, UsageError
+from neve.lake.followers import TAG_PREFIX, list_followers, oldest_unread_ms
+from neve.lake.metadata_json import MetadataJson
+from neve.lake.tag_commit import TagMove, move_tag
+from neve.observe.metrics import Registry
+from neve.observe.upkeep import UpkeepMetrics
+from tests.support.lakes import sqlite_settings
+from tests.support.wait import until
+
+ROWS = pa.table({"id": pa.array([1], pa.int64())})
+TABLE = "shop.orders"
+
+
+@pytest.fixture
+def lake(tmp_path):
+    with neve.open(sqlite_settings(tmp_path)) as lake:
+        lake.catalog().create_namespace("shop")
+        lake.catalog().create_table(TABLE, ROWS.schema)
+        yield lake
+
+
+def append(lake, times=1, branch="main"):
+    table = lake.catalog().load_table(TABLE)
+    for _ in range(times):
+        table.append(ROWS, branch=branch)
+    return table.refs()[branch].snapshot_id
+
+
+def tag(lake, name="a"):
+    return lake.table(TABLE).refs.get(f"{TAG_PREFIX}{name}")
+
+
+def rollback(lake, snapshot_id):
+    lake.catalog().load_table(TABLE).manage_snapshots().rollback_to_snapshot(snapshot_id).commit()
+
+
+def expire(lake, snapshot_id):
+    """Remove a snapshot as Java does: PyIceberg takes the parent from those after it, too."""
+    metadata = lake.reader().read(("shop", "orders"))
+    snapshots = [snap for number, snap in metadata.snapshots.items() if number != snapshot_id]
+    replace_metadata(metadata, {**metadata.document, "snapshots": snapshots})
+
+
+def replace_metadata(metadata, document):
+    path = Path(metadata.metadata_location.removeprefix("file://"))
+    path.write_text(json.dumps(document))
+    return path
+
+
+def test_of_two_consumers_of_one_name_only_one_commits(lake):
+    append(lake)
+    (mine,), (other,) = lake.follow(TABLE, "a"), lake.follow(TABLE, "a")
+    mine.commit()
+    with pytest.raises(ConflictError, match=f"moved to snapshot {mine.until} by somebody else"):
+        other.commit()
+    append(lake)
+    (batch,) = lake.follow(TABLE, "a")
+    batches = iter(lake.follow(TABLE, "a", wait=0.01))
+    next(batches)
+    batch.commit()
+    with pytest.raises(ConflictError, match="expected it at snapshot"):
+        next(batches)
+    lake.drop_follower(TABLE, "a")
+    append(lake)
+    with pytest.raises(ConflictError, match="was dropped"):
+        batch.commit()
+    assert tag(lake) is None
+
+
+def test_of_many_that_commit_at_once_one_wins(lake):
+    append(lake)
+    batches = [next(iter(lake.follow(TABLE, "a"))) for _ in range(4)]
+    start = threading.Barrier(len(batches))
+
+    def commit(batch):
+        start.wait()
+        try:
+            batch.commit()
+        except ConflictError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(len(batches)) as pool:
+        assert sum(pool.map(commit, batches)) == 1
+
+
+def test_a_lost_answer_is_looked_up(lake, monkeypatch):
+    """Of two equal moves the table tells which one was applied."""
+    append(lake)
+    (mine,), (other,) = lake.follow(TABLE, "a"), lake.follow(TABLE, "a")
+    swap = type(lake.catalog()).swap_metadata
+
+    def lose_answer(*arguments):
+        swap(*arguments)
+        raise OSError("connection reset")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(lake.catalog()), "swap_metadata", lose_answer)
+        patched.setattr("neve.lake.commit_errors.outcome_of", _unknown)
+        mine.commit()
+        with pytest.raises(ConflictError):
+            other.commit()
+    mine.commit()
+    assert tag(lake) == mine.until
+
+
+def _unknown(*_):
+    from neve.lake.commit_errors import CommitOutcome
+
+    return CommitOutcome.UNKNOWN
+
+
+def test_other_writers_are_no_conflict(lake):
+    append(lake)
+    (batch,) = lake.follow(TABLE, "a")
+    append(lake)
+    batch.commit()
+    (other,) = lake.follow(TABLE, "b", max_commits=5)
+    other.commit()
+    assert (tag(lake, "a"), tag(lake, "b")) == (batch.until, other.until)
+    (rest,) = lake.follow(TABLE, "a")
+    assert (rest.since, rest.until, len(rest.commits)) == (batch.until, other.until, 1)
+
+
+def test_nothing_but_the_tag_changes(lake):
+    """What PyIceberg knows nothing of stays in the metadata, and old files go as properties say."""
+    append(lake)
+    before = lake.reader().read(("shop", "orders"))
+    document = {
+        **before.document,
+        "format-version": 3,
+        "next-row-id": 7,
+        "from-the-future": {"a": 1},
+    }
+    document["properties"] = {
+        "write.metadata.previous-versions-max": "2",
+        "write.metadata.delete-after-commit.enabled": "true",
+        "history.expire.max-ref-age-ms": "1",
+    }
+    path = replace_metadata(before, document)
+    for name in ("a", "b", "c"):
+        (batch,) = lake.follow(TABLE, name)
+        batch.commit()
+    after = lake.reader().read(("shop", "orders"))
+    assert {
+        **after.document,
+        "refs": 0,
+        "properties": 0,
+        "metadata-log": 0,
+        "last-updated-ms": 0,
+    } == {
+        **document,
+        "refs": 0,
+        "properties": 0,
+        "metadata-log": 0,
+        "last-updated-ms": 0,
+    }
+    assert after.document["refs"]["neve_follow_a"]["max-ref-age-ms"] == 2**63 - 1
+    assert after.document["last-updated-ms"] >= document["last-updated-ms"]
+    assert len(after.document["metadata-log"]) == 2
+    assert not path.exists()
+    lake.drop_follower(TABLE, "a")
+    assert [state.name for state in lake.followers()] == ["b", "c"]
+    assert "neve.follow.a" not in lake.table(TABLE).properties
+
+
+@pytest.mark.parametrize("has_root", [True, False])
+def test_a_rollback_behind_the_position_is_told(lake, has_root):
+    root = append(lake)
+    first = append(lake)
+    append(lake, 2)
+    (batch,) = lake.follow(TABLE, "a")
+    batch.commit()
+    if not has_root:
+        expire(lake, root)
+    rollback(lake, first)
+    with pytest.raises(NotFoundError, match=f"is at snapshot {batch.until}, which is no") as told:
+        list(lake.follow(TABLE, "a"))
+    assert f"neve follow drop {TABLE} a, and follow with since={first}" in told.value.hint
+    assert [state.lag_commits for state in lake.followers()] == [None]
+    append(lake)
+    with pytest.raises(NotFoundError, match="the table was rolled back"):
+        list(lake.follow(TABLE, "a"))
+    # A rollback to where the follower is, or after it, is none of its business.
+    (other,) = lake.follow(TABLE, "b", until=first, mode="net")
+    other.commit()
+    (rest,) = lake.follow(TABLE, "b")
+    assert len(rest.commits) == 1
+
+
+def test_snapshots_that_expired_in_between(lake):
+    first = append(lake)
+    middle = append(lake)
+    (batch,) = lake.follow(TABLE, "a", until=first)
+    batch.commit()
+    last = append(lake)
+    expire(lake, middle)
+    with pytest.raises(NotFoundError, match=f"between {first} and {last} have expired.*told apart"):
+        list(lake.follow(TABLE, "a"))
+    (net,) = lake.follow(TABLE, "a", mode="net")
+    assert (net.since, net.until) == (first, last)
+    with pytest.raises(NotFoundError, match="between the beginning and"):
+        list(lake.follow(TABLE, "new"))
+    (whole,) = lake.follow(TABLE, "new", mode="net")
+    assert (whole.since, whole.until) == (None, last)
+
+
+def test_until_is_a_version_or_a_branch(lake):
+    first = append(lake)
+    lake.catalog().load_table(TABLE).manage_snapshots().create_branch(first, "audit").commit()
+    on_main, on_branch = append(lake), append(lake, branch="audit")
+    (batch,) = lake.follow(TABLE, "a", until=first)
+    batch.commit()
+    assert list(lake.follow(TABLE, "a", until=first, wait=60)) == []
+    (batch,) = lake.follow(TABLE, "b", until="audit")
+    batch.commit()
+    assert batch.until == on_branch
+    assert [(each.name, each.branch, each.lag_commits) for each in lake.followers(TABLE)] == [
+        ("a", "main", 1),
+        ("b", "audit", 0),
+    ]
+    with pytest.raises(NotFoundError, match="or the follower read another branch"):
+        list(lake.follow(TABLE, "b"))
+    (batch,) = lake.follow(TABLE, "a")
+    batch.commit()
+    assert batch.until == on_main
+    assert list(lake.follow(TABLE, "a", until=first)) == []
+
+
+@pytest.mark.parametrize("name", ["", "a b", "-a", "a/b", "ä", "a" * 65, "a'; DROP", "a\n", "."])
+def test_names_that_cannot_be_a_ref(lake, name):
+    with pytest.raises(UsageError, match="cannot name a follower"):
+        lake.follow(TABLE, name)
+
+
+def test_arguments_that_make_no_sense(lake):
+    with pytest.raises(UsageError, match="max_commits"):
+        lake.follow(TABLE, "a", max_commits=0)
+    with pytest.raises(UsageError, match="mode"):
+        lake.follow(TABLE, "a", mode="all")
+    with pytest.raises(UsageError, match="wait"):
+        lake.follow(TABLE, "a", wait=0)
+    with pytest.raises(NotFoundError, match="has no snapshot 7"):
+        list(lake.follow(TABLE, "a", since=7))
+    with pytest.raises(NotFoundError, match="no follower x"):
+        lake.drop_follower(TABLE, "x")
+
+
+def test_a_table_that_was_created_again(lake):
+    append(lake)
+    follower = iter(lake.follow(TABLE, "a", wait=0.01))
+    batch = next(follower)
+    lake.catalog().drop_table(TABLE)
+    with pytest.raises(NotFoundError):
+        batch.commit()
+    lake.catalog().create_table(TABLE, ROWS.schema)
+    append(lake)
+    with pytest.raises(NotFoundError, match="dropped and created again"):
+        batch.commit()
+    with pytest.raises(NotFoundError, match="dropped and created again"):
+        next(follower)
+
+
+def test_waiting_for_commits(lake):
+    stop = threading.Event()
+    seen = []
+
+    def consume():
+        for batch in lake.follow(TABLE, "a", wait=0.01, stop=stop):
+            batch.commit()
+            seen.append(batch.until)
+
+    thread = threading.Thread(target=consume)
+    thread.start()
+    for _ in range(2):
+        snapshot_id = append(lake)
+        until(lambda expected=snapshot_id: seen and seen[-1] == expected)
+    stop.set()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert tag(lake) == seen[-1]
+
+
+def test_the_lag_of_followers(lake):
+    append(lake)
+    (batch,) = lake.follow(TABLE, "a")
+    batch.commit()
+    (state,) = lake.followers()
+    assert (state.lag_commits, state.lag_seconds, state.lag_rows) == (0, 0.0, 0)
+    append(lake, 2)
+    (state,) = list_followers(lake, TABLE)
+    assert (state.table, state.snapshot_id, state.lag_commits, state.lag_rows) == (
+        TABLE,
+        batch.until,
+        2,
+        2,
+    )
+    assert 0 < state.lag_seconds < 60
+
+
+def test_ten_thousand_snapshots(lake):
+    append(lake)
+    metadata = lake.reader().read(("shop", "orders"))
+    (snapshot,) = metadata.document["snapshots"]
+    now = metadata.last_updated_ms
+    count = 10_000
+    snapshots = [
+        {
+            **snapshot,
+            "snapshot-id": number,
+            "sequence-number": number,
+            "timestamp-ms": now + number,
+            **({"parent-snapshot-id": number - 1} if number > 1 else {}),
+        }
+        for number in range(1, count + 1)
+    ]
+    document = {
+        **metadata.document,
+        "snapshots": snapshots,
+        "current-snapshot-id": count,
+        "last-sequence-number": count,
+        "last-updated-ms": now + count,
+        "refs": {"main": {"snapshot-id": count, "type": "branch"}},
+        "snapshot-log": [
+            {"snapshot-id": each["snapshot-id"], "timestamp-ms": each["timestamp-ms"]}
+            for each in snapshots
+        ],
+    }
+    replace_metadata(metadata, document)
+    started = time.process_time()
+    batches = list(lake.follow(TABLE, "a"))
+    batches[0].commit()
+    (state,) = lake.followers()
+    assert time.process_time() - started < 2
+    assert (len(batches), batches[-1].until, state.lag_commits) == (100, count, count - 100)
+
+
+def test_a_tag_is_never_moved_to_an_expired_snapshot(lake):
+    first = append(lake)
+    append(lake)
+    expire(lake, first)
+    metadata = lake.reader().read(("shop", "orders"))
+    move = TagMove("neve_follow_a", None, first, ("neve.follow.a", "{}"))
+    with pytest.raises(NotFoundError, match="has expired"):
+        move_tag(lake, lake.ref(TABLE), metadata.uuid, move)
+
+
+def test_expiry_is_told_the_oldest_time_of_what_is_not_read():
+    """Also where a later snapshot has an earlier time: it was staged, and published later."""
+    parents = {1: None, 2: 1, 3: 2, 4: 3}
+    times = {1: 10, 2: 30, 3: 20, 4: 40}
+
+    def tag_at(snapshot_id):
+        return {"snapshot-id": snapshot_id, "type": "tag"}
+
+    metadata = MetadataJson(
+        "",
+        {
+            "current-snapshot-id": 4,
+            "snapshots": [
+                {"snapshot-id": number, "parent-snapshot-id": parent, "timestamp-ms": times[number]}
+                for number, parent in parents.items()
+            ]
+            + [{"snapshot-id": 5, "parent-snapshot-id": 1, "timestamp-ms": 15}],
+            "refs": {
+                "neve_follow_a": tag_at(1),
+                "neve_follow_b": tag_at(3),
+                "neve_follow_c": tag_at(4),
+                "neve_follow_lost": tag_at(5),
+                "neve_staged": tag_at(5),
+            },
+        },
+    )
+    assert oldest_unread_ms(metadata) == {"a": 20, "b": 40}
+
+
+def test_the_command_lists_and_drops(lake, tmp_path, capsys):
+    append(lake)
+    (batch,) = lake.follow(TABLE, "a")
+    batch.commit()
+    append(lake)
+    config = tmp_path / "neve.yaml"
+    catalog = {"uri": lake.settings.catalog.uri, "warehouse": f"{tmp_path}/warehouse"}
+    config.write_text(json.dumps({"catalog": catalog}))
+
+    def command(*arguments):
+        status = run([*arguments, "-c", str(config)])
+        captured = capsys.readouterr()
+        return status, captured.out or captured.err
+
+    status, text = command("follow", "list", "--json")
+    (follower,) = json.loads(text)
+    assert (status, follower["table"], follower["name"]) == (0, TABLE, "a")
+    assert (follower["snapshot_id"], follower["lag_commits"]) == (batch.until, 1)
+    assert str(batch.until) in command("follow", "list", TABLE)[1]
+    assert command("follow", "drop", TABLE, "b")[0] == 1
+    assert str(batch.until) in command("follow", "drop", TABLE, "a")[1]
+    assert command("follow", "list")[1].startswith("Nobody follows a table")
+
+
+def test_lags_as_metrics(lake):
+    append(lake)
+    (batch,) = lake.follow(TABLE, "a")
+    batch.commit()
+    append(lake)
+    registry = Registry({})
+    metrics = UpkeepMetrics(registry)
+    metrics.set_lags(lake.followers())
+    labels = {"table": TABLE, "follower": "a"}
+    assert registry.get_sample_value("neve_follow_lag_commits", labels) == 1
+    assert 0 < registry.get_sample_value("neve_follow_lag_seconds", labels) < 60
+    metrics.set_lags([])
+    assert registry.get_sample_value("neve_follow_lag_commits", labels) is None
