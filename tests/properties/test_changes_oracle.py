@@ -88,11 +88,11 @@ class Comparison:
         return "\n".join((f"seed {self.history.seed}", *self.history.statements, *lines))
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, 16])
 def test_changes_are_the_difference_of_versions(embedded_lake, seed):
-    comparison = Comparison(embedded_lake, seed, steps=25)
+    comparison = Comparison(embedded_lake, seed, steps=22)
     comparison.check_versions()
-    comparison.check_ranges(6)
+    comparison.check_ranges(2)
 
 
 @pytest.mark.soak

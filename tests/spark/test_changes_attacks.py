@@ -68,6 +68,24 @@ def test_deletes_of_every_kind_in_one_table(embedded_lake, tmp_path):
     check(table, (first, None), (by_partition, everywhere), (by_equality, vectors))
 
 
+def test_a_vector_that_takes_over_position_deletes(embedded_lake):
+    """It repeats what another kind of deletes has deleted before: that is no change."""
+    table = Versioned(
+        embedded_lake,
+        properties="'format-version' = '2', 'write.delete.granularity' = 'partition', "
+        + MERGE_ON_READ,
+    )
+    table.sql("INSERT INTO {t} SELECT id, 'a' FROM range(0, 6, 1, 1)")
+    first = table.sql("INSERT INTO {t} SELECT id, 'a' FROM range(10, 16, 1, 1)")
+    # The deletes of both files are in one, which stays beside the vector of the first.
+    second = table.sql("DELETE FROM {t} WHERE id IN (1, 11)")
+    table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')")
+    table.sql("DELETE FROM {t} WHERE id = 2")
+    deleted = Counter(("delete", key, "a") for key in (1, 2, 11))
+    assert table.changes(first) == table.changes(first, mode="net") == deleted
+    assert table.changes(second) == Counter([("delete", 2, "a")])
+
+
 def test_equality_deletes_after_a_partition_field_was_dropped_in_format_1(embedded_lake, tmp_path):
     """A dropped field stays as one that is always NULL. The spec counts as unpartitioned."""
     table = Versioned(

@@ -14,8 +14,8 @@ from neve.lake import Lake
 _MODES = ("delete", "update", "merge")
 # Literals of each type. Few, so that equal rows come often, and NULL, NaN and -0.0.
 _VALUES = {
-    "INT": ("NULL", "0", "1", "2", "3", "4", "5"),
-    "BIGINT": ("NULL", "0", "1", "2", "3", "4", "5"),
+    "INT": ("NULL", *map(str, range(8))),
+    "BIGINT": ("NULL", *map(str, range(8))),
     "PART": ("NULL", "'a'", "'b'"),
     "STRING": ("NULL", "''", "'x'", "'y'", "'é𝄞'"),
     "FLOAT": ("NULL", "float('NaN')", "float('-0.0')", "float('0.0')", "float('1.5')"),
@@ -73,6 +73,7 @@ class TableHistory:
         self.run(
             f"CREATE TABLE {self.name} ({columns}) USING iceberg {partitioned} TBLPROPERTIES "
             f"('format-version'='{self.format_version}', 'write.distribution-mode'='none', "
+            "'write.spark.fanout.enabled'='true', "
             "'write.wap.enabled'='true')"
         )
         self.change_write_modes()
@@ -80,7 +81,7 @@ class TableHistory:
     def live(self, steps: int) -> None:
         """Take random steps; rows change in most of them."""
         self.append()
-        rows = (self.append, self.append_again, self.delete, self.update, self.merge)
+        rows = (self.append, self.append_again, self.delete, self.delete, self.update, self.merge)
         others = (
             self.overwrite,
             self.overwrite_partitions,
@@ -97,7 +98,7 @@ class TableHistory:
             self.change_write_modes,
         )
         for _ in range(steps):
-            self.chance.choice(rows if self.chance.random() < 0.5 else others)()
+            self.chance.choice(rows if self.chance.random() < 0.6 else others)()
 
     def run(self, statement: str) -> list[Any]:
         self.statements.append(statement)
@@ -111,7 +112,7 @@ class TableHistory:
         return self.name
 
     def append(self) -> None:
-        self.run(f"INSERT INTO {self.target} {self._rows(self.chance.randint(1, 4))}")
+        self.run(f"INSERT INTO {self.target} {self._rows(self.chance.randint(4, 8))}")
 
     def append_again(self) -> None:
         """Add rows that are there already."""
@@ -131,7 +132,7 @@ class TableHistory:
         self.run(f"UPDATE {self.target} SET {changes} WHERE {self._condition()}")
 
     def merge(self) -> None:
-        ids = self.chance.sample(range(7), 3)
+        ids = self.chance.sample(range(9), 3)
         source = self._select([self._row(id=str(number)) for number in ids])
         changed = self.chance.choice(sorted(set(self.columns) - {"id"}))
         self.run(
@@ -274,10 +275,10 @@ class TableHistory:
             self.lake.spark.conf.unset(key)
 
     def _condition(self) -> str:
-        number = self.chance.randint(0, 6)
+        number = self.chance.randint(0, 8)
         return self.chance.choice(
             (
-                f"id IN ({number}, {self.chance.randint(0, 6)})",
+                f"id IN ({number}, {self.chance.randint(0, 8)})",
                 f"id % 3 = {number % 3}",
                 "part = 'a'",
                 "part = 'b'",
@@ -302,7 +303,8 @@ class TableHistory:
         order = self.lake.catalog().load_table(self.name).schema().column_names
         names = [name for name in order if "." not in name]
         values = ", ".join(f"({', '.join(row[name] for name in names)})" for row in rows)
-        return f"SELECT * FROM VALUES {values} AS v ({', '.join(names)})"
+        # One file, so that deletes of some rows leave others in it.
+        return f"SELECT /*+ COALESCE(1) */ * FROM VALUES {values} AS v ({', '.join(names)})"
 
 
 def _sql_type(kind: str) -> str:

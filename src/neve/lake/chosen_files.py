@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,10 +101,18 @@ class TableReader:
         directory = manifest_directory()
         deletes = list(delete_manifests)
         specs = _Specs(self.metadata, keep_ids={one.spec_id for one in deletes} or None)
-        lines = [
-            _choose(directory / f"{number}.avro", self.manifests, manifest, entries, spec_id)
-            for number, (manifest, spec_id, entries) in enumerate(_manifests(files, specs))
-        ]
+        chosen = _manifests(files, specs)
+        times = Counter(manifest.path for manifest, _, _ in chosen)
+        lines = []
+        for number, (manifest, spec_id, keys) in enumerate(chosen):
+            path, length = manifest.path, manifest.length
+            # Iceberg takes two manifests of one path for the same.
+            if times[path] > 1 or not self._has_only(manifest, keys):
+                copy = directory / f"{number}.avro"
+                _copy(copy, self.manifests.avro(manifest), manifest, keys)
+                path, length = copy.as_uri(), copy.stat().st_size
+            # The spec in the manifest list decides, not the one in the manifest.
+            lines.append({**_line(manifest, path, length), "partition_spec_id": spec_id})
         lines += [_line(manifest, manifest.path, manifest.length) for manifest in deletes]
         manifest_list = directory / "list.avro"
         _write_list(manifest_list, lines)
@@ -113,6 +121,9 @@ class TableReader:
         with self._lake.explaining():
             frame = self._files.scan(self.metadata.metadata_location, json.dumps(document))
         return ChosenRows(frame, tuple(specs.groups))
+
+    def _has_only(self, manifest: Manifest, keys: set[tuple[str, int | None]]) -> bool:
+        return keys == {entry.key for entry in self.manifests.entries([manifest])}
 
 
 class _Specs:
@@ -143,7 +154,7 @@ class _Specs:
 
 def _manifests(
     files: Sequence[ChosenFile], specs: _Specs
-) -> Iterable[tuple[Manifest, int, set[tuple[str, int | None]]]]:
+) -> list[tuple[Manifest, int, set[tuple[str, int | None]]]]:
     """Return which entries are wanted of which manifest, under which spec."""
     entries: dict[tuple[Manifest, int], set[tuple[str, int | None]]] = defaultdict(set)
     for file in files:
@@ -151,23 +162,6 @@ def _manifests(
             spec_id = specs.id_for(entry.spec_id, file.group)
             entries[entry.manifest, spec_id].add(entry.key)
     return [(manifest, spec_id, keys) for (manifest, spec_id), keys in entries.items()]
-
-
-def _choose(
-    target: Path,
-    reader: ManifestReader,
-    manifest: Manifest,
-    keys: set[tuple[str, int | None]],
-    spec_id: int,
-) -> dict[str, Any]:
-    """Return the line of a manifest list for entries of a manifest, copied if they are not all."""
-    if keys == {entry.key for entry in reader.entries([manifest])}:
-        line = _line(manifest, manifest.path, manifest.length)
-    else:
-        _copy(target, reader.avro(manifest), manifest, keys)
-        line = _line(manifest, target.as_uri(), target.stat().st_size)
-    # It decides over the spec that the manifest itself names.
-    return {**line, "partition_spec_id": spec_id}
 
 
 def _copy(
