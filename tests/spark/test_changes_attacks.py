@@ -84,6 +84,26 @@ def test_equality_deletes_after_a_partition_field_was_dropped_in_format_1(embedd
     assert table.changes(before) == table.changes(before, mode="net") == deleted
 
 
+def test_a_dropped_partition_column_and_deletes_in_compressed_avro(embedded_lake):
+    """Nothing but the old partition spec still knows the column."""
+    table = Versioned(
+        embedded_lake,
+        "id BIGINT, part STRING",
+        "'format-version' = '2', 'write.delete.format.default' = 'avro', "
+        f"'write.delete.avro.compression-codec' = 'zstd', {MERGE_ON_READ}",
+        "PARTITIONED BY (part)",
+    )
+    first = table.sql("INSERT INTO {t} SELECT /*+ COALESCE(1) */ id, 'a' FROM range(4)")
+    table.sql("DELETE FROM {t} WHERE id = 1")
+    codec = "'write.delete.avro.compression-codec' = 'snappy'"
+    table.sql(f"ALTER TABLE {{t}} SET TBLPROPERTIES ({codec})")
+    table.sql("DELETE FROM {t} WHERE id = 2")
+    table.sql("ALTER TABLE {t} DROP PARTITION FIELD part")
+    table.sql("ALTER TABLE {t} DROP COLUMN part")
+    assert table.changes(first) == Counter([("delete", 1), ("delete", 2)])
+    assert table.changes(mode="net") == Counter([("insert", 0), ("insert", 3)])
+
+
 def test_columns_that_have_the_names_of_metadata_columns(embedded_lake):
     """Spark deletes no single rows of such a table, but a column can be renamed afterwards."""
     names = "_pos", "_file", "_spec_id", "step", "type", "c0"

@@ -257,7 +257,8 @@ def _document(
 ) -> dict[str, Any]:
     """Return metadata whose one snapshot has the manifests of a list."""
     original = metadata.document
-    used = list(specs) or [{"spec-id": _FIRST_SPEC, "fields": []}]
+    # The default one: Iceberg refuses there a column that was dropped, and nowhere else.
+    unpartitioned = {"spec-id": _FIRST_SPEC - 1, "fields": []}
     # Spark takes two scans of one table and one snapshot for the same, and runs one of them.
     snapshot_id = secrets.randbits(62)
     snapshot: dict[str, Any] = {
@@ -272,8 +273,8 @@ def _document(
         snapshot |= {"first-row-id": 0, "added-rows": 0}
     document = {
         **original,
-        "partition-specs": used,
-        "default-spec-id": used[0]["spec-id"],
+        "partition-specs": [unpartitioned, *specs],
+        "default-spec-id": unpartitioned["spec-id"],
         "sort-orders": [{"order-id": 0, "fields": []}],
         "default-sort-order-id": 0,
         "current-snapshot-id": snapshot_id,
