@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import statistics
 import time
 from collections import Counter
@@ -14,6 +15,7 @@ import pytest
 
 import neve
 from neve.errors import NeveError
+from neve.lake import chosen_files
 from neve.lake.chosen_files import TableReader, _line, _write_list
 from neve.lake.manifests import ManifestReader, inherit
 from neve.lake.paths import local_path
@@ -324,3 +326,23 @@ def aged(lake, snapshots=10_000, manifests=50, files=100):
     }
     table.replace_metadata(document)
     return table
+
+
+def test_temporary_manifests_go_when_nobody_can_read_them(embedded_lake, tmp_path, monkeypatch):
+    """Java says when. A view keeps its own; and a directory may have any name."""
+    directory = tmp_path / "a b %41 ü"
+    directory.mkdir()
+    monkeypatch.setattr(chosen_files, "_temporary", lambda: str(directory))
+    table = Versioned(embedded_lake)
+    table.sql("INSERT INTO {t} SELECT id, 'a' FROM range(4)")
+    assert table.changes().total() == 4
+    unused = set(directory.iterdir())
+    read_changes(table.lake, table.ref).createOrReplaceTempView("kept_changes")
+    deadline = time.monotonic() + 60
+    while unused & set(directory.iterdir()):
+        assert time.monotonic() < deadline
+        gc.collect()
+        table.lake.spark._jvm.System.gc()
+        table.changes()
+    assert table.lake.sql("SELECT * FROM kept_changes").count() == 4
+    table.lake.spark.catalog.dropTempView("kept_changes")

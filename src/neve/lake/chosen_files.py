@@ -1,8 +1,9 @@
 """Read chosen files of a table, each with chosen deletes: a table in memory that has only these.
 
 A manifest of which only some entries are chosen is copied without the others into a temporary
-directory of this machine; only the driver plans, so that only the driver reads it. Iceberg then
-plans and reads as it does with any table: projection, filters, statistics, splits, deletes.
+directory of this machine; only the driver plans, so that only the driver reads it. It is removed
+when no DataFrame needs it any more, at the latest when the process ends. Iceberg plans and reads as
+it does with any table: projection, filters, statistics, splits, deletes.
 
 Rows know which group of files they come from by a trick: each group has a partition spec of its
 own, a copy of the one that its files have, and Iceberg offers a file's `_spec_id` as a constant.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import shutil
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -112,7 +114,12 @@ class TableReader:
         total = sum(file.entry.records for file in files)
         document = _document(self.metadata, schema_id, specs.specs.values(), manifest_list, total)
         with self._lake.explaining():
-            frame = self._files.scan(self.metadata.metadata_location, json.dumps(document))
+            frame = self._files.scan(
+                self.metadata.metadata_location, json.dumps(document), str(directory)
+            )
+            # A follower that waits lives for months.
+            for unused in self._files.unused_directories():
+                shutil.rmtree(unused, ignore_errors=True)
         return ChosenRows(frame, tuple(specs.groups))
 
 
@@ -176,7 +183,7 @@ def _choose(
         line = _line(manifest, manifest.path, manifest.length)
     else:
         _copy(target, reader.avro(manifest), manifest, keys)
-        line = _line(manifest, target.as_uri(), target.stat().st_size)
+        line = _line(manifest, _location(target), target.stat().st_size)
     # It decides over the spec that the manifest itself names.
     return {**line, "partition_spec_id": spec_id}
 
@@ -248,6 +255,11 @@ def _write_list(target: Path, lines: Sequence[Mapping[str, Any]]) -> None:
         fastavro.writer(stream, _LIST_SCHEMA, lines)
 
 
+def _location(path: Path) -> str:
+    """Name a file as Hadoop does, which takes the %20 of a URI for three characters."""
+    return f"file://{path}"
+
+
 def _document(
     metadata: MetadataJson,
     schema_id: int,
@@ -266,7 +278,7 @@ def _document(
         "sequence-number": original.get("last-sequence-number", 0),
         "timestamp-ms": original["last-updated-ms"],
         "summary": {"operation": "append", "total-records": str(records)},
-        "manifest-list": manifest_list.as_uri(),
+        "manifest-list": _location(manifest_list),
         "schema-id": schema_id,
     }
     if metadata.format_version > 2:
