@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import statistics
 import time
 from collections import Counter
@@ -14,6 +15,7 @@ import pytest
 
 import neve
 from neve.errors import NeveError
+from neve.lake import temporary_manifests
 from neve.lake.chosen_files import TableReader, _line, _write_list
 from neve.lake.manifests import ManifestReader, inherit
 from neve.lake.paths import local_path
@@ -100,6 +102,26 @@ def test_equality_deletes_after_a_partition_field_was_dropped_in_format_1(embedd
     assert sorted(left) == [1, 3]
     deleted = Counter(("delete", 2, part) for part in "abc")
     assert table.changes(before) == table.changes(before, mode="net") == deleted
+
+
+def test_a_dropped_partition_column_and_deletes_in_compressed_avro(embedded_lake):
+    """Nothing but the old partition spec still knows the column."""
+    table = Versioned(
+        embedded_lake,
+        "id BIGINT, part STRING",
+        "'format-version' = '2', 'write.delete.format.default' = 'avro', "
+        f"'write.delete.avro.compression-codec' = 'zstd', {MERGE_ON_READ}",
+        "PARTITIONED BY (part)",
+    )
+    first = table.sql("INSERT INTO {t} SELECT /*+ COALESCE(1) */ id, 'a' FROM range(4)")
+    table.sql("DELETE FROM {t} WHERE id = 1")
+    codec = "'write.delete.avro.compression-codec' = 'snappy'"
+    table.sql(f"ALTER TABLE {{t}} SET TBLPROPERTIES ({codec})")
+    table.sql("DELETE FROM {t} WHERE id = 2")
+    table.sql("ALTER TABLE {t} DROP PARTITION FIELD part")
+    table.sql("ALTER TABLE {t} DROP COLUMN part")
+    assert table.changes(first) == Counter([("delete", 1), ("delete", 2)])
+    assert table.changes(mode="net") == Counter([("insert", 0), ("insert", 3)])
 
 
 def test_columns_that_have_the_names_of_metadata_columns(embedded_lake):
@@ -322,3 +344,23 @@ def aged(lake, snapshots=10_000, manifests=50, files=100):
     }
     table.replace_metadata(document)
     return table
+
+
+def test_temporary_manifests_go_when_nobody_can_read_them(embedded_lake, tmp_path, monkeypatch):
+    """Java says when. A view keeps its own; and a directory may have any name."""
+    directory = tmp_path / "a b %41 ü"
+    directory.mkdir()
+    monkeypatch.setattr(temporary_manifests, "of_this_process", lambda: directory)
+    table = Versioned(embedded_lake)
+    table.sql("INSERT INTO {t} SELECT id, 'a' FROM range(4)")
+    assert table.changes().total() == 4
+    unused = set(directory.iterdir())
+    read_changes(table.lake, table.ref).createOrReplaceTempView("kept_changes")
+    deadline = time.monotonic() + 60
+    while unused & set(directory.iterdir()):
+        assert time.monotonic() < deadline
+        gc.collect()
+        table.lake.spark._jvm.System.gc()
+        table.changes()
+    assert table.lake.sql("SELECT * FROM kept_changes").count() == 4
+    table.lake.spark.catalog.dropTempView("kept_changes")

@@ -8,7 +8,6 @@ import pytest
 
 from neve.errors import UsageError
 from neve.lake.followers import TAG_PREFIX
-from neve.lake.temporary_manifests import _of_this_process
 
 
 @pytest.fixture
@@ -72,14 +71,3 @@ def test_batches_begin_where_the_last_commit_ended(lake, version):
     batch.commit()
     assert list(lake.follow(orders, "shop")) == []
     assert lake.sql(f"SELECT count(*) FROM {orders}").collect()[0][0] == 1
-
-
-def test_a_follower_leaves_no_temporary_files(lake, orders):
-    insert(lake, orders, 1)
-    before = set(_of_this_process().iterdir())
-    (batch,) = lake.follow(orders, "shop")
-    assert ids(batch) == [(1, "insert")]
-    assert set(_of_this_process().iterdir()) > before
-    batch.commit()
-    lake.follow(orders, "copies").to_table(f"{orders}_copy", keys=["id"])
-    assert set(_of_this_process().iterdir()) == before

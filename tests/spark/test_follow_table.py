@@ -205,6 +205,29 @@ def test_columns_that_were_added_widened_and_renamed(lake, namespace, orders):
     assert lake.sql(f"{statement}{copy} WHERE id = 1").collect()[0]["price"] == 10
 
 
+def test_what_a_copy_cannot_follow_is_told_and_a_new_copy_can(lake, namespace, orders):
+    copy = f"{namespace}.copy"
+    merge(lake, orders, [(1, 1, 10)])
+    first = lake.table(orders).refs["main"]
+    lake.follow(orders, "copy").to_table(copy)
+    # Rows that are there have no amount any more, and no change of a row says so.
+    lake.sql(f"ALTER TABLE {orders} DROP COLUMN amount")
+    lake.sql(f"ALTER TABLE {orders} ADD COLUMN amount DECIMAL(10, 2)")
+    merge(lake, orders, [(2, 1, 20)])
+    with pytest.raises(UnsupportedError, match="column amount is another one") as told:
+        lake.follow(orders, "copy").to_table(copy)
+    for _ in range(2):
+        assert f"drop it and run: neve follow drop {orders} copy" in told.value.hint
+        lake.sql(f"DROP TABLE {copy}")
+        lake.drop_follower(orders, "copy")
+        lake.follow(orders, "copy").to_table(copy)
+        assert content(lake, copy) == content(lake, orders)
+        lake.sql(f"CALL system.rollback_to_snapshot('{orders}', {first})")
+        merge(lake, orders, [(3, 1, 30)])
+        with pytest.raises(NotFoundError, match="rolled back") as told:
+            lake.follow(orders, "copy").to_table(copy)
+
+
 def test_appends_go_into_a_table_as_they_are(lake, namespace, orders):
     log = f"{namespace}.log"
     for _ in range(2):

@@ -1,8 +1,9 @@
 """Read chosen files of a table, each with chosen deletes: a table in memory that has only these.
 
 A manifest of which only some entries are chosen is copied without the others into a temporary
-directory of this machine; only the driver plans, so that only the driver reads it. Iceberg then
-plans and reads as it does with any table: projection, filters, statistics, splits, deletes.
+directory of this machine; only the driver plans, so that only the driver reads it. It is removed
+when no DataFrame needs it any more, at the latest when the process ends. Iceberg plans and reads as
+it does with any table: projection, filters, statistics, splits, deletes.
 
 Rows know which group of files they come from by a trick: each group has a partition spec of its
 own, a copy of the one that its files have, and Iceberg offers a file's `_spec_id` as a constant.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import shutil
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -110,7 +112,7 @@ class TableReader:
             if times[path] > 1 or not self._has_only(manifest, keys):
                 copy = directory / f"{number}.avro"
                 _copy(copy, self.manifests.avro(manifest), manifest, keys)
-                path, length = copy.as_uri(), copy.stat().st_size
+                path, length = _location(copy), copy.stat().st_size
             # The spec in the manifest list decides, not the one in the manifest.
             lines.append({**_line(manifest, path, length), "partition_spec_id": spec_id})
         lines += [_line(manifest, manifest.path, manifest.length) for manifest in deletes]
@@ -119,7 +121,12 @@ class TableReader:
         total = sum(file.entry.records for file in files)
         document = _document(self.metadata, schema_id, specs.specs.values(), manifest_list, total)
         with self._lake.explaining():
-            frame = self._files.scan(self.metadata.metadata_location, json.dumps(document))
+            frame = self._files.scan(
+                self.metadata.metadata_location, json.dumps(document), str(directory)
+            )
+            # A follower that waits lives for months.
+            for unused in self._files.unused_directories():
+                shutil.rmtree(unused, ignore_errors=True)
         return ChosenRows(frame, tuple(specs.groups))
 
     def _has_only(self, manifest: Manifest, keys: set[tuple[str, int | None]]) -> bool:
@@ -231,6 +238,11 @@ def _write_list(target: Path, lines: Sequence[Mapping[str, Any]]) -> None:
         fastavro.writer(stream, _LIST_SCHEMA, lines)
 
 
+def _location(path: Path) -> str:
+    """Name a file as Hadoop does, which takes the %20 of a URI for three characters."""
+    return f"file://{path}"
+
+
 def _document(
     metadata: MetadataJson,
     schema_id: int,
@@ -240,7 +252,8 @@ def _document(
 ) -> dict[str, Any]:
     """Return metadata whose one snapshot has the manifests of a list."""
     original = metadata.document
-    used = list(specs) or [{"spec-id": _FIRST_SPEC, "fields": []}]
+    # The default one: Iceberg refuses there a column that was dropped, and nowhere else.
+    unpartitioned = {"spec-id": _FIRST_SPEC - 1, "fields": []}
     # Spark takes two scans of one table and one snapshot for the same, and runs one of them.
     snapshot_id = secrets.randbits(62)
     snapshot: dict[str, Any] = {
@@ -248,15 +261,15 @@ def _document(
         "sequence-number": original.get("last-sequence-number", 0),
         "timestamp-ms": original["last-updated-ms"],
         "summary": {"operation": "append", "total-records": str(records)},
-        "manifest-list": manifest_list.as_uri(),
+        "manifest-list": _location(manifest_list),
         "schema-id": schema_id,
     }
     if metadata.format_version > 2:
         snapshot |= {"first-row-id": 0, "added-rows": 0}
     document = {
         **original,
-        "partition-specs": used,
-        "default-spec-id": used[0]["spec-id"],
+        "partition-specs": [unpartitioned, *specs],
+        "default-spec-id": unpartitioned["spec-id"],
         "sort-orders": [{"order-id": 0, "fields": []}],
         "default-sort-order-id": 0,
         "current-snapshot-id": snapshot_id,

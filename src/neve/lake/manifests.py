@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import fastavro
 
 from neve.errors import CorruptionError
+from neve.lake.avro_blocks import CODECS, decompress_blocks
 
 ReadFile = Callable[[str], bytes]
 T = TypeVar("T")
@@ -208,13 +209,18 @@ def open_avro(content: bytes, path: str) -> AvroFile:
     """Read the header of an Avro file.
 
     Raises:
-        CorruptionError: it is none.
+        CorruptionError: it is none, or it is damaged.
     """
     stream = io.BytesIO(content)
     try:
         header: Any = fastavro.schemaless_reader(stream, _HEADER, None)
         schema = json.loads(header["meta"]["avro.schema"])
-    except (ValueError, LookupError, EOFError) as error:
+        codec = header["meta"].get("avro.codec", b"null").decode()
+        blocks = content[stream.tell() :]
+        if codec in CODECS:
+            blocks = decompress_blocks(blocks, codec)
+            header["meta"]["avro.codec"] = b"null"
+    except (ValueError, LookupError, EOFError, OSError) as error:
         raise CorruptionError(f"{path} is no Avro file") from error
     metadata = {
         key: value.decode() for key, value in header["meta"].items() if not key.startswith("avro.")
@@ -222,7 +228,7 @@ def open_avro(content: bytes, path: str) -> AvroFile:
     header["meta"]["avro.schema"] = json.dumps(_without_logical_types(schema)).encode()
     plain = io.BytesIO()
     fastavro.schemaless_writer(plain, _HEADER, header)
-    return AvroFile(schema, metadata, plain.getvalue() + content[stream.tell() :])
+    return AvroFile(schema, metadata, plain.getvalue() + blocks)
 
 
 def _without_logical_types(schema: Any) -> Any:

@@ -30,8 +30,8 @@ from neve.versions.named_queries import named_queries
 Kind = Literal["as of", "since", "between"]
 Place = Literal["relation", "named source", "name"]
 
-# `count(ALL version BETWEEN 1 AND 2)` has no table.
-_NAMES = Spark.Parser.ID_VAR_TOKENS - {TokenType.ALL}
+# `count(ALL version BETWEEN 1 AND 2)` and `CASE version BETWEEN 1 AND 2 WHEN …` have no table.
+_NAMES = Spark.Parser.ID_VAR_TOKENS - {TokenType.ALL, TokenType.CASE}
 _STRINGS = (TokenType.STRING, TokenType.RAW_STRING)
 _LITERALS = (TokenType.NUMBER, *_STRINGS)
 # What a table stands after. A comma separates expressions, too, but an expression followed by

@@ -24,7 +24,6 @@ from neve.errors import ConflictError, NotFoundError, UsageError
 from neve.lake.commit_loop import RetryPolicy, read_until_available
 from neve.lake.followers import PROPERTY_PREFIX, FollowerTag, check_name, follower_tag
 from neve.lake.metadata_json import MAIN
-from neve.lake.temporary_manifests import TemporaryManifests
 from neve.versions.resolve import Commit, ancestors, resolve_range
 
 if TYPE_CHECKING:
@@ -101,18 +100,11 @@ class Batch:
     commits: tuple[Commit, ...]
     _read: Callable[[], DataFrame] = field(repr=False, compare=False)
     _commit: Callable[[], None] = field(repr=False, compare=False)
-    _manifests: TemporaryManifests = field(
-        default_factory=TemporaryManifests, repr=False, compare=False
-    )
 
     @cached_property
     def rows(self) -> DataFrame:
-        """The changes; nothing is read before it is asked for, and only the changed files.
-
-        They can be read until the batch is committed.
-        """
-        with self._manifests.kept():
-            return self._read()
+        """The changes; nothing is read before it is asked for, and only the changed files."""
+        return self._read()
 
     def commit(self) -> None:
         """Move the follower to the end of this batch, and of all before it. Atomic, idempotent.
@@ -124,16 +116,22 @@ class Batch:
             NotFoundError: the table was dropped.
         """
         self._commit()
-        self._manifests.remove()
 
 
 class SourceTable:
-    """The table that is followed."""
+    """The table that is followed.
 
-    def __init__(self, lake: Lake, spec: FollowSpec, stop: threading.Event | None) -> None:
+    Args:
+        kept: the table that `to_table` keeps.
+    """
+
+    def __init__(
+        self, lake: Lake, spec: FollowSpec, stop: threading.Event | None, kept: str | None = None
+    ) -> None:
         self.lake = lake
         self.spec = spec
         self.stop = stop
+        self._kept = kept
         self._uuid: str | None = None
 
     @property
@@ -207,12 +205,23 @@ class SourceTable:
     def _rolled_back(self, position: int, end_id: int | None, shared: int | None) -> NotFoundError:
         name = self.spec.name
         begin = "from the beginning" if shared is None else f"with since={shared}"
+        undo = (
+            f"undo what {name} has read after {shared or 'the beginning'}, run: neve follow drop "
+            f"{self.name} {name}, and follow {begin}"
+        )
         return NotFoundError(
             f"{self.name}: follower {name} is at snapshot {position}, which is no ancestor of "
-            f"{end_id or 'the empty table'}: the table was rolled back, or the follower read "
-            "another branch",
-            hint=f"undo what {name} has read after {shared or 'the beginning'}, run: neve follow "
-            f"drop {self.name} {name}, and follow {begin}",
+            f"{end_id or 'the empty table'}: the table was rolled back or replaced, or the "
+            "follower read another branch",
+            hint=undo if self._kept is None else self.refill_hint,
+        )
+
+    @property
+    def refill_hint(self) -> str:
+        """How the table that `to_table` keeps is filled anew: it has a position of its own."""
+        return (
+            f"to fill {self._kept} from the beginning, drop it and run: neve follow drop "
+            f"{self.name} {self.spec.name}"
         )
 
     def rows(self, lake: Lake, commits: CommitRange) -> DataFrame:
@@ -400,9 +409,7 @@ def as_names(names: Sequence[str] | None) -> tuple[str, ...] | None:
 
 
 def _end_id(name: str, metadata: MetadataJson, until: Version | None) -> int | None:
+    if until is None:
+        return metadata.current_snapshot_id
     # Of a range that begins at its end only the end is looked for.
-    return (
-        resolve_range(name, metadata, until, until).end_id
-        if until is not None
-        else (metadata.current_snapshot_id)
-    )
+    return resolve_range(name, metadata, until, until).end_id

@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from neve import failpoints
-from neve.errors import NotFoundError, UsageError
+from neve.errors import NotFoundError, UnsupportedError, UsageError
 from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_known
 from neve.lake.followers import FollowerTag, follower_tag
 from neve.lake.java_tables import MAIN, isolated
-from neve.lake.temporary_manifests import TemporaryManifests
 from neve.versions import target_rows as tr
 from neve.versions.changes import keys_of
 from neve.versions.follow import CommitRange, SourceTable
+from neve.versions.renamed_columns import NameReusedError, renamed_columns
 from neve.versions.target_position import Position
 from neve.versions.target_table import TargetTable
 
@@ -77,9 +77,11 @@ def keep_table(source: SourceTable, spec: TargetSpec) -> TargetReport:
     """Bring a table up to date with the one that is followed; with `wait`, until it is stopped."""
     if spec.ref == source.spec.ref:
         raise UsageError(f"{spec.ref.name} cannot follow itself", hint="name another table")
-    if source.spec.mode == "changes":
-        # A MERGE takes one change of each key.
-        source = SourceTable(source.lake, replace(source.spec, mode="net"), source.stop)
+    # A MERGE takes one change of each key.
+    mode = "net" if source.spec.mode == "changes" else source.spec.mode
+    source = SourceTable(
+        source.lake, replace(source.spec, mode=mode), source.stop, kept=spec.ref.name
+    )
     with isolated(source.lake, {}) as session:
         return _Keeper(source, spec, session).run()
 
@@ -228,12 +230,7 @@ class _Batch:
         """Write the batch and publish it; False: another process has moved the position."""
         if not self._is_at(self._before):
             return False
-        manifests = TemporaryManifests()
-        try:
-            with manifests.kept():
-                self._write()
-        finally:
-            manifests.remove()
+        self._write()
         return True
 
     def _write(self) -> None:
@@ -319,18 +316,21 @@ class _Batch:
         return True
 
     def _renamed(self) -> dict[str, str]:
-        """Return the columns that got another name since the position; ids stay the same."""
+        """Return the columns that got another name since the position."""
         if self._before is None or self._keeper.spec.transform is not None:
             return {}
         schemas = {each.get("schema-id", 0): each for each in self._metadata.schemas}
         old = schemas.get(self._before.schema_id, {"fields": ()})
         new = schemas.get(self.position.schema_id, {"fields": ()})
-        names = {field["id"]: field["name"] for field in new["fields"]}
-        return {
-            field["name"]: names[field["id"]]
-            for field in old["fields"]
-            if field["id"] in names and names[field["id"]] != field["name"]
-        }
+        try:
+            return renamed_columns(old["fields"], new["fields"])
+        except NameReusedError as error:
+            raise UnsupportedError(
+                f"{self._keeper.source.name}: column {error.name} is another one than at snapshot "
+                f"{self._before.snapshot_id}, and rows of {self._keeper.target.name} have the old "
+                "one under that name",
+                hint=self._keeper.source.refill_hint,
+            ) from error
 
 
 def _schema_id(metadata: MetadataJson, snapshot_id: int) -> int:

@@ -77,6 +77,7 @@ def test_a_clause_is_read(statement, kind, table, points, options):
         "SELECT `FROM t VERSION SINCE 1` FROM u",
         "SELECT x version FROM t version WHERE version.id = 1",
         "SELECT CASE WHEN version BETWEEN 1 AND 2 THEN 1 END FROM t",
+        "SELECT id, CASE version BETWEEN 1 AND 2 WHEN true THEN 1 END FROM t",
         "SELECT DISTINCT version BETWEEN 1 AND 2, all version FROM t",
         "SELECT * FROM t TIMESTAMP AS OF '2026-11-01'",
         "SELECT count(ALL version BETWEEN 1 AND 2), version BETWEEN 1 AND 2 FROM t version",

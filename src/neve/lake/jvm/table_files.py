@@ -7,6 +7,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from neve.lake.jvm.tables import active, load
+from neve.lake.jvm.unreachable import unreachable, watch
 from neve.lake.table_ref import TableRef
 
 _READ_LOCAL_FILES = (
@@ -39,11 +40,17 @@ class TableFiles:
         finally:
             stream.close()
 
-    def scan(self, metadata_location: str, metadata_json: str) -> DataFrame:
-        """Return the rows of a table that exists in memory only, by its metadata."""
+    def scan(self, metadata_location: str, metadata_json: str, directory: str) -> DataFrame:
+        """Return the rows of a table that exists in memory only, by its metadata.
+
+        Args:
+            directory: is needed for as long as the rows can be read; see `unused_directories`.
+        """
         iceberg = self._jvm.org.apache.iceberg
         metadata = iceberg.TableMetadataParser.fromJson(metadata_location, metadata_json)
         operations = iceberg.StaticTableOperations(metadata, self._io_with_local_files())
+        # Whoever plans a scan holds the table, and with it these.
+        watch(self._session, operations, directory)
         table = iceberg.BaseTable(operations, self._table.name())
         sql = self._jvm.org.apache.spark.sql
         none = self._jvm.scala.Option.empty()
@@ -57,6 +64,10 @@ class TableFiles:
             )
             rows = sql.classic.Dataset.ofRows(self._session._jsparkSession, relation)
         return DataFrame(rows, self._session)
+
+    def unused_directories(self) -> list[str]:
+        """Return the directories of scans whose rows nobody can read any more."""
+        return unreachable(self._session)
 
     def _io_with_local_files(self) -> Any:
         """Return a FileIO that reads the table's files and those of this machine."""
