@@ -20,7 +20,14 @@ from neve.lake.manifests import Manifest
 from neve.lake.metadata_json import MetadataJson, field_names
 from neve.versions.arguments import Mode, parse_mode
 from neve.versions.file_changes import Step
-from neve.versions.plan import ChangePlan, Comparison, DeletedRows, Planner, layers
+from neve.versions.plan import (
+    ChangePlan,
+    Comparison,
+    DeletedRows,
+    Planner,
+    files_of,
+    layers,
+)
 from neve.versions.resolve import VersionRange, resolve_range
 from neve.versions.rows import (
     DELETE,
@@ -43,6 +50,7 @@ CHANGE_TYPE, SNAPSHOT_ID, TIMESTAMP = "_change_type", "_commit_snapshot_id", "_c
 _REPLACE = "replace"
 # So many positions are sent to every task; more are sorted and merged.
 _MOST_BROADCAST = 2_000_000
+_ONE_TASK_BYTES = 8 * 1024 * 1024
 
 
 def read_changes(
@@ -152,7 +160,11 @@ class _Rows:
         ]
         key_columns = self._key_columns(keys)
         if mixed:
-            rows = cancel(_union(mixed), self._names)
+            rows = _union(mixed)
+            if sum(file.bytes for file in files_of(plan)) <= _ONE_TASK_BYTES:
+                # One task does it sooner than several that exchange rows.
+                rows = rows.coalesce(1)
+            rows = cancel(rows, self._names)
             simple.append(pair_updates(rows, key_columns) if key_columns else rows)
         return self._named(_union(simple or [self._nothing]))
 
