@@ -82,6 +82,19 @@ def test_of_two_consumers_of_one_name_only_one_commits(lake):
     assert tag(lake) is None
 
 
+def test_a_table_of_an_old_writer_keeps_its_main(lake):
+    """Without refs `main` is the current snapshot; with a tag alone, Iceberg knows no `main`."""
+    current = append(lake)
+    metadata = lake.reader().read(("shop", "orders"))
+    document = {key: value for key, value in metadata.document.items() if key != "refs"}
+    replace_metadata(metadata, document)
+    (batch,) = lake.follow(TABLE, "a")
+    batch.commit()
+    refs = lake.reader().read(("shop", "orders")).document["refs"]
+    assert refs["main"] == {"snapshot-id": current, "type": "branch"}
+    assert tag(lake) == current
+
+
 def test_of_many_that_commit_at_once_one_wins(lake):
     append(lake)
     batches = [next(iter(lake.follow(TABLE, "a"))) for _ in range(4)]
