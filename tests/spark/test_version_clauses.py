@@ -224,6 +224,7 @@ def test_versions_that_make_no_sense(lake, clause, kind, said):
     [
         ("clauses.a_view", UnsupportedError, "clauses.a_view has no versions: it is a view"),
         ("clauses.t.history", UnsupportedError, "history has no versions: it is a metadata table"),
+        # Iceberg loads the table for it, and the range would end at the table's own version.
         ("clauses.t.tag_first", UnsupportedError, "clauses.t.tag_first has no versions"),
         ("parquet.`{files}`", UnsupportedError, "has no versions: it is no Iceberg table"),
         ("clauses.u", NotFoundError, "table clauses.u does not exist in catalog lake (did you"),
@@ -233,7 +234,9 @@ def test_what_has_no_versions(lake, tmp_path, name, kind, said):
     if "{files}" in name:
         lake.spark.range(1).write.parquet(str(tmp_path / "files"))
     with pytest.raises(kind) as refused:
-        lake.sql(f"SELECT * FROM {name.format(files=tmp_path / 'files')} VERSION SINCE 1")
+        lake.sql(
+            f"SELECT * FROM {name.format(files=tmp_path / 'files')} VERSION SINCE '2000-01-01'"
+        )
     assert said in str(refused.value)
 
 

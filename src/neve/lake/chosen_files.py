@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import fastavro
 
+from neve.errors import UnsupportedError
 from neve.lake.jvm.table_files import TableFiles
 from neve.lake.manifests import DELETED, AvroFile, FileEntry, Manifest, ManifestReader, inherit
 from neve.lake.metadata_json import MetadataJson
@@ -72,13 +73,23 @@ class ChosenRows:
 
 
 class TableReader:
-    """A table's metadata and files as Java sees them, so that any catalog and any type will do."""
+    """A table's metadata and files as Java sees them, so that any catalog and any type will do.
+
+    Raises:
+        UnsupportedError: it is a branch or a tag by the name of a table.
+    """
 
     def __init__(self, lake: Lake, ref: TableRef) -> None:
         self._lake = lake
         with lake.explaining():
             self._files = TableFiles(lake.spark, ref)
             location, document = self._files.metadata()
+            is_whole = self._files.is_whole(ref)
+        if not is_whole:
+            raise UnsupportedError(
+                f"{ref.name} is a part of a table, and changes are those of a whole one",
+                hint="name the table, and the branch or tag as a version",
+            )
         self.metadata = MetadataJson(location, json.loads(document))
         self.manifests = ManifestReader(self.read)
 

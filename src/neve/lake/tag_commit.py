@@ -33,7 +33,7 @@ from neve.lake.catalog import missing_table
 from neve.lake.commit_errors import committing
 from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_known
 from neve.lake.faults import explained
-from neve.lake.metadata_json import MetadataJson, decode_document, unreadable_table
+from neve.lake.metadata_json import MAIN, MetadataJson, decode_document, unreadable_table
 from neve.lake.metadata_reader import as_json
 from neve.lake.profile import profile_named
 from neve.lake.pyiceberg_catalogs import NeveSqlCatalog
@@ -227,6 +227,9 @@ class _DatabaseTable:
 def _with_tag(base: MetadataJson, move: TagMove, now_ms: int) -> tuple[dict[str, Any], set[str]]:
     """Return the metadata after a move, and the metadata files that nobody needs any more."""
     refs = dict(base.document.get("refs") or {})
+    if base.current_snapshot_id is not None:
+        # Old writers name no refs. With some but no main, expiry would take what is current.
+        refs.setdefault(MAIN, {"snapshot-id": base.current_snapshot_id, "type": "branch"})
     properties = dict(base.properties)
     refs.pop(move.tag, None)
     properties.pop(move.mark[0], None)

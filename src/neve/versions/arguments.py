@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 Mode = Literal["changes", "net", "appends"]
 MODES = ("changes", "net", "appends")
 _OPTIONS = ("mode", "keys")
+MOST_DIGITS = 19  # of a snapshot id
 _COLUMN = re.compile(r"(?<![^,])(?:\s*`(?:[^`]|``)+`\s*|[^`,]*)(?![^,])")
 
 
@@ -26,7 +27,8 @@ def parse_version(value: Any) -> Version:
         UsageError: the value is of a type that no version has.
     """
     if isinstance(value, str):
-        return int(value) if value.isdecimal() else value
+        is_id = value.isdecimal() and len(value) <= MOST_DIGITS
+        return int(value) if is_id else value
     # Those of NumPy are no `int`.
     if isinstance(value, Integral) and not isinstance(value, bool):
         return int(value)

@@ -24,6 +24,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from neve.errors import SqlError
 from neve.lake.identifier import Identifier, quote_identifier
+from neve.versions.arguments import MOST_DIGITS
 from neve.versions.clause_words import may_have_clause
 from neve.versions.named_queries import named_queries
 
@@ -300,7 +301,7 @@ class _ClauseReader:
         # 12L: sqlglot makes a cast of the suffix.
         if self._peek() is TokenType.DCOLON and self.tokens[self.at].start == token.start:
             self.at += 2
-        if not token.text.isdecimal():
+        if not token.text.isdecimal() or len(token.text) > MOST_DIGITS:
             raise self._error(wanted, token)
         return int(token.text)
 

@@ -354,12 +354,26 @@ class Follower:
             )
         tag_id = None if tag is None else tag.snapshot_id
         if not self._is_started:
+            if tag is None:
+                self._require_new(metadata)
             self._is_started = True
             self._tag_id = self._read_to = tag_id
         elif tag_id != self._tag_id:
             raise self._moved(tag)
         self._branch = source.branch(metadata) or MAIN
         return source.spec.since if self._read_to is None else self._read_to
+
+    def _require_new(self, metadata: MetadataJson) -> None:
+        """Refuse to begin again where somebody else removed the tag: all rows would come twice."""
+        name, table = self._source.spec.name, self._source.name
+        mark = f"{PROPERTY_PREFIX}{name}"
+        if mark in metadata.properties:
+            raise NotFoundError(
+                f"{table}: follower {name} has committed, but its tag {check_name(name)} is gone; "
+                "nobody knows how far it came",
+                hint="create the tag again; or, to begin anew, choose another name or run: "
+                f"ALTER TABLE {table} UNSET TBLPROPERTIES ('{mark}')",
+            )
 
     def _batch(self, commits: CommitRange) -> Batch:
         source = self._source

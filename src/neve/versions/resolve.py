@@ -137,11 +137,9 @@ def _resolve(name: str, metadata: MetadataJson, version: Version) -> int | None:
     if isinstance(version, str) and version in metadata.refs:
         return metadata.refs[version]
     milliseconds = _milliseconds(name, metadata, version)
-    current = None
-    for entry in _log(metadata):
-        if entry["timestamp-ms"] > milliseconds:
-            break
-        current = entry["snapshot-id"]
+    # Clocks differ, so that times do not always rise. All engines take the last that fits.
+    reached = (one for one in reversed(_log(metadata)) if one["timestamp-ms"] <= milliseconds)
+    current = next((one["snapshot-id"] for one in reached), None)
     if current is not None and current not in metadata.snapshots:
         raise NotFoundError(
             f"{name}: snapshot {current}, which was current at {version}, has expired",

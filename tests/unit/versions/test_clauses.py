@@ -203,6 +203,7 @@ def test_tables_at_times():
 @pytest.mark.parametrize(
     ("clause", "message"),
     [
+        ("SINCE " + "7" * 5000, "needs a snapshot id"),
         ("SINCE", "needs a snapshot id, a quoted tag, branch or time, or a parameter; the"),
         ("\nSINCE x", "not x (line 2, pos 6)"),
         ("SINCE 1.5", "not 1.5"),

@@ -82,6 +82,32 @@ def test_of_two_consumers_of_one_name_only_one_commits(lake):
     assert tag(lake) is None
 
 
+def test_a_tag_that_somebody_else_removed_does_not_begin_again(lake):
+    append(lake)
+    (batch,) = lake.follow(TABLE, "a")
+    batch.commit()
+    lake.catalog().load_table(TABLE).manage_snapshots().remove_tag(f"{TAG_PREFIX}a").commit()
+    with pytest.raises(NotFoundError, match=f"its tag {TAG_PREFIX}a is gone") as told:
+        list(lake.follow(TABLE, "a"))
+    assert "UNSET TBLPROPERTIES ('neve.follow.a')" in told.value.hint
+    with lake.catalog().load_table(TABLE).transaction() as change:
+        change.remove_properties("neve.follow.a")
+    assert len(list(lake.follow(TABLE, "a"))) == 1
+
+
+def test_a_table_of_an_old_writer_keeps_its_main(lake):
+    """Without refs `main` is the current snapshot; with a tag alone, Iceberg knows no `main`."""
+    current = append(lake)
+    metadata = lake.reader().read(("shop", "orders"))
+    document = {key: value for key, value in metadata.document.items() if key != "refs"}
+    replace_metadata(metadata, document)
+    (batch,) = lake.follow(TABLE, "a")
+    batch.commit()
+    refs = lake.reader().read(("shop", "orders")).document["refs"]
+    assert refs["main"] == {"snapshot-id": current, "type": "branch"}
+    assert tag(lake) == current
+
+
 def test_of_many_that_commit_at_once_one_wins(lake):
     append(lake)
     batches = [next(iter(lake.follow(TABLE, "a"))) for _ in range(4)]

@@ -83,6 +83,13 @@ def test_a_version():
         resolve_version("a.t", LINE, "2026-10-31")
 
 
+def test_a_time_in_a_log_of_clocks_that_differ():
+    """As Spark and PyIceberg have it: the last entry that is not later than the time."""
+    skewed = table({1: None, 2: 1, 3: 2}, [(1, 10), (2, 9), (3, 20)])
+    assert resolve_version("ns.t", skewed, "2026-11-01T00:09:30") == 2
+    assert resolve_version("ns.t", skewed, "2026-11-01T00:10:00") == 2
+
+
 def test_a_time_before_the_log_whose_snapshots_have_expired():
     # Iceberg removes from the log what has expired, and all before it.
     expired = table({1: None, 3: 2, 4: 3}, [(3, 20), (4, 30)], {"kept": 1})

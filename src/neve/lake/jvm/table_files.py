@@ -30,6 +30,10 @@ class TableFiles:
         parser = self._jvm.org.apache.iceberg.TableMetadataParser
         return str(current.metadataFileLocation()), str(parser.toJson(current))
 
+    def is_whole(self, ref: TableRef) -> bool:
+        """Tell a table from a part of it: for `ns.t.branch_x` Iceberg loads `ns.t`."""
+        return str(self._table.name()).lower().endswith(ref.identifier[-1].lower())
+
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         """Read a file, or a part of it."""
         stream = self._table.io().newInputFile(path).newStream()
