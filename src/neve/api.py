@@ -215,7 +215,8 @@ class OpenLake(VersionedLake):
             UsageError: the name cannot be part of a tag's name.
         """
         from neve.versions.arguments import parse_mode, parse_version
-        from neve.versions.follow import Follower, FollowSpec, as_names
+        from neve.versions.follow import Follower, as_names
+        from neve.versions.followed_table import FollowSpec
 
         ref = self.ref(table)
         start, end = (None if each is None else parse_version(each) for each in (since, until))

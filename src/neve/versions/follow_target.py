@@ -19,7 +19,7 @@ from neve.lake.followers import FollowerTag, follower_tag
 from neve.lake.java_tables import MAIN, isolated
 from neve.versions import target_rows as tr
 from neve.versions.changes import keys_of
-from neve.versions.follow import CommitRange, SourceTable
+from neve.versions.followed_table import CommitRange, SourceTable
 from neve.versions.renamed_columns import NameReusedError, renamed_columns
 from neve.versions.target_position import Position
 from neve.versions.target_table import TargetTable
