@@ -50,6 +50,9 @@ INTERRUPTED_WHILE_DUCKDB_IS_LOADED = """
 import signal, sys
 from neve.cli.app import run
 
+# In the background of a script, SIGINT is ignored by all that is started there.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 class Finder:
     def find_spec(self, name, path=None, target=None):
         if name == "_duckdb":
