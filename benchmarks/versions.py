@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import DataFrame
@@ -29,6 +30,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everywhere
 import neve
 from neve.config import Settings
 from neve.lake import Lake
+from neve.versions.arguments import Mode
 from neve.versions.changes import read_changes
 
 ROWS = 10_000_000
@@ -87,9 +89,9 @@ class Bench:
         assert metadata.current_snapshot_id is not None
         self.versions.append(metadata.current_snapshot_id)
 
-    def changes(self, since: int, until: int | None = None, mode: str = "changes") -> DataFrame:
+    def changes(self, since: int, until: int | None = None, mode: Mode = "changes") -> DataFrame:
         keys = ["id"] if mode == "net" else None
-        return read_changes(self.lake, self.ref, since, until, mode, keys)  # type: ignore[arg-type]
+        return read_changes(self.lake, self.ref, since, until, mode, keys)
 
     def version(self, snapshot_id: int) -> DataFrame:
         return self.lake.sql(f"SELECT * FROM {self.name} VERSION AS OF {snapshot_id}")
@@ -157,7 +159,7 @@ def run_mixed(lake: Lake, rows: int, commits: int) -> None:
         ("update", before_update, last),
     ):
         ours, theirs = against(
-            lambda since=since, until=until: bench.changes(since, until),  # type: ignore[misc]
+            partial(bench.changes, since, until),
             lambda: bench.version(last),
         )
         report(f"versions_last_commit_{name}", ours, theirs, "<= 0.08")
