@@ -1,0 +1,1 @@
+"""Move tables between catalogs and stores: plan, copy, rewrite, verify, register."""
