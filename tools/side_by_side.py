@@ -42,7 +42,9 @@ class Part:
         cache = f"cache_dir=.pytest_cache/{self.name.replace(' ', '-')}"
         # Collecting takes seconds. A directory that is new here is collected by all.
         ignored = [f"--ignore=tests/{name}" for name in sorted(DIRECTORIES - self.directories)]
-        return [*PYTEST, "-m", f"({self.marks}) and not soak", "-o", cache, *ignored, *arguments]
+        slowest = ["--durations=15", "--durations-min=4"]
+        marks = f"({self.marks}) and not soak"
+        return [*PYTEST, "-m", marks, "-o", cache, *slowest, *ignored, *arguments]
 
 
 SERVERS = Part(
