@@ -19,6 +19,7 @@ from typing import TypeVar
 from obstore.exceptions import BaseError
 from obstore.store import from_url
 
+from neve import failpoints
 from neve.errors import (
     ConflictError,
     CorruptionError,
@@ -83,7 +84,8 @@ class FileStore:
     def __init__(self, profile: CatalogProfile, vended: Mapping[str, str] | None = None) -> None:
         self._access = object_access(profile, vended or {})
         self._buckets: dict[tuple[str, str], StoredFiles] = {}
-        # Buckets whose ETags are no MD5s, as those of encrypted objects.
+        # Buckets whose ETags were seen to be MD5s, and those where one was not.
+        self._md5_tags: set[StoredFiles] = set()
         self._opaque_tags: set[StoredFiles] = set()
         self._lock = threading.Lock()
         self._parts = ThreadPoolExecutor(_PARTS_AT_ONCE, "parts")
@@ -102,9 +104,13 @@ class FileStore:
 
         Raises:
             NotFoundError: there is no such file.
+            CorruptionError: the store has another MD5 of it.
         """
         content = self._call("cannot read", path, lambda files, key: files.get(key, _ANY_SIZE))
-        return content.data or b""
+        data = content.data or b""
+        if content.digest:
+            self._confirm_read(path, md5(data), content)
+        return data
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         """Return part of a file; fewer bytes where it ends earlier."""
@@ -147,7 +153,7 @@ class FileStore:
         """
         facts = self._call("cannot write", path, lambda files, key: files.put_new(key, content))
         if facts:
-            self._confirm(path, len(content), md5(content), facts)
+            self._confirm_written(path, len(content), md5(content), facts)
         return facts is not None
 
     def delete(self, paths: Sequence[str]) -> None:
@@ -252,7 +258,7 @@ class FileStore:
     ) -> Copied:
         data = content.data or b""
         checksum = md5(data)
-        source._confirm(source_path, len(data), checksum, content)
+        source._confirm_read(source_path, checksum, content)
         on_bytes(len(data))
         if self.write_new(target_path, data):
             return Copied(len(data), checksum)
@@ -275,9 +281,11 @@ class FileStore:
             data = source.read_range(source_path, offset, length)
             _check_length(source_path, length, len(data))
             on_bytes(length)
-            return repeated(
+            digest = repeated(
                 lambda: upload.write_part(number, offset, data), "cannot write", target_path
             )
+            failpoints.reach("lake.part_written")
+            return digest
 
         parts: list[Future[str]] = []
         try:
@@ -293,7 +301,7 @@ class FileStore:
                 repeated(upload.abort, "cannot write", target_path)
         if facts is None:
             return self._existing(target_path, actual, lambda: checksum)
-        self._confirm(target_path, actual, checksum, facts)
+        self._confirm_written(target_path, actual, checksum, facts)
         return Copied(actual, checksum)
 
     @staticmethod
@@ -304,20 +312,33 @@ class FileStore:
         _check_length(path, size, actual)
         return actual
 
-    def _confirm(self, path: str, size: int, checksum: str, facts: FileFacts) -> None:
-        """Compare what was transferred with what the store says of the file.
+    def _confirm_read(self, path: str, checksum: str, facts: FileFacts) -> None:
+        """Compare what was read with what the store says of the file.
 
-        A different ETag is damage, or no MD5: reading the file again tells, once for a bucket.
+        Only where ETags are MD5s: some other file of the bucket has shown it, and no encryption.
         """
-        _check_length(path, size, facts.size)
+        if facts.digest is None or "-" in facts.digest:
+            return
+        files, key = self._locate(path)
+        if facts.digest == checksum:
+            self._md5_tags.add(files)
+        elif files in self._md5_tags and repeated(
+            lambda: files.has_md5_tag(key), "cannot read", path
+        ):
+            raise _damaged(path)
+
+    def _confirm_written(self, path: str, size: int, checksum: str, facts: FileFacts) -> None:
+        """Compare what was written with what the store says of the file.
+
+        A different ETag is damage, or no MD5: reading the file tells, once for a bucket.
+        """
         files, _ = self._locate(path)
+        if facts.size != size:
+            raise _damaged(path)
         if facts.digest in (None, checksum) or files in self._opaque_tags:
             return
-        # Who wrote it in parts of another length has another digest of the same bytes.
-        if "-" in (facts.digest or "") and "-" not in checksum:
-            return
         if self.checksum(path) != checksum:
-            raise CorruptionError(f"{path} has other bytes in its store than were transferred")
+            raise _damaged(path)
         self._opaque_tags.add(files)
 
     def _existing(self, path: str, size: int, checksum: Callable[[], str]) -> Copied:
@@ -373,3 +394,10 @@ def _check_length(path: str, expected: int | None, actual: int) -> None:
             f"{path} has {actual} bytes, and the table's metadata says {expected}",
             hint="the file was truncated or replaced; restore it, or expire its snapshots",
         )
+
+
+def _damaged(path: str) -> CorruptionError:
+    return CorruptionError(
+        f"{path} has other bytes than its store's checksum says",
+        hint="the file is damaged, or was on its way; run the command again, or restore the file",
+    )

@@ -58,6 +58,9 @@ class ObjectFiles:
                 if meta["path"].startswith(prefix):
                     yield meta["path"], meta["size"]
 
+    def has_md5_tag(self, key: str) -> bool:  # noqa: ARG002 - the port's
+        return False
+
     def delete(self, keys: Sequence[str]) -> None:
         for key in keys:
             try:

@@ -176,6 +176,11 @@ class S3Files:
             for item in page.get("Contents", ()):
                 yield item["Key"], item["Size"]
 
+    def has_md5_tag(self, key: str) -> bool:
+        answer = self._client.head_object(Bucket=self._bucket, Key=key)
+        by_kms = str(answer.get("ServerSideEncryption", "")).startswith("aws:kms")
+        return not by_kms and "SSECustomerAlgorithm" not in answer
+
     def delete(self, keys: Sequence[str]) -> None:
         for key in keys:
             self._client.delete_object(Bucket=self._bucket, Key=key)

@@ -25,6 +25,8 @@ _DENIED = re.compile(
     r"AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|AllAccessDisabled|"
     r"\b40[13]\b|Forbidden|Unauthorized|NoCredentials|Unable to locate credentials"
 )
+# Answers of S3 with status 400 to a request that may succeed later: damaged or cut on its way.
+_PASSING = re.compile(r"BadDigest|SHA256Mismatch|IncompleteBody|RequestTimeout")
 # S3's answers to a request that will not succeed later. 404 is for a bucket, here.
 _FINAL = re.compile(r"NoSuchBucket|InvalidBucketName|\b40[04]\b|NotImplemented|InvalidRequest")
 _S3_ERROR = re.compile(r"<Code>([^<]*)</Code>(?:.*?<Message>([^<]*)</Message>)?", re.DOTALL)
@@ -72,7 +74,7 @@ def explain(what: str, path: str, error: Exception) -> NeveError:
     return StorageError(
         f"{what}: {path}: {reason}",
         hint="check the storage section of this catalog, and that the store can be reached",
-        retryable=not is_local and not _FINAL.search(text),
+        retryable=not is_local and (not _FINAL.search(text) or _PASSING.search(text) is not None),
     )
 
 

@@ -20,7 +20,7 @@ class FileFacts:
     """What a store knows of a file.
 
     Args:
-        digest: the MD5 that the store computed, as in `checksum`; None: it gives none.
+        digest: the MD5 that the store computed, see `file_digest`; None: it gives none.
     """
 
     size: int
@@ -80,6 +80,9 @@ class StoredFiles(Protocol):
 
     def sizes(self, prefix: str) -> Iterator[tuple[str, int]]:
         """Yield key and size of every file whose key begins so."""
+
+    def has_md5_tag(self, key: str) -> bool:
+        """Whether the ETag of a file is its MD5: that of an encrypted object is not."""
 
     def delete(self, keys: Sequence[str]) -> None:
         """Delete files; one that does not exist is no error."""
