@@ -159,9 +159,8 @@ class _Attempts:
         present, moved = self.present, self._moved
         if present is None:
             return False
-        log = present.document.get("metadata-log") or ()
-        files = {present.metadata_location, *(entry["metadata-file"] for entry in log)}
-        if moved.metadata_location in files:
+        # Equal metadata files have equal names: one that was there before proves nothing.
+        if moved.metadata_location in _metadata_files(present) - _metadata_files(self._expected):
             return True
         record = read_record(present)
         if record is None or present.uuid != moved.uuid or record != read_record(moved):
@@ -169,6 +168,14 @@ class _Attempts:
         # Who replaces a table wants exactly this version, and not what was written on top of it.
         is_same = (present.refs, present.snapshots.keys()) == (moved.refs, moved.snapshots.keys())
         return is_same or self._existing is not Existing.REPLACE
+
+
+def _metadata_files(metadata: MetadataJson | None) -> set[str]:
+    """Return the metadata files of a table, as far back as its log goes."""
+    if metadata is None:
+        return set()
+    log = metadata.document.get("metadata-log") or ()
+    return {metadata.metadata_location, *(entry["metadata-file"] for entry in log)}
 
 
 def _exists(target: TableRef) -> CatalogError:
