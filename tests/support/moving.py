@@ -47,9 +47,7 @@ def make_by_pyiceberg(lake: OpenLake, ref: TableRef, **properties: str) -> None:
     catalog.create_namespace_if_not_exists(ref.identifier[:-1])
     schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "day", StringType()))
     spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "day"))
-    table = catalog.create_table(
-        ref.identifier, schema, partition_spec=spec, properties=properties
-    )
+    table = catalog.create_table(ref.identifier, schema, partition_spec=spec, properties=properties)
     table.append(rows(1, 2, 3))
     table.append(rows(4, 5, day="plain"))
     first = table.metadata.snapshots[0].snapshot_id
@@ -63,50 +61,51 @@ def make_by_spark(lake: OpenLake, catalog: str, namespace: str) -> list[TableRef
     """Make a table of each kind that matters: every format version, every kind of delete."""
     name = f"`{catalog}`.`{namespace}`"
     lake.sql(f"CREATE NAMESPACE IF NOT EXISTS {name}")
-    for statement in _STATEMENTS:
-        lake.sql(statement.format(ns=name, catalog=catalog, namespace=namespace))
+    names = {"ns": name, "catalog": catalog, "namespace": namespace}
+    for statement in _STATEMENTS.format(**names, merge_on_read=_MERGE_ON_READ).split(";"):
+        lake.sql(statement)
     delete_by_equality(lake, TableRef(catalog, (namespace, "deletes")), 4)
     return [TableRef(catalog, (namespace, table)) for table in _TABLES]
 
 
 _TABLES = ("oldest", "deletes", "vectors", "expired")
 _MERGE_ON_READ = "'write.delete.mode'='merge-on-read', 'write.merge.mode'='merge-on-read'"
-_STATEMENTS = (
-    # Format version 1, partition and schema evolution, compressed metadata.
-    "CREATE TABLE {ns}.oldest (id BIGINT, day STRING) USING iceberg PARTITIONED BY (day) "
-    "TBLPROPERTIES ('format-version'='1', 'write.metadata.compression-codec'='gzip')",
-    "INSERT INTO {ns}.oldest VALUES (1, 'a'), (2, 'b c')",
-    "ALTER TABLE {ns}.oldest ADD COLUMN price DOUBLE",
-    "ALTER TABLE {ns}.oldest REPLACE PARTITION FIELD day WITH bucket(2, id)",
-    "INSERT INTO {ns}.oldest VALUES (3, 'a', 1.5), (4, 'd', 2.5)",
-    "ALTER TABLE {ns}.oldest RENAME COLUMN price TO amount",
-    # Position and equality deletes, a branch that was written to, a tag. (The latter by Java.)
-    "CREATE TABLE {ns}.deletes (id BIGINT, day STRING) USING iceberg "
-    "TBLPROPERTIES ('format-version'='2', " + _MERGE_ON_READ + ")",
-    "INSERT INTO {ns}.deletes SELECT /*+ COALESCE(1) */ id, 'x' FROM range(1, 9)",
-    "DELETE FROM {ns}.deletes WHERE id = 2",
-    "ALTER TABLE {ns}.deletes CREATE TAG early",
-    "ALTER TABLE {ns}.deletes CREATE BRANCH audit",
-    "INSERT INTO {ns}.deletes.branch_audit VALUES (100, 'on the branch')",
-    "DELETE FROM {ns}.deletes WHERE id = 3",
-    # Deletion vectors, row lineage, statistics of both kinds.
-    "CREATE TABLE {ns}.vectors (id BIGINT, day STRING) USING iceberg PARTITIONED BY (day) "
-    "TBLPROPERTIES ('format-version'='3', " + _MERGE_ON_READ + ")",
-    "INSERT INTO {ns}.vectors SELECT /*+ COALESCE(1) */ id, 'x y' FROM range(1, 9)",
-    "DELETE FROM {ns}.vectors WHERE id = 2",
-    "MERGE INTO {ns}.vectors t USING (SELECT 3 AS id UNION ALL SELECT 20) s ON t.id = s.id "
-    "WHEN MATCHED THEN UPDATE SET day = 'z' WHEN NOT MATCHED THEN INSERT VALUES (s.id, 'new')",
-    "CALL {catalog}.system.compute_table_stats(table => '{namespace}.vectors')",
-    "CALL {catalog}.system.compute_partition_stats(table => '{namespace}.vectors')",
-    # Where Iceberg's own procedure loses files: the snapshots that added them are gone.
-    "CREATE TABLE {ns}.expired (id BIGINT, day STRING) USING iceberg",
-    "INSERT INTO {ns}.expired VALUES (1, 'a')",
-    "INSERT INTO {ns}.expired VALUES (2, 'b')",
-    "INSERT INTO {ns}.expired VALUES (3, 'c')",
-    "CALL {catalog}.system.rewrite_manifests(table => '{namespace}.expired')",
-    "CALL {catalog}.system.expire_snapshots(table => '{namespace}.expired', "
-    "older_than => TIMESTAMP '2100-01-01 00:00:00', retain_last => 1)",
-)
+_STATEMENTS = """
+-- Format version 1, partition and schema evolution, compressed metadata.
+CREATE TABLE {ns}.oldest (id BIGINT, day STRING) USING iceberg PARTITIONED BY (day)
+  TBLPROPERTIES ('format-version'='1', 'write.metadata.compression-codec'='gzip');
+INSERT INTO {ns}.oldest VALUES (1, 'a'), (2, 'b c');
+ALTER TABLE {ns}.oldest ADD COLUMN price DOUBLE;
+ALTER TABLE {ns}.oldest REPLACE PARTITION FIELD day WITH bucket(2, id);
+INSERT INTO {ns}.oldest VALUES (3, 'a', 1.5), (4, 'd', 2.5);
+ALTER TABLE {ns}.oldest RENAME COLUMN price TO amount;
+-- Position deletes, a branch that was written to, a tag. Equality deletes come later.
+CREATE TABLE {ns}.deletes (id BIGINT, day STRING) USING iceberg
+  TBLPROPERTIES ('format-version'='2', {merge_on_read});
+INSERT INTO {ns}.deletes SELECT /*+ COALESCE(1) */ id, 'x' FROM range(1, 9);
+DELETE FROM {ns}.deletes WHERE id = 2;
+ALTER TABLE {ns}.deletes CREATE TAG early;
+ALTER TABLE {ns}.deletes CREATE BRANCH audit;
+INSERT INTO {ns}.deletes.branch_audit VALUES (100, 'on the branch');
+DELETE FROM {ns}.deletes WHERE id = 3;
+-- Deletion vectors, row lineage, statistics of both kinds.
+CREATE TABLE {ns}.vectors (id BIGINT, day STRING) USING iceberg PARTITIONED BY (day)
+  TBLPROPERTIES ('format-version'='3', {merge_on_read});
+INSERT INTO {ns}.vectors SELECT /*+ COALESCE(1) */ id, 'x y' FROM range(1, 9);
+DELETE FROM {ns}.vectors WHERE id = 2;
+MERGE INTO {ns}.vectors t USING (SELECT 3 AS id UNION ALL SELECT 20) s ON t.id = s.id
+  WHEN MATCHED THEN UPDATE SET day = 'z' WHEN NOT MATCHED THEN INSERT VALUES (s.id, 'new');
+CALL {catalog}.system.compute_table_stats(table => '{namespace}.vectors');
+CALL {catalog}.system.compute_partition_stats(table => '{namespace}.vectors');
+-- Where Iceberg's own procedure loses files: the snapshots that added them are expired.
+CREATE TABLE {ns}.expired (id BIGINT, day STRING) USING iceberg;
+INSERT INTO {ns}.expired VALUES (1, 'a');
+INSERT INTO {ns}.expired VALUES (2, 'b');
+INSERT INTO {ns}.expired VALUES (3, 'c');
+CALL {catalog}.system.rewrite_manifests(table => '{namespace}.expired');
+CALL {catalog}.system.expire_snapshots(table => '{namespace}.expired',
+  older_than => TIMESTAMP '2100-01-01 00:00:00', retain_last => 1)
+"""
 
 
 def delete_by_equality(lake: OpenLake, ref: TableRef, *keys: int) -> None:
@@ -148,7 +147,9 @@ def read_by_spark(lake: OpenLake, ref: TableRef) -> dict[int, Rows]:
     snapshots = lake.reader(ref.catalog).read(ref.identifier).snapshots
     return {
         each: _plain(
-            lake.spark.read.option("snapshot-id", str(each)).format("iceberg").load(ref.quoted)
+            lake.spark.read.option("snapshot-id", str(each))
+            .format("iceberg")
+            .load(ref.quoted)
             .toArrow()
         )
         for each in snapshots
@@ -170,8 +171,7 @@ def read_by_duckdb(lake: OpenLake, ref: TableRef) -> dict[int, Rows]:
         statement = "SELECT * FROM iceberg_scan(?, snapshot_from_id := ?)"
         return {
             each: _plain(
-                database.execute(statement, [metadata.metadata_location, each])
-                .to_arrow_table()
+                database.execute(statement, [metadata.metadata_location, each]).to_arrow_table()
             )
             for each in metadata.snapshots
         }

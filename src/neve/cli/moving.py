@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
@@ -89,9 +90,7 @@ def move(
     ] = None,
     location: Annotated[
         Optional[str],  # noqa: UP045 - typer reads it on Python 3.10 too
-        typer.Option(
-            "--location", metavar="URI", help="Where the files of the one table are put."
-        ),
+        typer.Option("--location", metavar="URI", help="Where the files of the one table are put."),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan; write nothing.")
@@ -171,7 +170,11 @@ def _existing(*, incremental: bool, replace: bool) -> str:
 def _spec(to: str, **options: Any) -> MoveSpec:
     from neve.move.spec import Engine, Existing, MoveSpec, Verification
 
-    kinds = {"existing": Existing, "verification": Verification, "engine": Engine}
+    kinds: dict[str, type[Enum]] = {
+        "existing": Existing,
+        "verification": Verification,
+        "engine": Engine,
+    }
     for name, kind in kinds.items():
         known = [each.value for each in kind]
         if options[name] not in known:

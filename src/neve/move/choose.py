@@ -32,7 +32,7 @@ def choose_tables(lake: Lake, patterns: Sequence[str], target: str) -> list[Tabl
     profile_named(lake.settings, target)
     chosen: dict[TableRef, None] = {}
     for text in patterns:
-        chosen |= dict.fromkeys(_tables_of(lake, text))
+        chosen |= dict.fromkeys(tables_of(lake, text))
     names: dict[Identifier, TableRef] = {}
     for ref in chosen:
         if ref.catalog == target:
@@ -48,8 +48,14 @@ def choose_tables(lake: Lake, patterns: Sequence[str], target: str) -> list[Tabl
     return list(chosen)
 
 
-def _tables_of(lake: Lake, text: str) -> list[TableRef]:
-    catalog, pattern = _split(lake, text)
+def tables_of(lake: Lake, text: str, in_catalog: str | None = None) -> list[TableRef]:
+    """Return the tables that a pattern fits.
+
+    Args:
+        in_catalog: where they are looked for, if not where the pattern says.
+    """
+    named, pattern = _split(lake, text)
+    catalog = in_catalog or named
     tables = lake.reader(catalog).list_tables()
     chosen = matching_tables(pattern, tables)
     if not chosen:

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from neve.config.paths import EMBEDDED_DIRECTORY
 from neve.errors import Code, ConflictError, StorageError
 from neve.lake.file_store import Copied
 from neve.masking import mask_logins
@@ -29,16 +28,10 @@ from neve.move.copy import CopyJob
 from neve.move.files import WrittenFile
 from neve.move.move_state import MoveHeader, MoveState, Stage, replay
 
-_DIRECTORY = "moves"
 _SUFFIX = ".jsonl"
 # `read_journal` takes the lock for a moment.
 _LOCK_ATTEMPTS = 5
 _LOCK_WAIT_SECONDS = 0.02
-
-
-def journal_directory(base: Path) -> Path:
-    """Return where journals are kept, beside the configuration."""
-    return base / EMBEDDED_DIRECTORY / _DIRECTORY
 
 
 def journal_path(directory: Path, target_catalog: str, table: str) -> Path:

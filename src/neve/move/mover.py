@@ -10,31 +10,38 @@ import json
 import threading
 import time
 import uuid
+from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neve import failpoints
-from neve.errors import NeveError
-from neve.lake.metadata_json import MetadataJson
+from neve.errors import CorruptionError, NeveError, NotFoundError
+from neve.lake.metadata_json import MetadataJson, decode_document
 from neve.lake.profile import profile_named
 from neve.lake.spark_tasks import SparkTasks
 from neve.lake.table_ref import TableRef
+from neve.move.check_files import wrong_files
 from neve.move.copy import CopyCounts, copy_files
 from neve.move.files import FileKind, WrittenFile
+from neve.move.inventory import list_files
 from neve.move.journal import Journal, journal_path, read_journal
-from neve.move.move_state import MoveHeader, Stage
-from neve.move.plan import TablePlan, plan_table
+from neve.move.metadata_pairs import Defect
+from neve.move.move_state import MoveHeader, MoveState, Stage
+from neve.move.plan import TablePlan, path_map, plan_table
 from neve.move.progress import Progress
 from neve.move.rate_limit import RateLimit
-from neve.move.register import Outcome, register
-from neve.move.report import MoveReport
+from neve.move.register import Outcome, read_target, register
+from neve.move.report import CheckReport, MoveReport
 from neve.move.rewriter import Rewriter, RewrittenTable
-from neve.move.spec import Engine, MoveSpec
+from neve.move.spec import Engine, MoveSpec, Verification
 from neve.move.stores import CatalogFiles
+from neve.move.verify import Version, verify
 
 if TYPE_CHECKING:
     from neve.lake import Lake
 
+_MOST_PROBLEMS = 50
 _COMPRESSED = (".gz.metadata.json", ".metadata.json.gz")
 
 
@@ -115,14 +122,10 @@ class Mover:
         self._verify(plan, moved)
         journal.reached(Stage.VERIFIED)
         failpoints.reach("move.verified")
-        registration = register(
-            self._lake, plan.target, moved, plan.spec.existing, plan.present
-        )
+        registration = register(self._lake, plan.target, moved, plan.spec.existing, plan.present)
         failpoints.reach("move.registered")
-        journal.reached(Stage.REGISTERED, metadata=registration.metadata.metadata_location)
-        return _report(
-            plan, registration.outcome, registration.metadata, began, copied, rewritten
-        )
+        journal.reached(Stage.REGISTERED, registered=registration.metadata.metadata_location)
+        return _report(plan, registration.outcome, registration.metadata, began, copied, rewritten)
 
     def _copy(self, plan: TablePlan, journal: Journal) -> CopyCounts:
         self._progress.expect(sum(job.size or 0 for job in plan.copies))
@@ -172,7 +175,67 @@ class Mover:
         return {path: file for path, file in known.items() if sizes[file.path] == file.size}
 
     def _verify(self, plan: TablePlan, moved: MetadataJson) -> None:
-        raise NotImplementedError
+        source, target = (self.files(each) for each in (plan.source.catalog, plan.spec.target))
+        if not plan.spec.rewrite:
+            wrong = tuple(islice(wrong_files(plan.inventory, target.store), _MOST_PROBLEMS))
+            if wrong:
+                raise CorruptionError(
+                    f"{plan.source.name} is not whole in the store of catalog {plan.spec.target}: "
+                    f"{wrong[0]}",
+                    hint="nothing was registered; copy its files: leave --skip-rewrite out",
+                )
+            return
+        verify(
+            Version(plan.version, source.store),
+            Version(moved, target.store),
+            plan.path_map.target,
+            every_field=plan.spec.verification is Verification.FULL,
+        ).require_whole(plan.source.name)
+
+    def check(self, target: TableRef) -> CheckReport:
+        """Check a table that was moved before: its files, and its source if that is still there.
+
+        Writes nothing.
+        """
+        present = read_target(self._lake, target)
+        if present is None:
+            raise NotFoundError(f"table {target.name} does not exist", hint="neve move status")
+        files = self.files(target.catalog)
+        inventory = list_files(present.document, files.store.read, path=present.metadata_location)
+        wrong = [*islice(wrong_files(inventory, files.store), _MOST_PROBLEMS)]
+        state = read_journal(self._journal_path(target))
+        if not wrong and state is not None and state.is_finished:
+            wrong = [str(each) for each in self._compare_with_source(state)]
+        outcome = "damaged" if wrong else "whole"
+        return CheckReport(
+            target.name,
+            target.catalog,
+            outcome,
+            len(inventory.files),
+            inventory.snapshots,
+            tuple(wrong),
+        )
+
+    def _compare_with_source(self, state: MoveState) -> Sequence[Defect]:
+        """Compare the version that was moved with what became of it; nothing, if one is deleted."""
+        header, written = state.header, state.facts.get("metadata")
+        if header is None or written is None:
+            return ()
+        source, target = self.files(header.source_catalog), self.files(header.target_catalog)
+        version = MetadataJson(header.source_metadata, json.loads(header.document))
+        lists = [each.get("manifest-list") for each in version.snapshots.values()]
+        sizes = source.store.sizes([path for path in lists if path])
+        if None in sizes.values() or target.store.size(written) is None:
+            self._progress.say(f"{header.target_table}: its source is gone, only its files count")
+            return ()
+        moved = MetadataJson(written, decode_document(target.store.read(written)))
+        compared = verify(
+            Version(version, source.store),
+            Version(moved, target.store),
+            path_map(version.location, header.location).target,
+            every_field=self._spec.verification is Verification.FULL,
+        )
+        return compared.defects
 
 
 def _begin(journal: Journal, plan: TablePlan) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,14 +12,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from neve.errors import NeveError, UsageError
 from neve.lake.registering import require_registering
 from neve.lake.table_ref import TableRef
-from neve.move.choose import choose_tables
+from neve.move.choose import choose_tables, tables_of
 from neve.move.journal import list_journals, read_journal
 from neve.move.move_state import MoveState
 from neve.move.mover import Mover
 from neve.move.plan import failed_plan
 from neve.move.progress import Progress
 from neve.move.report import CheckReport, MoveReport, PlanReport
-from neve.move.spec import Existing, MoveSpec
+from neve.move.spec import MoveSpec
 
 if TYPE_CHECKING:
     from neve.config import Settings
@@ -51,7 +50,8 @@ def move_tables(
         lake.progress(f"{report.table}: {report.outcome} at {report.location}")
         return report
 
-    return _for_each(lake, patterns, spec, move, Progress(lake.progress, interval_seconds))
+    sources = choose_tables(lake, patterns, spec.target)
+    return _for_each(lake, sources, spec, move, Progress(lake.progress, interval_seconds))
 
 
 def plan_moves(lake: Lake, patterns: Sequence[str], spec: MoveSpec) -> list[PlanReport]:
@@ -63,21 +63,21 @@ def plan_moves(lake: Lake, patterns: Sequence[str], spec: MoveSpec) -> list[Plan
         except NeveError as error:
             return failed_plan(source, spec, error)
 
-    return _for_each(lake, patterns, spec, plan, Progress(lake.progress))
+    sources = choose_tables(lake, patterns, spec.target)
+    return _for_each(lake, sources, spec, plan, Progress(lake.progress))
 
 
 def verify_moved(lake: Lake, patterns: Sequence[str], spec: MoveSpec) -> list[CheckReport]:
     """Compare tables that were moved before with their files and their sources. Writes nothing."""
 
-    def check(mover: Mover, source: TableRef) -> CheckReport:
+    def check(mover: Mover, target: TableRef) -> CheckReport:
         try:
-            return mover.check(source)
+            return mover.check(target)
         except NeveError as error:
-            target = TableRef(spec.target, source.identifier)
-            return CheckReport(source.name, target.name, "failed", error=error)
+            return CheckReport(target.name, target.catalog, "failed", error=error)
 
-    extending = replace(spec, existing=Existing.EXTEND)
-    return _for_each(lake, patterns, extending, check, Progress(lake.progress))
+    targets = [each for text in patterns for each in tables_of(lake, text, spec.target)]
+    return _for_each(lake, targets, spec, check, Progress(lake.progress))
 
 
 def list_moves(
@@ -125,25 +125,24 @@ def _status(state: MoveState) -> dict[str, Any]:
 
 def _for_each(
     lake: Lake,
-    patterns: Sequence[str],
+    tables: Sequence[TableRef],
     spec: MoveSpec,
     work: Callable[[Mover, TableRef], Report],
     progress: Progress,
 ) -> list[Report]:
-    sources = choose_tables(lake, patterns, spec.target)
-    if spec.location and len(sources) > 1:
+    if spec.location and len(tables) > 1:
         raise UsageError(
-            f"--location is for one table, and {len(sources)} were named",
+            f"--location is for one table, and {len(tables)} were named",
             hint="move them one by one, or leave --location out",
         )
     require_registering(lake, spec.target)
-    for catalog in {source.catalog for source in sources}:
+    for catalog in {table.catalog for table in tables}:
         lake.catalog(catalog)  # connected here: threads would connect twice
     with closing(Mover(lake, spec, progress)) as mover:
         pool = ThreadPoolExecutor(spec.tables_at_once, "tables")
         try:
-            tables = [pool.submit(work, mover, source) for source in sources]
-            return [table.result() for table in tables]
+            turns = [pool.submit(work, mover, table) for table in tables]
+            return [turn.result() for turn in turns]
         finally:
             # Ctrl-C does not wait for the files in progress.
             pool.shutdown(wait=False, cancel_futures=True)

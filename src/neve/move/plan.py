@@ -20,7 +20,7 @@ from neve.move.extension import require_unwritten, without_expired
 from neve.move.files import TableFile
 from neve.move.inventory import Inventory, list_files
 from neve.move.leave_behind import leave_behind
-from neve.move.paths import PathMap, Prefix, collisions, normal_path
+from neve.move.paths import PathMap, Prefix, collisions
 from neve.move.record import read_record
 from neve.move.register import read_target
 from neve.move.report import PlanReport
@@ -63,8 +63,7 @@ class TablePlan:
 
     @cached_property
     def path_map(self) -> PathMap:
-        prefix = Prefix(self.version.location, self.location)
-        return PathMap([prefix], f"{self.location}/{_ELSEWHERE}")
+        return path_map(self.version.location, self.location)
 
     def target_path(self, file: TableFile) -> str:
         path = self.path_map.target(file.path)
@@ -123,6 +122,11 @@ class TablePlan:
         )
 
 
+def path_map(source_location: str, location: str) -> PathMap:
+    """Return where the files of a table go."""
+    return PathMap([Prefix(source_location, location)], f"{location}/{_ELSEWHERE}")
+
+
 def plan_table(
     lake: Lake,
     source: TableRef,
@@ -150,9 +154,7 @@ def plan_table(
         version = without_expired(version, present)
     base = spec.location or earlier_location if present is None else spec.location
     location = target_location(lake, target, present, base)
-    inventory = list_files(
-        version.document, source_store.read, path=version.metadata_location
-    )
+    inventory = list_files(version.document, source_store.read, path=version.metadata_location)
     plan = TablePlan(source, target, spec, version, present, location, inventory)
     plan = replace(plan, left_behind=moved.lines, is_done=_is_done(plan))
     if plan.is_done:
@@ -180,9 +182,7 @@ def _plan_in_place(
     inventory = list_files(pinned.document, source_store.read, path=pinned.metadata_location)
     plan = TablePlan(source, target, spec, pinned, present, pinned.location, inventory)
     note = "the metadata file is registered as it is, with all refs and properties"
-    return replace(
-        plan, notes=(note,), is_done=_is_done(plan), blocked_by=tuple(_blockers(plan))
-    )
+    return replace(plan, notes=(note,), is_done=_is_done(plan), blocked_by=tuple(_blockers(plan)))
 
 
 def _is_done(plan: TablePlan) -> bool:
@@ -242,8 +242,6 @@ def _blockers(plan: TablePlan) -> Iterator[str]:
     targets = {file.path: plan.target_path(file) for file in plan.inventory.files}
     for first, second in collisions(targets):
         yield f"{first} and {second} would become one file"
-    if plan.path_map.target(plan.version.location + "/x") is None:
-        yield f"{normal_path(plan.version.location)} cannot be mapped"
 
 
 def _blockers_of_target(plan: TablePlan, present: MetadataJson) -> Iterator[str]:

@@ -12,7 +12,6 @@ from neve.move.copy import CopyJob
 from neve.move.files import WrittenFile
 from neve.move.journal import (
     Journal,
-    journal_directory,
     journal_path,
     list_journals,
     read_journal,
@@ -34,7 +33,7 @@ HEADER = MoveHeader(
 
 @pytest.fixture
 def path(tmp_path):
-    return journal_path(journal_directory(tmp_path), "archive", "sales.orders")
+    return journal_path(tmp_path / "moves", "archive", "sales.orders")
 
 
 def note_copied(journal: Journal, name: str, size: int = 3) -> None:
