@@ -109,6 +109,9 @@ def test_there_and_back(
             assert refs_of(lake, table) == refs[table.identifier]
             for engine, read in READERS.items():
                 assert read(lake, table) == rows[table.identifier], (engine, table.name)
+    journals = "".join(path.read_text() for path in (tmp_path / "journals").rglob("*.jsonl"))
+    assert s3.secret_key not in journals
+    assert other_s3.secret_key not in journals
     for table in in_catalog("home", tables):
         work_on(lake, table)
 

@@ -94,7 +94,8 @@ CREATE TABLE {ns}.vectors (id BIGINT, day STRING) USING iceberg PARTITIONED BY (
 INSERT INTO {ns}.vectors SELECT /*+ COALESCE(1) */ id, 'x y' FROM range(1, 9);
 DELETE FROM {ns}.vectors WHERE id = 2;
 MERGE INTO {ns}.vectors t USING (SELECT 3 AS id UNION ALL SELECT 20) s ON t.id = s.id
-  WHEN MATCHED THEN UPDATE SET day = 'z' WHEN NOT MATCHED THEN INSERT VALUES (s.id, 'new');
+  WHEN MATCHED THEN UPDATE SET day = 'z'
+  WHEN NOT MATCHED THEN INSERT (id, day) VALUES (s.id, 'new');
 CALL {catalog}.system.compute_table_stats(table => '{namespace}.vectors');
 CALL {catalog}.system.compute_partition_stats(table => '{namespace}.vectors');
 -- Where Iceberg's own procedure loses files: the snapshots that added them are expired.
@@ -145,15 +146,8 @@ def read_by_pyiceberg(lake: OpenLake, ref: TableRef) -> dict[int, Rows]:
 
 def read_by_spark(lake: OpenLake, ref: TableRef) -> dict[int, Rows]:
     snapshots = lake.reader(ref.catalog).read(ref.identifier).snapshots
-    return {
-        each: _plain(
-            lake.spark.read.option("snapshot-id", str(each))
-            .format("iceberg")
-            .load(ref.quoted)
-            .toArrow()
-        )
-        for each in snapshots
-    }
+    select = f"SELECT * FROM {ref.quoted} VERSION AS OF"
+    return {each: _plain(lake.spark.sql(f"{select} {each}").toArrow()) for each in snapshots}
 
 
 def read_by_duckdb(lake: OpenLake, ref: TableRef) -> dict[int, Rows]:

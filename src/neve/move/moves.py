@@ -1,4 +1,4 @@
-"""Several tables: each is planned, moved and verified by itself, and one's failure stays its own."""
+"""Several tables: each is planned, moved and verified by itself; the others survive its failure."""
 
 from __future__ import annotations
 
