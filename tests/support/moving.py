@@ -64,11 +64,13 @@ def make_by_spark(lake: OpenLake, catalog: str, namespace: str) -> list[TableRef
     names = {"ns": name, "catalog": catalog, "namespace": namespace}
     for statement in _STATEMENTS.format(**names, merge_on_read=_MERGE_ON_READ).split(";"):
         lake.sql(statement)
-    delete_by_equality(lake, TableRef(catalog, (namespace, "deletes")), 4)
+    delete_by_equality(lake, TableRef(catalog, (namespace, UPSERTS)), 4)
     return [TableRef(catalog, (namespace, table)) for table in _TABLES]
 
 
-_TABLES = ("oldest", "deletes", "vectors", "expired")
+# Has equality deletes, which PyIceberg does not read.
+UPSERTS = "upserts"
+_TABLES = ("oldest", "deletes", UPSERTS, "vectors", "expired")
 _MERGE_ON_READ = "'write.delete.mode'='merge-on-read', 'write.merge.mode'='merge-on-read'"
 _STATEMENTS = """
 -- Format version 1, partition and schema evolution, compressed metadata.
@@ -79,7 +81,9 @@ ALTER TABLE {ns}.oldest ADD COLUMN price DOUBLE;
 ALTER TABLE {ns}.oldest REPLACE PARTITION FIELD day WITH bucket(2, id);
 INSERT INTO {ns}.oldest VALUES (3, 'a', 1.5), (4, 'd', 2.5);
 ALTER TABLE {ns}.oldest RENAME COLUMN price TO amount;
--- Position deletes, a branch that was written to, a tag. Equality deletes come later.
+CREATE TABLE {ns}.upserts (id BIGINT, day STRING) USING iceberg;
+INSERT INTO {ns}.upserts SELECT /*+ COALESCE(1) */ id, 'x' FROM range(1, 9);
+-- Position deletes, a branch that was written to, a tag.
 CREATE TABLE {ns}.deletes (id BIGINT, day STRING) USING iceberg
   TBLPROPERTIES ('format-version'='2', {merge_on_read});
 INSERT INTO {ns}.deletes SELECT /*+ COALESCE(1) */ id, 'x' FROM range(1, 9);
@@ -171,7 +175,23 @@ def read_by_duckdb(lake: OpenLake, ref: TableRef) -> dict[int, Rows]:
         }
 
 
-READERS = {"Spark": read_by_spark, "PyIceberg": read_by_pyiceberg, "DuckDB": read_by_duckdb}
+_READERS = {"Spark": read_by_spark, "PyIceberg": read_by_pyiceberg, "DuckDB": read_by_duckdb}
+
+
+def read_by_all(lake: OpenLake, ref: TableRef) -> dict[str, dict[int, Rows]]:
+    """Return what each engine that reads such a table reads of every snapshot."""
+    return {
+        engine: read(lake, ref)
+        for engine, read in _READERS.items()
+        if (engine, ref.identifier[-1]) != ("PyIceberg", UPSERTS)
+    }
+
+
+def agreed(answers: dict[str, dict[int, Rows]]) -> dict[int, Rows]:
+    """Return what all engines have read."""
+    first, *others = answers.values()
+    assert others == [first] * len(others), answers
+    return first
 
 
 def _plain(table: pa.Table) -> Rows:
