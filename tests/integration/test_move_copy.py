@@ -141,6 +141,35 @@ def test_inside_one_store_no_bytes_pass_through_here(s3, source, tmp_path):
         assert copy([job], store, store).existing_files == 1
 
 
+@pytest.mark.parametrize("inside", [False, True])
+def test_an_upload_whose_last_answer_is_lost_is_complete(s3, second_s3, source, tmp_path, inside):
+    _, prefix, contents = source
+    lost = []
+
+    def lose(request, forward):
+        if request.method != "POST" or "uploadId" not in request.query:
+            return forward(request)
+        # This server answers again as before, others do not know the upload any more.
+        if request.target in lost:
+            return Response(404, body=b"<Error><Code>NoSuchUpload</Code></Error>")
+        answer = forward(request)
+        if lost:
+            return answer
+        lost.append(request.target)
+        raise DroppedConnection
+
+    server = s3 if inside else second_s3
+    with (
+        proxied(server, lose) as proxy,
+        s3_store(server, proxy.uri) as target,
+        s3_store(s3, proxy.uri if inside else None) as near,
+    ):
+        path = f"s3://{server.bucket}/{tmp_path.name}/x"
+        assert target.copy_in(near, f"{prefix}/large", path).existed
+        assert len(lost) == 1
+        assert target.read(path) == contents["large"]
+
+
 def test_two_copies_at_once_make_one_file(s3, second_s3, source, tmp_path):
     store, prefix, contents = source
     jobs = jobs_to(second_s3.bucket, tmp_path.name, prefix, contents)
