@@ -115,6 +115,20 @@ def test_what_another_put_at_the_target_is_never_replaced(place, tmp_path, conte
 
 
 @pytest.mark.parametrize("content", [b"small", LARGE], ids=["small", "large"])
+def test_what_another_puts_at_the_target_meanwhile_is_never_replaced(place, tmp_path, content):
+    store, prefix = place
+    (tmp_path / "source").write_bytes(content)
+    with local_store() as source, pytest.raises(ConflictError, match=f"{prefix}/x"):
+        store.copy_in(
+            source,
+            str(tmp_path / "source"),
+            f"{prefix}/x",
+            on_bytes=lambda _: store.write_new(f"{prefix}/x", b"other"),
+        )
+    assert store.read(f"{prefix}/x") == b"other"
+
+
+@pytest.mark.parametrize("content", [b"small", LARGE], ids=["small", "large"])
 def test_a_source_of_another_length_is_refused_with_both_lengths(place, tmp_path, content):
     store, prefix = place
     (tmp_path / "source").write_bytes(content)

@@ -212,8 +212,10 @@ class FileStore:
             CorruptionError: the source has another length, or the target another checksum.
             ConflictError: another file is at the target.
         """
-        if self._is_one_store(source, source_path, target_path) and (size or MIB) > _SMALL_BYTES:
-            return self._copy_inside(source_path, target_path, size, on_bytes)
+        if self._is_one_store(source, source_path, target_path):
+            size = self._source_size(source, source_path, size)
+            if size > _SMALL_BYTES:
+                return self._copy_inside(source_path, target_path, size, on_bytes)
         if size is None or size <= PART_BYTES:
             content = source._call(
                 "cannot copy", source_path, lambda files, key: files.get(key, PART_BYTES)
@@ -228,25 +230,19 @@ class FileStore:
         return schemes == {"s3"} and source._access == self._access
 
     def _copy_inside(
-        self,
-        source_path: str,
-        target_path: str,
-        size: int | None,
-        on_bytes: Callable[[int], None],
+        self, source_path: str, target_path: str, size: int, on_bytes: Callable[[int], None]
     ) -> Copied:
-        actual = self._source_size(self, source_path, size)
         if self._facts(target_path) is None:
             place = store_path(source_path)
             facts = self._call(
                 "cannot copy",
                 target_path,
-                lambda files, key: files.copy_new(place.bucket, place.key, key, actual),
+                lambda files, key: files.copy_new(place.bucket, place.key, key, size),
             )
-            on_bytes(actual)
+            on_bytes(size)
             if facts is not None:
-                _check_length(target_path, actual, facts.size)
-                return Copied(actual, f"store:{facts.digest}")
-        return self._existing(target_path, actual, lambda: self.checksum(source_path))
+                return Copied(size, f"store:{facts.digest}")
+        return self._existing(target_path, size, lambda: self.checksum(source_path))
 
     def _copy_whole(
         self,
