@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neve.errors import NeveError
+from neve.errors import CorruptionError, NeveError
 from neve.lake.row_digests import row_digest, session_with
 from neve.lake.scratch_catalog import read_some, scratch_table
 from neve.move.metadata_pairs import Defect
@@ -34,6 +34,14 @@ class ReadingCheck:
 
     defects: tuple[Defect, ...] = ()
     notes: tuple[str, ...] = ()
+
+    def require_readable(self, table: str) -> None:
+        """Refuse a copy that an engine does not read as it reads the source."""
+        if self.defects:
+            raise CorruptionError(
+                f"the copy of {table} cannot be used: {self.defects[0]}",
+                hint="nothing was registered; run the move again",
+            )
 
 
 def check_pyiceberg(source: StoredVersion, target: StoredVersion) -> ReadingCheck:
