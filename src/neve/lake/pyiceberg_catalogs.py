@@ -90,13 +90,18 @@ class NeveRestCatalog(RestCatalog):
         Raises:
             NoSuchNamespaceError: nothing was registered.
             TableAlreadyExistsError: nothing was registered; with `overwrite`: the server cannot.
+            NotImplementedError: the server says that it cannot.
         """
         namespace = self._split_identifier_for_path(identifier)["namespace"]
         # A server that does not know `overwrite` may refuse it even if it is false.
         body = {"name": identifier[-1], "metadata-location": metadata_location} | (
             {"overwrite": True} if overwrite else {}
         )
-        errors = {404: NoSuchNamespaceError, 409: TableAlreadyExistsError}
+        errors: dict[int, type[Exception]] = {
+            404: NoSuchNamespaceError,
+            406: NotImplementedError,
+            409: TableAlreadyExistsError,
+        }
         self._exchange(
             "POST", self.url(Endpoints.register_table, namespace=namespace), errors, body
         )

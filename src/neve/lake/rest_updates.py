@@ -16,6 +16,8 @@ from neve.lake.metadata_json import MAIN, MetadataJson, field_names
 
 Json = dict[str, Any]
 
+# By so much, Iceberg's servers let clocks differ.
+_TOLERANCE_MS = 60_000
 _HINT = "replace the table instead: --replace"
 
 
@@ -69,7 +71,6 @@ class _Updates:
         self._placeholders: list[int] = []
         # None: the server takes its own time.
         self._updated_ms: int | None = None
-        self._logged_ms = 0
 
     def build(self) -> list[Json]:
         snapshots = sorted(
@@ -230,22 +231,31 @@ class _Updates:
             self._set_ref(name, wanted[name])
         for name in sorted(base.keys() - wanted.keys()):
             self._send("remove-snapshot-ref", **{"ref-name": name})
-        # The server takes the time of the last snapshot as the time of the commit, and refuses a
+        # Older servers take the time of the last snapshot as the time of the commit, and refuse a
         # commit that is older than the one before it.
-        earliest_ms = max(self._base.last_updated_ms, self._logged_ms)
-        if self._updated_ms is not None and self._updated_ms < earliest_ms:
-            self._add_placeholder(earliest_ms)
+        if self._updated_ms is not None and self._updated_ms < self._base.last_updated_ms:
+            self._add_placeholder(self._base.last_updated_ms)
 
     def _set_ref(self, name: str, ref: Mapping[str, Any]) -> None:
-        snapshot_id = ref["snapshot-id"]
-        if name == MAIN and snapshot_id not in self._added:
-            # A rollback: in the history log it has the source's time, not the time of the move.
-            self._add_placeholder(self._wanted.last_updated_ms)
+        if ref["snapshot-id"] in self._added:
+            self._updated_ms = self._wanted.snapshots[ref["snapshot-id"]]["timestamp-ms"]
+            if name == MAIN:
+                self._require_sorted_history(self._updated_ms)
         self._send("set-snapshot-ref", **{"ref-name": name, **ref})
-        if snapshot_id in self._added:
-            self._updated_ms = self._wanted.snapshots[snapshot_id]["timestamp-ms"]
-        if name == MAIN:
-            self._logged_ms = self._updated_ms or 0
+
+    def _require_sorted_history(self, timestamp_ms: int) -> None:
+        """Refuse a snapshot that is older than the last move of `main` at the target.
+
+        The server would refuse it. A rollback of the source has the time of its move there, and
+        the source may have been written to between that move's plan and its registration.
+        """
+        log = self._base.document.get("snapshot-log") or ()
+        if log and timestamp_ms < log[-1]["timestamp-ms"] - _TOLERANCE_MS:
+            raise UnsupportedError(
+                "the target followed a rollback of the source at a later time than the newest "
+                "snapshot's, which a REST catalog does not add to its history",
+                hint="move again after the source's next commit, or replace the table: --replace",
+            )
 
     def _set_statistics(self) -> None:
         for key, action in (

@@ -113,7 +113,7 @@ class _Attempts:
 
     def commit(self) -> Outcome:
         if self._is_applied():
-            return self._sent or Outcome.ALREADY_THERE
+            return self.find_applied() or Outcome.ALREADY_THERE
         if self._expected is None:
             return self._insert()
         if self.present is None:
@@ -125,7 +125,11 @@ class _Attempts:
         raise _exists(self._target)
 
     def find_applied(self) -> Outcome | None:
-        return self._sent if self._is_applied() else None
+        if not self._is_applied():
+            return None
+        # Of several moves of one version, the one whose metadata file is named has registered it.
+        is_ours = self._sent is Outcome.EXTENDED or self._names_our_file()
+        return self._sent if is_ours else Outcome.ALREADY_THERE
 
     def _insert(self) -> Outcome:
         if self.present is not None:
@@ -161,8 +165,7 @@ class _Attempts:
         present, moved = self.present, self._moved
         if present is None:
             return False
-        # Equal metadata files have equal names: one that was there before proves nothing.
-        if moved.metadata_location in _metadata_files(present) - _metadata_files(self._expected):
+        if self._names_our_file():
             return True
         record = read_record(present)
         if record is None or present.uuid != moved.uuid or record != read_record(moved):
@@ -170,6 +173,11 @@ class _Attempts:
         # Who replaces a table wants exactly this version, and not what was written on top of it.
         is_same = (present.refs, present.snapshots.keys()) == (moved.refs, moved.snapshots.keys())
         return is_same or self._existing is not Existing.REPLACE
+
+    def _names_our_file(self) -> bool:
+        # Equal metadata files have equal names: one that was there before proves nothing.
+        files = _metadata_files(self.present) - _metadata_files(self._expected)
+        return self._moved.metadata_location in files
 
 
 def _metadata_files(metadata: MetadataJson | None) -> set[str]:

@@ -14,7 +14,9 @@ import neve
 from neve.errors import CorruptionError, NotFoundError
 from neve.lake.metadata_json import MetadataJson, decode_document
 from neve.lake.metadata_reader import as_json
+from neve.lake.profile import profile_named
 from neve.move.verify import Version, verify
+from neve.move.verify_reading import ReadingCheck, StoredVersion, check_pyiceberg
 from tests.support.lakes import sqlite_settings
 
 
@@ -56,6 +58,21 @@ def source(tmp_path_factory):
         for _ in range(3):
             table.append(rows)
         return root, as_json(catalog.load_table("shop.orders"))
+
+
+def test_a_copy_that_pyiceberg_does_not_read_is_told(source, tmp_path):
+    root, metadata = source
+    profile = profile_named(sqlite_settings(root), "lake")
+    document = json.loads(json.dumps(dict(metadata.document)))
+    for snapshot in document["snapshots"]:
+        snapshot["manifest-list"] += ".missing"
+    (tmp_path / "bad.metadata.json").write_text(json.dumps(document))
+    bad = MetadataJson((tmp_path / "bad.metadata.json").as_uri(), document)
+    before = StoredVersion(metadata, profile)
+    assert check_pyiceberg(before, before) == ReadingCheck()
+    check = check_pyiceberg(before, StoredVersion(bad, profile))
+    with pytest.raises(CorruptionError, match=r"bad\.metadata\.json: PyIceberg"):
+        check.require_readable("shop.orders")
 
 
 @pytest.fixture
