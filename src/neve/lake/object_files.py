@@ -39,6 +39,9 @@ class ObjectFiles:
         try:
             result = obstore.put(self._bucket, key, data, mode="create", use_multipart=False)
         except AlreadyExistsError:
+            # Also S3's 409, by which it asks for another attempt: nothing is there then.
+            if self.facts(key) is None:
+                raise
             return None
         return FileFacts(len(data), digest_of(result["e_tag"]))
 
