@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neve import failpoints
-from neve.errors import CorruptionError, NeveError, NotFoundError
+from neve.errors import ConflictError, CorruptionError, NeveError, NotFoundError
 from neve.lake.metadata_json import MetadataJson, decode_document
 from neve.lake.profile import profile_named
 from neve.lake.spark_tasks import SparkTasks
@@ -55,6 +55,11 @@ class Mover:
         self._limit = RateLimit(spec.bytes_per_second)
         self._files: dict[str, CatalogFiles] = {}
         self._lock = threading.Lock()
+        self._stopped = threading.Event()
+
+    def stop(self) -> None:
+        """End the moves in progress at their next step, before they register anything."""
+        self._stopped.set()
 
     def close(self) -> None:
         for files in self._files.values():
@@ -122,6 +127,7 @@ class Mover:
         self._verify(plan, moved)
         journal.reached(Stage.VERIFIED)
         failpoints.reach("move.verified")
+        self._require_running()
         registration = register(self._lake, plan.target, moved, plan.spec.existing, plan.present)
         failpoints.reach("move.registered")
         journal.reached(Stage.REGISTERED, registered=registration.metadata.metadata_location)
@@ -137,11 +143,19 @@ class Mover:
             already=dict(journal.state.copied),
             files_at_once=plan.spec.files_at_once,
             limit=self._limit,
-            on_bytes=self._progress.add,
+            on_bytes=self._count,
         )
         journal.reached(Stage.COPIED)
         failpoints.reach("move.copied")
         return copied
+
+    def _count(self, size: int) -> None:
+        self._require_running()
+        self._progress.add(size)
+
+    def _require_running(self) -> None:
+        if self._stopped.is_set():
+            raise ConflictError("the move was stopped", hint="run it again: it goes on there")
 
     def _rewrite(self, plan: TablePlan, journal: Journal) -> RewrittenTable:
         on_spark = plan.spec.engine is Engine.SPARK

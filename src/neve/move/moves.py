@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -138,11 +137,14 @@ def _for_each(
     require_registering(lake, spec.target)
     for catalog in {table.catalog for table in tables}:
         lake.catalog(catalog)  # connected here: threads would connect twice
-    with closing(Mover(lake, spec, progress)) as mover:
-        pool = ThreadPoolExecutor(spec.tables_at_once, "tables")
-        try:
-            turns = [pool.submit(work, mover, table) for table in tables]
-            return [turn.result() for turn in turns]
-        finally:
-            # Ctrl-C does not wait for the files in progress.
-            pool.shutdown(wait=False, cancel_futures=True)
+    mover = Mover(lake, spec, progress)
+    pool = ThreadPoolExecutor(spec.tables_at_once, "tables")
+    turns = [pool.submit(work, mover, table) for table in tables]
+    try:
+        return [turn.result() for turn in turns]
+    finally:
+        # After Ctrl-C, which does not wait for the files in progress, none may be registered.
+        mover.stop()
+        pool.shutdown(wait=False, cancel_futures=True)
+        if all(turn.done() for turn in turns):
+            mover.close()

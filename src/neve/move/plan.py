@@ -12,7 +12,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from neve.errors import CatalogError, NeveError, NotFoundError, UnsupportedError, UsageError
-from neve.lake.metadata_json import MetadataJson
+from neve.lake.metadata_json import MetadataJson, decode_document
+from neve.lake.profile import profile_named
 from neve.lake.registering import registered_table
 from neve.lake.table_ref import TableRef
 from neve.move.copy import CopyJob
@@ -20,8 +21,8 @@ from neve.move.extension import require_unwritten, without_expired
 from neve.move.files import TableFile
 from neve.move.inventory import Inventory, list_files
 from neve.move.leave_behind import leave_behind
-from neve.move.paths import PathMap, Prefix, collisions
-from neve.move.record import read_record
+from neve.move.paths import PathMap, Prefix, collisions, normal_path
+from neve.move.record import MOVED, read_record
 from neve.move.register import read_target
 from neve.move.report import PlanReport
 from neve.move.spec import Existing, MoveSpec
@@ -160,7 +161,8 @@ def plan_table(
     if plan.is_done:
         return plan
     plan = _with_target_files(plan, target_store, is_resumed=earlier_location is not None)
-    return replace(plan, blocked_by=tuple(_blockers(plan)))
+    shares = _share_a_store(lake, plan)
+    return replace(plan, blocked_by=tuple(_blockers(plan, shares_store=shares)))
 
 
 def _read_source(lake: Lake, source: TableRef) -> MetadataJson:
@@ -208,7 +210,7 @@ def _with_target_files(plan: TablePlan, store: FileStore, *, is_resumed: bool) -
     def has_foreign_files(location: str) -> bool:
         own = {job.target: job.size for job in plan.copies}
         return any(
-            own.get(path) != size and not _is_rewritten(path)
+            own.get(path) != size and not _is_left_over(path, plan.version.uuid, store)
             for path, size in store.list_sizes(location).items()
         )
 
@@ -219,8 +221,18 @@ def _with_target_files(plan: TablePlan, store: FileStore, *, is_resumed: bool) -
     return replace(plan, location=free, notes=(*plan.notes, note))
 
 
-def _is_rewritten(path: str) -> bool:
-    return path.rpartition("/")[2].startswith(_REWRITTEN_NAME)
+def _is_left_over(path: str, table_uuid: str, store: FileStore) -> bool:
+    """Tell whether an earlier move of this table has written a file."""
+    name = path.rpartition("/")[2]
+    if name.startswith(_REWRITTEN_NAME):
+        return True
+    if not name.endswith(".metadata.json"):
+        return False
+    try:
+        metadata = MetadataJson(path, decode_document(store.read(path)))
+    except (ValueError, NotFoundError):
+        return False
+    return MOVED in metadata.properties and metadata.uuid == table_uuid
 
 
 def _proven_files(present: MetadataJson, store: FileStore) -> dict[str, int]:
@@ -229,16 +241,27 @@ def _proven_files(present: MetadataJson, store: FileStore) -> dict[str, int]:
     return {file.path: file.size for file in inventory.files if file.size is not None}
 
 
-def _blockers(plan: TablePlan) -> Iterator[str]:
+def _share_a_store(lake: Lake, plan: TablePlan) -> bool:
+    """Tell whether a path means the same file at the source and at the target."""
+    if normal_path(plan.location).startswith("file:"):
+        return True
+    source, target = (
+        profile_named(lake.settings, each.catalog).storage for each in (plan.source, plan.target)
+    )
+    return source.endpoint == target.endpoint
+
+
+def _blockers(plan: TablePlan, *, shares_store: bool = True) -> Iterator[str]:
     yield from map(str, plan.inventory.problems)
     if plan.present is not None and not plan.is_done:
         yield from _blockers_of_target(plan, plan.present)
     if not plan.spec.rewrite:
         return
-    try:
-        require_apart(plan.version.location, plan.location)
-    except UsageError as error:
-        yield str(error)
+    if shares_store:
+        try:
+            require_apart(plan.version.location, plan.location)
+        except UsageError as error:
+            yield str(error)
     targets = {file.path: plan.target_path(file) for file in plan.inventory.files}
     for first, second in collisions(targets):
         yield f"{first} and {second} would become one file"

@@ -1,14 +1,20 @@
 """Tables go from one embedded lake to another: no JVM, no servers."""
 
 import json
+import shutil
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 import neve
 from neve.errors import CorruptionError, NeveError, UnsupportedError
 from neve.failpoints import POINTS
 from neve.lake.table_ref import TableRef
+from neve.move.journal import Journal, journal_path
+from neve.move.mover import Mover
+from neve.move.progress import Progress
+from neve.move.spec import MoveSpec
 from tests.support.lakes import sqlite_settings
 from tests.support.moving import make_by_pyiceberg, read_by_pyiceberg, refs_of, rows, with_catalogs
 from tests.support.power_cut import power_cut
@@ -144,3 +150,54 @@ def test_a_newer_format_version_is_refused_before_anything_is_written(lake, tmp_
     with pytest.raises(UnsupportedError, match="format version 4"):
         lake.move("shop.orders", to="archive")
     assert not (tmp_path / "journals").exists()
+
+
+def test_a_second_move_of_the_same_table_is_refused(lake, tmp_path):
+    path = journal_path(tmp_path / "journals", "archive", "shop.orders")
+    with Journal(path), pytest.raises(NeveError, match="another process is moving this table"):
+        lake.move("shop.orders", to="archive")
+    assert not target_exists(lake)
+
+
+def test_without_its_journal_a_move_goes_on_all_the_same(lake, tmp_path):
+    with power_cut("move.verified"):
+        lake.move("shop.orders", to="archive")
+    shutil.rmtree(tmp_path / "journals")
+    before = content(tmp_path / "archive" / "warehouse")
+    (report,) = lake.move("shop.orders", to="archive")
+    assert report.files_copied == 0
+    assert content(tmp_path / "archive" / "warehouse") == before
+
+
+def test_files_from_anywhere_arrive_below_one_location(lake, tmp_path):
+    """Added from outside, written to another place, and shared by two tables."""
+    outside = tmp_path / "out side" / "same.parquet"
+    further = tmp_path / "further" / "same.parquet"
+    for path, number in ((outside, 50), (further, 60)):
+        path.parent.mkdir()
+        pq.write_table(rows(number), path)
+    ref = TableRef("lake", ("shop", "spread"))
+    elsewhere = {"write.data.path": str(tmp_path / "elsewhere")}
+    make_by_pyiceberg(lake, ref, **elsewhere)
+    for table in (ref, SOURCE):
+        lake.load(table).add_files([str(outside), further.as_uri()])
+    reports = lake.move("shop", to="archive")
+    assert any("write.data.path is left out" in line for line in reports[1].left_behind)
+    for report, name in zip(reports, ("orders", "spread"), strict=True):
+        target = TableRef("archive", ("shop", name))
+        source = TableRef("lake", ("shop", name))
+        assert read_by_pyiceberg(lake, target) == read_by_pyiceberg(lake, source)
+        paths = [task.file.file_path for task in lake.load(target).scan().plan_files()]
+        assert all(path.startswith(f"{report.location}/") for path in paths)
+
+
+def test_ctrl_c_registers_nothing(lake):
+    """The threads of a move are stopped, not only left behind."""
+    lake.move("shop.orders", to="archive")
+    make_by_pyiceberg(lake, TableRef("lake", ("shop", "second")))
+    mover = Mover(lake, MoveSpec("archive"), Progress(lambda _: None))
+    mover.stop()
+    with pytest.raises(NeveError, match="the move was stopped"):
+        mover.move(TableRef("lake", ("shop", "second")))
+    mover.close()
+    assert not lake.catalog("archive").table_exists(("shop", "second"))
