@@ -152,7 +152,9 @@ def test_a_length_that_is_not_the_recorded_one_is_named(copy):
     path = copy.file("data")
     with copy.store.local(path).open("ab") as file:
         file.write(b"!")
-    assert copy.only_defect().path == path
+    defect = copy.only_defect()
+    assert defect.path == path
+    assert "and the metadata says" in defect.reason
 
 
 def test_other_bytes_of_the_same_length_are_named(copy):
