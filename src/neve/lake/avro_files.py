@@ -13,7 +13,8 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, Generic, TypeVar
 
 import fastavro
 
@@ -36,8 +37,13 @@ _BLOCK_BYTES = 64_000  # as Avro's own writers
 # What decoders raise where a file is damaged.
 _DAMAGE = (ValueError, LookupError, TypeError, EOFError, OverflowError, OSError, zlib.error)
 
+_MOST_RECORDS_SEEN = 100_000
+
+T = TypeVar("T")
 Values = dict[str, Any]
 Record = tuple[Values, bytes]
+_Fields = tuple[tuple[int, str], ...]
+Change = Callable[[Values], "Values | None"]
 
 
 @dataclass(frozen=True)
@@ -82,11 +88,17 @@ def read_header(content: bytes, path: str) -> AvroHeader:
         if header["magic"] != _MAGIC:
             raise ValueError(header["magic"])
         metadata = header["meta"]
-        schema = json.loads(metadata["avro.schema"])
+        schema = _parse_schema(metadata["avro.schema"])
         codec = metadata.get("avro.codec", b"null").decode()
     if codec not in CODECS:
         raise UnsupportedError(f"{path} is compressed by the Avro codec {codec}")
     return AvroHeader(schema, metadata, codec, header["sync"], stream.tell())
+
+
+@lru_cache(maxsize=64)
+def _parse_schema(text: bytes) -> dict[str, Any]:
+    schema: dict[str, Any] = json.loads(text)
+    return schema
 
 
 @contextmanager
@@ -142,17 +154,26 @@ class AvroRecords:
         self.header = read_header(content, path)
         self._content = content
         self._path = path
+        schema = self.header.metadata["avro.schema"]
         with damage_named(path):
-            self._parts = _split(self.header.schema, read, edit or {})
-        self._edited = {part.edited: part.writer for part in self._parts if part.edited}
+            self._parts = _split(schema, tuple(read.items()), tuple((edit or {}).items()))
+        self._writers = {part.edited: part.writer for part in self._parts if part.edited}
 
-    def values(self) -> Iterator[Values]:
-        """Yield what was chosen of each record."""
+    def values(self, seen: SeenRecords[None] | None = None) -> Iterator[Values]:
+        """Yield what was chosen of each record, of those only that were not seen before."""
         for count, block in self._blocks():
-            stream = io.BytesIO(block)
+            stream, at = io.BytesIO(block), 0
             for _ in range(count):
+                record = seen.find(self.header, block, at) if seen else None
+                if record:
+                    at += len(record[0])
+                    continue
+                stream.seek(at)
                 yield self._read(stream)[0]
-            self._check_end(stream, block)
+                start, at = at, stream.tell()
+                if seen:
+                    seen.add(self.header, block[start:at], None)
+            self._check_end(at, block)
 
     def encoded(self) -> Iterator[Record]:
         """Yield what was chosen of each record, and the whole record as it was written."""
@@ -162,22 +183,23 @@ class AvroRecords:
                 start = stream.tell()
                 values, _spans = self._read(stream)
                 yield values, block[start : stream.tell()]
-            self._check_end(stream, block)
+            self._check_end(stream.tell(), block)
 
-    def edit(self, change: Callable[[Values], Values | None]) -> bytes:
+    def edit(self, change: Change, seen: SeenRecords[bytes] | None = None) -> bytes:
         """Return the file with other values.
 
         Args:
             change: takes the values of a record and returns those that are to be replaced.
+            seen: what records of other files became, by the same change.
         """
         return self._file(
-            (count, self._edit_block(count, block, change)) for count, block in self._blocks()
+            (count, self._edit_block(count, block, change, seen)) for count, block in self._blocks()
         )
 
     def replaced(self, record: Record, changes: Values) -> bytes:
         """Return a record with other values."""
         _, encoded = record
-        return self._edit_block(1, encoded, lambda _: changes)
+        return self._edited(encoded, io.BytesIO(encoded), lambda _: changes)
 
     def with_records(self, records: Iterable[bytes]) -> bytes:
         """Return the file with other records, each encoded."""
@@ -210,26 +232,81 @@ class AvroRecords:
         return values, spans
 
     def _edit_block(
-        self, count: int, block: bytes, change: Callable[[Values], Values | None]
+        self, count: int, block: bytes, change: Change, seen: SeenRecords[bytes] | None
     ) -> bytes:
-        stream, edited, copied = io.BytesIO(block), io.BytesIO(), 0
+        stream, edited, at = io.BytesIO(block), io.BytesIO(), 0
         for _ in range(count):
-            values, spans = self._read(stream)
-            changes = change(values)
-            if not changes:
+            record = seen.find(self.header, block, at) if seen else None
+            if record:
+                edited.write(record[1])
+                at += len(record[0])
                 continue
-            for name, (start, end) in spans.items():
-                if name in changes:
-                    edited.write(block[copied:start])
-                    fastavro.schemaless_writer(edited, self._edited[name], changes)
-                    copied = end
-        self._check_end(stream, block)
-        edited.write(block[copied:])
+            stream.seek(at)
+            result = self._edited(block, stream, change)
+            edited.write(result)
+            start, at = at, stream.tell()
+            if seen:
+                seen.add(self.header, block[start:at], result)
+        self._check_end(at, block)
         return edited.getvalue()
 
-    def _check_end(self, stream: io.BytesIO, block: bytes) -> None:
-        if stream.tell() != len(block):
+    def _edited(self, block: bytes, stream: io.BytesIO, change: Change) -> bytes:
+        """Return the record that the stream is at, with other values."""
+        copied = stream.tell()
+        values, spans = self._read(stream)
+        changes = change(values) or {}
+        pieces = []
+        for name, (start, end) in spans.items():
+            if name in changes:
+                value = io.BytesIO()
+                fastavro.schemaless_writer(value, self._writers[name], changes)
+                pieces += [block[copied:start], value.getvalue()]
+                copied = end
+        pieces.append(block[copied : stream.tell()])
+        return b"".join(pieces)
+
+    def _check_end(self, end: int, block: bytes) -> None:
+        if end != len(block):
             raise CorruptionError(f"{self._path} has a block that is longer than its records")
+
+
+class SeenRecords(Generic[T]):
+    """Records whose first field is a string, and what became of them.
+
+    The manifest lists of a table repeat each other: 500 fast appends of 4 manifests make half a
+    million lines. No encoded record begins like a shorter one, so where a block goes on with the
+    bytes of a known record, it has that record there.
+    """
+
+    def __init__(self) -> None:
+        self._by_schema: dict[bytes, dict[bytes, tuple[bytes, T]]] = {}
+        self._count = 0
+
+    def find(self, header: AvroHeader, block: bytes, at: int) -> tuple[bytes, T] | None:
+        """Return the record that a block has at a place, if it was seen before."""
+        records = self._by_schema.get(header.metadata["avro.schema"])
+        record = records.get(_first_string(block, at)) if records else None
+        return record if record and block.startswith(record[0], at) else None
+
+    def add(self, header: AvroHeader, record: bytes, result: T) -> None:
+        if self._count < _MOST_RECORDS_SEEN and _begins_with_string(header.schema):
+            self._count += 1
+            records = self._by_schema.setdefault(header.metadata["avro.schema"], {})
+            records[_first_string(record, 0)] = record, result
+
+
+def _begins_with_string(schema: Any) -> bool:
+    return bool(schema["fields"]) and schema["fields"][0]["type"] == "string"
+
+
+def _first_string(block: bytes, at: int) -> bytes:
+    number = shift = 0
+    for start in range(at, len(block)):
+        number |= (block[start] & 0x7F) << shift
+        if block[start] < 0x80:
+            return block[at : start + 1 + (number >> 1)]
+        shift += 7
+    return b""
 
 
 def _blocks_of(records: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
@@ -244,10 +321,12 @@ def _blocks_of(records: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
         yield count, block.getvalue()
 
 
-def _split(schema: Any, read: Mapping[int, str], edit: Mapping[int, str]) -> list[_Part]:
+# The manifests of a table have few schemas, and parsing one takes longer than some manifests do.
+@lru_cache(maxsize=64)
+def _split(schema: bytes, read: _Fields, edit: _Fields) -> list[_Part]:
     """Cut a record's fields before and after each that may be edited."""
-    chosen = {**read, **edit}
-    names = set(chosen.values())
+    chosen = dict(read + edit)
+    names, editable = set(chosen.values()), set(dict(edit).values())
     parts: list[_Part] = []
     run: list[Any] = []
     # Shared, since a part may use a type that an earlier part defines.
@@ -267,11 +346,11 @@ def _split(schema: Any, read: Mapping[int, str], edit: Mapping[int, str]) -> lis
             )
         )
 
-    for number, field in enumerate(_flat(without_logical_types(schema), chosen)):
+    for number, field in enumerate(_flat(without_logical_types(json.loads(schema)), chosen)):
         if field["name"] not in names:
             # Records that were dissolved may have had fields of one name.
             field["name"] = f"neve_other_{number}"
-        if field["name"] in edit.values():
+        if field["name"] in editable:
             if run:
                 add(run)
             add([field], field["name"])

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from neve.errors import NeveError
-from neve.lake.avro_files import AvroRecords
+from neve.lake.avro_files import AvroRecords, SeenRecords
 from neve.lake.manifests import DELETED, Content
 from neve.move.files import FileKind, TableFile
 from neve.move.paths import normal_path
@@ -97,7 +97,8 @@ def list_files(
     snapshots = document.get("snapshots") or ()
     collected.add(_of_metadata(document))
     lists = collected.paths(FileKind.MANIFEST_LIST)
-    for listed in in_threads(partial(_read, _of_manifest_list, read), lists, parallel):
+    listing = partial(_of_manifest_list, seen=SeenRecords[None]())
+    for listed in in_threads(partial(_read, listing, read), lists, parallel):
         collected.add(listed)
     manifests = collected.paths(FileKind.MANIFEST)
     deletes = {}
@@ -184,10 +185,10 @@ def _read(listing: Callable[[bytes, str], _Listed], read: Read, path: str) -> _L
         return _Listed(problems=[Problem(path, f"it cannot be read: {error.message}")])
 
 
-def _of_manifest_list(content: bytes, path: str) -> _Listed:
+def _of_manifest_list(content: bytes, path: str, seen: SeenRecords[None]) -> _Listed:
     manifests, problems = [], []
     fields = MANIFEST_PATH | MANIFEST_LENGTH | KEY_METADATA
-    for line in AvroRecords(content, path, read=fields).values():
+    for line in AvroRecords(content, path, read=fields).values(seen):
         manifest = line["manifest_path"]
         manifests.append(TableFile(manifest, FileKind.MANIFEST, line["manifest_length"]))
         if line.get("key_metadata"):

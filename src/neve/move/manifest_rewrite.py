@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from neve.errors import CorruptionError
-from neve.lake.avro_files import AvroRecords, Values
+from neve.lake.avro_files import AvroRecords, SeenRecords, Values, read_header
 from neve.lake.manifests import DELETED, Content
 from neve.move.files import WrittenFile
 from neve.move.inventory import MANIFEST_LENGTH, MANIFEST_PATH
@@ -53,25 +53,32 @@ def rewrite_manifest(
         UnsupportedError: it names a live file that has no place at the target.
     """
     read = _STATUS | _CONTENT
-    if AvroRecords(content, path, read={}).header.metadata.get("content") != b"deletes":
+    if read_header(content, path).metadata.get("content") != b"deletes":
         manifest = AvroRecords(content, path, read=read, edit=_FILE_PATH)
         return manifest.edit(lambda entry: {"file_path": _target(entry, paths)})
     manifest = AvroRecords(content, path, read=read, edit=_FILE_PATH | _OF_DELETES)
     return manifest.edit(lambda entry: _deletes_entry(entry, path, paths, deletes))
 
 
-def rewrite_manifest_list(content: bytes, path: str, manifests: Mapping[str, WrittenFile]) -> bytes:
+def rewrite_manifest_list(
+    content: bytes,
+    path: str,
+    manifests: Mapping[str, WrittenFile],
+    seen: SeenRecords[bytes] | None = None,
+) -> bytes:
     """Return a manifest list that names rewritten manifests, with their lengths.
 
     Args:
         manifests: by the normal path of the manifest that each takes the place of.
+        seen: lines of other lists of the same table.
     """
 
     def change(line: Values) -> Values:
         manifest = manifests[normal_path(line["manifest_path"])]
         return {"manifest_path": manifest.path, "manifest_length": manifest.size}
 
-    return AvroRecords(content, path, read={}, edit=MANIFEST_PATH | MANIFEST_LENGTH).edit(change)
+    lines = AvroRecords(content, path, read={}, edit=MANIFEST_PATH | MANIFEST_LENGTH)
+    return lines.edit(change, seen)
 
 
 def _target(entry: Values, paths: PathMap) -> str:

@@ -61,7 +61,7 @@ def rewrite_position_deletes(
         raise UnsupportedError(f"{path}: position deletes in {file_format} cannot be rewritten")
     try:
         return formats[file_format](content, path, target)
-    except (pa.ArrowException, KeyError) as error:
+    except (pa.ArrowException, KeyError, OSError) as error:
         raise CorruptionError(f"{path} is not a file of position deletes: {error}") from error
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
+from neve.lake.avro_files import SeenRecords
 from neve.lake.spark_tasks import TaskRunner
 from neve.move.deletion_vectors import rewrite_deletion_vectors
 from neve.move.files import FileKind, TableFile, WrittenFile
@@ -225,8 +226,9 @@ class _ManifestTask:
 class _ManifestListTask:
     files: _Files
     manifests: Mapping[str, WrittenFile]
+    seen: SeenRecords[bytes] = field(default_factory=SeenRecords)
 
     def __call__(self, file: TableFile) -> WrittenFile:
         content = self.files.read(file.path)
-        manifest_list = rewrite_manifest_list(content, file.path, self.manifests)
+        manifest_list = rewrite_manifest_list(content, file.path, self.manifests, self.seen)
         return self.files.store(file, "metadata", "manifest-list.avro", manifest_list)
