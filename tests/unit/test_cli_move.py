@@ -12,7 +12,7 @@ from neve.cli.app import run
 from neve.failpoints import ENVIRONMENT_VARIABLE
 from neve.lake.table_ref import TableRef
 from tests.support.command import NEVE
-from tests.support.moving import make_by_pyiceberg
+from tests.support.moved_tables import make_by_pyiceberg
 
 CONFIG = {
     "catalog": {"type": "sqlite"},

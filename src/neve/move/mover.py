@@ -11,6 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,6 +38,7 @@ from neve.move.rewriter import Rewriter, RewrittenTable
 from neve.move.spec import Engine, MoveSpec, Verification
 from neve.move.stores import CatalogFiles
 from neve.move.verify import Version, verify
+from neve.move.verify_reading import StoredVersion, check_pyiceberg, check_rows
 
 if TYPE_CHECKING:
     from neve.lake import Lake
@@ -124,14 +126,17 @@ class Mover:
             rewritten = self._rewrite(plan, journal)
             moved = MetadataJson(rewritten.metadata.path, rewritten.document)
         self._progress.say(f"{name}: verifying")
-        self._verify(plan, moved)
+        notes = self._verify(plan, moved)
         journal.reached(Stage.VERIFIED)
         failpoints.reach("move.verified")
         self._require_running()
         registration = register(self._lake, plan.target, moved, plan.spec.existing, plan.present)
         failpoints.reach("move.registered")
         journal.reached(Stage.REGISTERED, registered=registration.metadata.metadata_location)
-        return _report(plan, registration.outcome, registration.metadata, began, copied, rewritten)
+        report = _report(
+            plan, registration.outcome, registration.metadata, began, copied, rewritten
+        )
+        return replace(report, left_behind=(*report.left_behind, *notes))
 
     def _copy(self, plan: TablePlan, journal: Journal) -> CopyCounts:
         self._progress.expect(sum(job.size or 0 for job in plan.copies))
@@ -188,7 +193,8 @@ class Mover:
         sizes = store.sizes([file.path for file in known.values()])
         return {path: file for path, file in known.items() if sizes[file.path] == file.size}
 
-    def _verify(self, plan: TablePlan, moved: MetadataJson) -> None:
+    def _verify(self, plan: TablePlan, moved: MetadataJson) -> tuple[str, ...]:
+        """Prove that the copy is whole; return what could not be tried."""
         source, target = (self.files(each) for each in (plan.source.catalog, plan.spec.target))
         if not plan.spec.rewrite:
             wrong = tuple(islice(wrong_files(plan.inventory, target.store), _MOST_PROBLEMS))
@@ -198,13 +204,26 @@ class Mover:
                     f"{wrong[0]}",
                     hint="nothing was registered; copy its files: leave --skip-rewrite out",
                 )
-            return
-        verify(
-            Version(plan.version, source.store),
-            Version(moved, target.store),
-            plan.path_map.target,
-            every_field=plan.spec.verification is Verification.FULL,
-        ).require_whole(plan.source.name)
+        else:
+            verify(
+                Version(plan.version, source.store),
+                Version(moved, target.store),
+                plan.path_map.target,
+                every_field=plan.spec.verification is Verification.FULL,
+            ).require_whole(plan.source.name)
+        return self._try_reading(plan, moved)
+
+    def _try_reading(self, plan: TablePlan, moved: MetadataJson) -> tuple[str, ...]:
+        """Have engines read the copy, in a catalog that nobody sees."""
+        source, target = (
+            StoredVersion(metadata, profile_named(self._lake.settings, ref.catalog))
+            for metadata, ref in ((plan.version, plan.source), (moved, plan.target))
+        )
+        opened = check_pyiceberg(source, target)
+        opened.require_readable(plan.source.name)
+        if plan.spec.verification is Verification.FULL:
+            check_rows(self._lake, source, target).require_readable(plan.source.name)
+        return opened.notes
 
     def check(self, target: TableRef) -> CheckReport:
         """Check a table that was moved before: its files, and its source if that is still there.

@@ -8,7 +8,7 @@ from neve.errors import NotFoundError, UsageError
 from neve.move.choose import choose_tables, matching_tables
 from neve.move.progress import Progress
 from tests.support.lakes import sqlite_settings
-from tests.support.moving import with_catalogs
+from tests.support.moved_tables import with_catalogs
 
 TABLES = [("shop", "orders"), ("shop", "orders_2"), ("shop", "eu", "orders"), ("otel", "logs")]
 

@@ -16,7 +16,13 @@ from neve.move.mover import Mover
 from neve.move.progress import Progress
 from neve.move.spec import MoveSpec
 from tests.support.lakes import sqlite_settings
-from tests.support.moving import make_by_pyiceberg, read_by_pyiceberg, refs_of, rows, with_catalogs
+from tests.support.moved_tables import (
+    make_by_pyiceberg,
+    read_by_pyiceberg,
+    refs_of,
+    rows_of,
+    with_catalogs,
+)
 from tests.support.power_cut import power_cut
 
 SOURCE, TARGET = TableRef("lake", ("shop", "orders")), TableRef("archive", ("shop", "orders"))
@@ -88,7 +94,7 @@ def test_what_is_not_proven_is_not_registered(lake, tmp_path):
 def test_a_source_that_was_written_to_meanwhile_moves_in_its_newest_version(lake):
     with power_cut("move.copied"):
         lake.move("shop.orders", to="archive")
-    lake.load(SOURCE).append(rows(7))
+    lake.load(SOURCE).append(rows_of(7))
     (report,) = lake.move("shop.orders", to="archive")
     assert report.files_copied == 1
     assert read_by_pyiceberg(lake, TARGET) == read_by_pyiceberg(lake, SOURCE)
@@ -96,14 +102,14 @@ def test_a_source_that_was_written_to_meanwhile_moves_in_its_newest_version(lake
 
 def test_an_existing_target_is_refused_extended_or_replaced(lake):
     lake.move("shop.orders", to="archive")
-    lake.load(SOURCE).append(rows(7))
+    lake.load(SOURCE).append(rows_of(7))
     with pytest.raises(UnsupportedError, match="exists already"):
         lake.move("shop.orders", to="archive")
     (report,) = lake.move("shop.orders", to="archive", existing="extend")
     assert (report.outcome, report.files_copied) == ("extended", 1)
     assert read_by_pyiceberg(lake, TARGET) == read_by_pyiceberg(lake, SOURCE)
-    lake.load(TARGET).append(rows(8))
-    lake.load(SOURCE).append(rows(9))
+    lake.load(TARGET).append(rows_of(8))
+    lake.load(SOURCE).append(rows_of(9))
     with pytest.raises(NeveError, match="was written there"):
         lake.move("shop.orders", to="archive", existing="extend")
     (report,) = lake.move("shop.orders", to="archive", existing="replace")
@@ -175,7 +181,7 @@ def test_files_from_anywhere_arrive_below_one_location(lake, tmp_path):
     further = tmp_path / "further" / "same.parquet"
     for path, number in ((outside, 50), (further, 60)):
         path.parent.mkdir()
-        pq.write_table(rows(number), path)
+        pq.write_table(rows_of(number), path)
     ref = TableRef("lake", ("shop", "spread"))
     elsewhere = {"write.data.path": str(tmp_path / "elsewhere")}
     make_by_pyiceberg(lake, ref, **elsewhere)
