@@ -12,6 +12,7 @@ import pytest
 
 import neve
 from neve.failpoints import ENVIRONMENT_VARIABLE, POINTS
+from neve.index import maintain
 from neve.lake.identifier import quote_identifier
 from neve.lake.table_ref import TableRef
 from tests.support.command import NEVE
@@ -171,7 +172,7 @@ def test_stores_that_fail_every_tenth_request(open_lake, namespace, s3, other_s3
 
 
 def _embedded_on(directory, storage):
-    settings = rest_settings("", storage)
+    settings = rest_settings("http://unused", storage)
     catalog = sqlite_settings(directory, warehouse=f"s3://{storage.bucket}/{directory.name}")
     return settings.model_copy(update={"catalog": catalog.catalog})
 
@@ -221,6 +222,7 @@ def test_a_mirror_goes_on_at_its_target(open_lake, rest_catalog, s3):
     mirrored.merge()
     mirrored.append(event("U", 4, 1, "c"), event("I", 5, 3, "d"))
     mirrored.merge()
+    maintain.build(lake, (mirrored.namespace, "rows"))
     reports = lake.move(mirrored.namespace, to="rest")
     assert any("index stays behind" in line for report in reports for line in report.left_behind)
     destroy(lake, [lake.ref(report.table) for report in reports])
