@@ -10,7 +10,7 @@ from typing import Protocol
 from neve.limits import MIB
 
 # A file up to this size is one request; a larger one is moved in parts of this size.
-PART_BYTES = 8 * MIB
+PART_BYTES = 16 * MIB
 # What S3 allows.
 MOST_PARTS = 10_000
 
