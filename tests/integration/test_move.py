@@ -1,5 +1,6 @@
 """Tables of every kind go from store to store, and home again; each source is deleted."""
 
+import hashlib
 import itertools
 import json
 import os
@@ -11,9 +12,12 @@ from dataclasses import replace
 import pytest
 
 import neve
+from neve.errors import UnsupportedError
 from neve.failpoints import ENVIRONMENT_VARIABLE, POINTS
 from neve.index import maintain
+from neve.lake.file_store import FileStore
 from neve.lake.identifier import quote_identifier
+from neve.lake.profile import profile_named
 from neve.lake.table_ref import TableRef
 from tests.support.command import NEVE
 from tests.support.lakes import postgres_settings, rest_settings, sqlite_settings
@@ -149,6 +153,24 @@ def test_from_postgresql_to_rest(open_lake, namespace, postgres, rest_catalog, s
     for table in in_catalog("rest", tables):
         assert agreed(read_by_all(lake, table)) == rows[table.identifier]
         work_on(lake, table)
+
+
+def test_a_store_that_ignores_put_if_absent_is_refused(open_lake, namespace, other_s3, tmp_path):
+    def ignore(request, forward):
+        answer = forward(request)
+        tag = hashlib.md5(request.body, usedforsecurity=False).hexdigest()
+        return Response(200, {"ETag": f'"{tag}"'}) if answer.status == 412 else answer
+
+    with running_proxy(int(other_s3.endpoint.rpartition(":")[2]), [ignore]) as proxy:
+        lake = open_lake(
+            careless=_embedded_on(tmp_path / "careless", replace(other_s3, endpoint=proxy.uri))
+        )
+        make_by_pyiceberg(lake, TableRef("lake", (namespace, "orders")))
+        with pytest.raises(UnsupportedError, match="ignores If-None-Match"):
+            lake.move(f"{namespace}.orders", to="careless")
+        store = FileStore(profile_named(lake.settings, "careless"))
+        assert store.list_sizes(f"s3://{other_s3.bucket}/careless") == {}
+        store.close()
 
 
 @pytest.mark.soak
