@@ -206,6 +206,20 @@ def test_a_staged_batch_that_was_left_behind_follows_when_it_is_published(move):
     assert move.read().refs == {"main": staged}
 
 
+def test_a_source_that_expired_its_newest_snapshot_is_followed(move):
+    source = move.source
+    first, newest = source.append(), source.append()
+    move.run()
+    source.point("main", first)
+    source.expire(newest)
+    move.run(EXTEND)
+    source.point("again", first, "tag")
+    move.run(EXTEND)
+    target = move.read()
+    assert target.refs == {"main": first, "again": first}
+    assert newest in target.snapshots
+
+
 def test_a_rollback_at_the_source_is_followed(move):
     source = move.source
     first, second = source.append(), source.append()
