@@ -23,7 +23,7 @@ from urllib.parse import quote
 
 from neve.config.paths import EMBEDDED_DIRECTORY
 from neve.errors import Code, ConflictError, StorageError
-from neve.lake.file_store import Copied
+from neve.lake.file_copy import Copied
 from neve.masking import mask_logins
 from neve.move.copy import CopyJob
 from neve.move.files import WrittenFile
