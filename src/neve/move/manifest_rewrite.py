@@ -64,7 +64,7 @@ def rewrite_manifest_list(
     content: bytes,
     path: str,
     manifests: Mapping[str, WrittenFile],
-    seen: SeenRecords[bytes] | None = None,
+    seen: SeenRecords | None = None,
 ) -> bytes:
     """Return a manifest list that names rewritten manifests, with their lengths.
 
