@@ -36,13 +36,18 @@ class Part:
     name: str
     marks: str
     directories: frozenset[str]
+    ignored_files: str | None = None
 
     def command(self, arguments: list[str]) -> list[str]:
         # A cache of its own: what failed last is written at the end, and the last one would win.
         cache = f"cache_dir=.pytest_cache/{self.name.replace(' ', '-')}"
         # Collecting takes seconds. A directory that is new here is collected by all.
         ignored = [f"--ignore=tests/{name}" for name in sorted(DIRECTORIES - self.directories)]
-        return [*PYTEST, "-m", f"({self.marks}) and not soak", "-o", cache, *ignored, *arguments]
+        if self.ignored_files:
+            ignored.append(f"--ignore-glob={self.ignored_files}")
+        slowest = ["--durations=15", "--durations-min=4"]
+        marks = f"({self.marks}) and not soak"
+        return [*PYTEST, "-m", marks, "-o", cache, *slowest, *ignored, *arguments]
 
 
 SERVERS = Part(
@@ -50,7 +55,12 @@ SERVERS = Part(
     "servers and not spark and not timed",
     frozenset({"e2e", "integration"}),
 )
-SPARK = Part("with Spark", "spark", frozenset({"spark"}))
+# By their first letter, so that every file is in one of the two: changes, followers and versions,
+# and all else.
+SPARK_VERSIONS = Part(
+    "with Spark and versions", "spark", frozenset({"spark"}), "tests/spark/test_[!cfv]*"
+)
+SPARK = Part("with Spark", "spark", frozenset({"spark"}), "tests/spark/test_[cfv]*")
 NEITHER = Part(
     "without both", "not servers and not spark", frozenset({"properties", "spark", "unit"})
 )
@@ -59,7 +69,8 @@ SPARK_ELSEWHERE = Part(
 )
 TIMED = Part("timed", "timed", frozenset({"e2e", "integration"}))
 
-# Beside the servers' lane, which is shown. The three take about the same time.
+# What is shown while it runs, and what runs beside it. The three take about the same time.
+SHOWN = (SERVERS, SPARK_VERSIONS)
 BESIDE = ((SPARK,), (NEITHER, SPARK_ELSEWHERE))
 
 
@@ -86,7 +97,7 @@ def run_lanes(arguments: list[str], logs: Path) -> list[int]:
     with ThreadPoolExecutor(len(BESIDE)) as pool:
         lanes = [pool.submit(run_lane, parts, arguments, logs, stopped) for parts in BESIDE]
         try:
-            statuses = [run_part(SERVERS, arguments)]
+            statuses = [run_part(part, arguments) for part in SHOWN]
             return statuses + [status for lane in lanes for status in lane.result()]
         except KeyboardInterrupt:
             # A terminal sends it to all processes: the pool waits until each stopped its servers.

@@ -1,19 +1,17 @@
 """docs/versions.md, followed by somebody who copies every block in an empty directory."""
 
-import os
 from pathlib import Path
 
-from tests.support.command import NEVE
 from tests.support.pages import Reader, blocks_of
-from tests.support.servers import SHORT_LIVED_JAVA
+from tests.support.warm_command import WarmCommand
 
 PAGE = Path(__file__).parents[2] / "docs" / "versions.md"
 
 
-def test_every_block_of_the_page_does_what_it_says(tmp_path):
-    environment = {"PATH": f"{Path(NEVE).parent}:{os.environ['PATH']}", **SHORT_LIVED_JAVA}
+def test_every_block_of_the_page_does_what_it_says(embedded_lake, tmp_path):
+    """`embedded_lake` keeps Spark running, so that no block starts its own."""
     directory = tmp_path / "versions"
     directory.mkdir()
     blocks = blocks_of(PAGE)
     assert [block.language for block in blocks].count("text") == 4
-    Reader(directory, environment).follow(blocks)
+    Reader(directory, {}, WarmCommand(tmp_path)).follow(blocks)

@@ -364,3 +364,12 @@ def test_temporary_manifests_go_when_nobody_can_read_them(embedded_lake, tmp_pat
         table.changes()
     assert table.lake.sql("SELECT * FROM kept_changes").count() == 4
     table.lake.spark.catalog.dropTempView("kept_changes")
+
+
+def test_a_file_that_is_in_a_table_twice_has_its_rows_twice(embedded_lake):
+    table = Versioned(embedded_lake, "id BIGINT", "'format-version' = '2'")
+    first = table.sql("INSERT INTO {t} VALUES (1), (2)")
+    stored = embedded_lake.load(table.ref)
+    path, *_ = stored.inspect.files()["file_path"].to_pylist()
+    stored.add_files([path], check_duplicate_files=False)
+    check(table, (None, None), (first, None))

@@ -17,7 +17,7 @@ from tests.support.proxy import (
     error_response,
 )
 
-_TABLE = re.compile(r".*/namespaces/(?P<namespace>[^/]+)/tables/[^/]+")
+_TABLE = re.compile(r".*/namespaces/(?P<namespace>[^/]+)/(tables/[^/]+|register)")
 
 
 def refused(status: int) -> Gate:

@@ -3,7 +3,8 @@
 The rules, which hold for every page that is run:
 
 - A `python`, `sql` or `yaml` block that begins with a comment with a file name is that file.
-- A `bash` block is typed in a terminal. A `text` block after it is what it prints.
+- A `bash` block is typed in a terminal. A `text` block after it is what it prints. Its `neve` may
+  work in this process (tests/support/warm_command.py).
 - ```` ```bash second ```` is typed in a second terminal, where it goes on running. A later
   ```` ```text second ```` is waited for there; if it begins with `^C`, Ctrl-C is pressed before.
 - `...` on a line of its own stands for any lines.
@@ -26,6 +27,8 @@ from tests.support.wait import until
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
+
+    from tests.support.warm_command import WarmCommand
 
 _FENCE = re.compile(r"^```(\w+)(?: (\w+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE_NAME = re.compile(r"(?:#|--) (\S+\.(?:py|sql|yaml))\n")
@@ -87,10 +90,17 @@ def differs(shown: str, printed: str) -> str:
 
 
 class Reader:
-    """Someone who follows a page in an empty directory."""
+    """Someone who follows a page in an empty directory.
 
-    def __init__(self, directory: Path, environment: dict[str, str]) -> None:
+    Args:
+        warm: does what `neve` is told; None: the command on the path does.
+    """
+
+    def __init__(
+        self, directory: Path, environment: dict[str, str], warm: WarmCommand | None = None
+    ) -> None:
         self._directory = directory
+        self._warm = warm
         self._environment = {**os.environ, **environment}
         self._ids: dict[str, str] = {}
         self._printed = ""
@@ -122,15 +132,19 @@ class Reader:
     def _run(self, commands: str) -> str:
         for shown, real in self._ids.items():
             commands = commands.replace(shown, real)
-        ran = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", commands],
-            cwd=self._directory,
-            env=self._environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_BLOCK_SECONDS,
-        )
+        bash = ["bash", "-euo", "pipefail", "-c", commands]
+        if self._warm:
+            ran = self._warm.run(bash, self._directory, self._environment, _BLOCK_SECONDS)
+        else:
+            ran = subprocess.run(
+                bash,
+                cwd=self._directory,
+                env=self._environment,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=_BLOCK_SECONDS,
+            )
         assert ran.returncode == 0, f"{commands}\n{ran.stdout}\n{ran.stderr}"
         return ran.stdout
 

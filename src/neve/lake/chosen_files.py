@@ -25,7 +25,8 @@ import fastavro
 from neve.errors import UnsupportedError
 from neve.lake.jvm.table_files import TableFiles
 from neve.lake.manifests import DELETED, AvroFile, FileEntry, Manifest, ManifestReader, inherit
-from neve.lake.metadata_json import MetadataJson
+from neve.lake.metadata_json import MetadataJson, decode_document
+from neve.lake.paths import local_path
 from neve.lake.temporary_manifests import manifest_directory
 
 if TYPE_CHECKING:
@@ -83,20 +84,33 @@ class TableReader:
         self._lake = lake
         with lake.explaining():
             self._files = TableFiles(lake.spark, ref)
-            location, document = self._files.metadata()
             is_whole = self._files.is_whole(ref)
         if not is_whole:
             raise UnsupportedError(
                 f"{ref.name} is a part of a table, and changes are those of a whole one",
                 hint="name the table, and the branch or tag as a version",
             )
-        self.metadata = MetadataJson(location, json.loads(document))
+        self.metadata = self._read_metadata()
         self.manifests = ManifestReader(self.read)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         """Read a file, or a part of it."""
+        content = _read_local(path, offset, length)
+        if content is not None:
+            return content
         with self._lake.explaining():
             return self._files.read(path, offset, length)
+
+    def _read_metadata(self) -> MetadataJson:
+        location = self._files.metadata_location()
+        content = _read_local(location)
+        if content is not None:
+            metadata = MetadataJson(location, decode_document(content))
+            # Java adds what older writers left out.
+            if metadata.format_version > 1:
+                return metadata
+        with self._lake.explaining():
+            return MetadataJson(location, json.loads(self._files.metadata_json()))
 
     def rows(
         self,
@@ -142,6 +156,19 @@ class TableReader:
 
     def _has_only(self, manifest: Manifest, keys: set[tuple[str, int | None]]) -> bool:
         return keys == {entry.key for entry in self.manifests.entries([manifest])}
+
+
+def _read_local(path: str, offset: int = 0, length: int | None = None) -> bytes | None:
+    """Read a file of this machine; sooner than through Java, which says what is wrong with it."""
+    local = local_path(path)
+    if local is None:
+        return None
+    try:
+        with local.open("rb") as file:
+            file.seek(offset)
+            return file.read(-1 if length is None else length)
+    except OSError:
+        return None
 
 
 class _Specs:

@@ -98,7 +98,7 @@ def _create(profile: CatalogProfile, catalog: Catalog, spec: TableSpec) -> Table
     schema = _iceberg_schema(spec.schema)
     try:
         with explained(profile):
-            _create_namespace(catalog, spec.identifier[:-1])
+            create_namespace(catalog, spec.identifier[:-1])
             return catalog.create_table(
                 spec.identifier,
                 schema,
@@ -122,7 +122,8 @@ def _create(profile: CatalogProfile, catalog: Catalog, spec: TableSpec) -> Table
         return table
 
 
-def _create_namespace(catalog: Catalog, namespace: Identifier) -> None:
+def create_namespace(catalog: Catalog, namespace: Identifier) -> None:
+    """Make a namespace if there is none; errors are the catalog's."""
     try:
         catalog.create_namespace(namespace)
     except NamespaceAlreadyExistsError:

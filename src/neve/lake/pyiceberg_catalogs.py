@@ -1,4 +1,6 @@
-"""PyIceberg's catalogs with what they lack: time-outs, and nothing left by a refused commit.
+"""PyIceberg's catalogs with what they lack.
+
+Time-outs; nothing left by a refused commit; metadata as it is, also what PyIceberg's model lacks.
 
 They override private methods, so the contract test of `pyiceberg_private.py` is theirs, too. Not in
 that file, since tasks import it, and the executors of a cluster have no database drivers.
@@ -6,27 +8,39 @@ that file, since tasks import it, and the executors of a cluster have no databas
 
 from __future__ import annotations
 
+import json
 import threading
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import requests
 from pyiceberg.catalog import delete_files
-from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.catalog.rest import Capability, Endpoints, RestCatalog
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
-from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.typedef import EMPTY_DICT, Properties
 from requests.adapters import BaseAdapter
-from sqlalchemy import select, update
+from sqlalchemy import insert, select, update
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from neve.lake.postgres_timeout import Timeouts, bound_answers
+from neve.lake.pyiceberg_private import raise_for_answer
 
 if TYPE_CHECKING:
     from pyiceberg.table import CommitTableResponse, StagedTable, Table
     from pyiceberg.table.update import TableRequirement, TableUpdate
     from pyiceberg.typedef import Identifier
     from sqlalchemy import ColumnElement, CursorResult
+
+
+_EXPIRED_LOGIN = (401, 419)
 
 
 class NeveRestCatalog(RestCatalog):
@@ -52,6 +66,86 @@ class NeveRestCatalog(RestCatalog):
         # Without the catalog's session and login, which PyIceberg adds for stores that its fsspec
         # signs for: tasks are sent a table's properties, and executors have no catalog.
         return load_file_io({**self.properties, **properties}, location)
+
+    def read_document(self, identifier: Identifier) -> tuple[str, dict[str, Any]]:
+        """Return a table's metadata file and its metadata as the server has it, all snapshots.
+
+        Raises:
+            NoSuchTableError: also where there is no such namespace.
+        """
+        answer = self._exchange(
+            "GET", self._table_url(identifier), {404: NoSuchTableError}, params={"snapshots": "all"}
+        )
+        return answer["metadata-location"], answer["metadata"]
+
+    def can_register(self) -> bool:
+        """Tell whether the server says that it registers tables."""
+        return Capability.V1_REGISTER_TABLE in self._supported_endpoints
+
+    def register_metadata(
+        self, identifier: Identifier, metadata_location: str, *, overwrite: bool = False
+    ) -> None:
+        """Register a table without reading it here: one attempt.
+
+        Raises:
+            NoSuchNamespaceError: nothing was registered.
+            TableAlreadyExistsError: nothing was registered; with `overwrite`: the server cannot.
+            NotImplementedError: the server says that it cannot.
+        """
+        namespace = self._split_identifier_for_path(identifier)["namespace"]
+        # A server that does not know `overwrite` may refuse it even if it is false.
+        body = {"name": identifier[-1], "metadata-location": metadata_location} | (
+            {"overwrite": True} if overwrite else {}
+        )
+        errors: dict[int, type[Exception]] = {
+            404: NoSuchNamespaceError,
+            406: NotImplementedError,
+            409: TableAlreadyExistsError,
+        }
+        self._exchange(
+            "POST", self.url(Endpoints.register_table, namespace=namespace), errors, body
+        )
+
+    def update_table(
+        self,
+        identifier: Identifier,
+        requirements: Sequence[Mapping[str, Any]],
+        updates: Sequence[Mapping[str, Any]],
+    ) -> None:
+        """Send updates as JSON, since PyIceberg's have no row ids: atomic, one attempt.
+
+        Raises:
+            CommitFailedException: a requirement is not met; nothing was applied.
+        """
+        name = {"namespace": list(identifier[:-1]), "name": identifier[-1]}
+        body = {"identifier": name, "requirements": requirements, "updates": updates}
+        errors = {404: NoSuchTableError, 409: CommitFailedException}
+        self._exchange("POST", self._table_url(identifier), errors, body)
+
+    def _table_url(self, identifier: Identifier) -> str:
+        return self.url(Endpoints.load_table, **self._split_identifier_for_path(identifier))
+
+    def _exchange(
+        self,
+        method: str,
+        url: str,
+        errors: dict[int, type[Exception]],
+        body: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> dict[str, Any]:
+        """Send one request and decode its answer; errors are PyIceberg's."""
+        content = None if body is None else json.dumps(body).encode()
+        response = self._session.request(method, url, data=content, **options)
+        if response.status_code in _EXPIRED_LOGIN:
+            # Certain: nothing was applied.
+            self._refresh_token()
+            response = self._session.request(method, url, data=content, **options)
+        try:
+            response.raise_for_status()
+        except requests.HTTPError as error:
+            raise_for_answer(error, errors)
+        answer: dict[str, Any] = response.json()
+        return answer
 
     def _bound(self, session: requests.Session) -> None:
         for prefix, adapter in list(session.adapters.items()):
@@ -117,13 +211,31 @@ class NeveSqlCatalog(SqlCatalog):
 
     def metadata_location(self, identifier: Identifier) -> str:
         """Return the metadata file that a table's row names. Raises NoSuchTableError."""
+        row = select(IcebergTables.metadata_location).where(*self._row(identifier))
+        is_table = self._iceberg_type_filter()
+        if is_table is not None:
+            row = row.where(is_table)
         with Session(self.engine) as session:
-            location = session.scalar(
-                select(IcebergTables.metadata_location).where(*self._row(identifier))
-            )
+            location = session.scalar(row)
         if location is None:
             raise NoSuchTableError(f"Table does not exist: {'.'.join(identifier)}")
         return location
+
+    def insert_metadata(self, identifier: Identifier, location: str) -> None:
+        """Make a row for a table, if there is none: atomic, one attempt.
+
+        Raises TableAlreadyExistsError. The namespace must exist.
+        """
+        namespace = self.namespace_to_string(identifier[:-1])
+        row = self._create_table_row(namespace, identifier[-1], location)
+        with Session(self.engine) as session:
+            try:
+                session.execute(insert(IcebergTables).values(**row))
+            except IntegrityError as error:
+                raise TableAlreadyExistsError(
+                    f"Table or view exists: {'.'.join(identifier)}"
+                ) from error
+            session.commit()
 
     def swap_metadata(self, identifier: Identifier, base: str, location: str) -> None:
         """Have a table's row name another metadata file, if it still names `base`.

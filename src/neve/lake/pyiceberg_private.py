@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.rest.response import _handle_non_200_response
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
 from pyiceberg.manifest import DataFile, ManifestEntry, ManifestEntryStatus, ManifestFile
@@ -30,12 +31,14 @@ from pyiceberg.typedef import EMPTY_DICT
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import requests
     from pyiceberg.table import Table
 
 __all__ = [
     "append_update",
     "delete_old_metadata",
     "overwrite_update",
+    "raise_for_answer",
     "schema_without_ids",
 ]
 
@@ -164,3 +167,14 @@ def delete_old_metadata(io: FileIO, before: TableMetadata, after: TableMetadata)
 def schema_without_ids(schema: pa.Schema) -> Schema:
     """Convert an Arrow schema whose fields have no ids; the public function asks for ids."""
     return _pyarrow_to_schema_without_ids(schema)
+
+
+def raise_for_answer(error: requests.HTTPError, errors: Mapping[int, type[Exception]]) -> None:
+    """Raise what PyIceberg raises for an answer of a REST catalog, with the server's reason.
+
+    There is no public way: its own requests parse answers into a model without row ids.
+
+    Args:
+        errors: what certain statuses mean to this request.
+    """
+    _handle_non_200_response(error, dict(errors))

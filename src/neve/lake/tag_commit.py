@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pyiceberg.catalog import delete_files
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.io import load_file_io
-from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.update import (
     AssertRefSnapshotId,
@@ -33,6 +31,7 @@ from neve.lake.catalog import missing_table
 from neve.lake.commit_errors import committing
 from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_known
 from neve.lake.faults import explained
+from neve.lake.metadata_files import next_metadata_location, with_base_in_log
 from neve.lake.metadata_json import MAIN, MetadataJson, decode_document, unreadable_table
 from neve.lake.metadata_reader import as_json
 from neve.lake.profile import profile_named
@@ -49,8 +48,6 @@ logger = logging.getLogger(__name__)
 
 # Without it, a tag lives as long as the table property history.expire.max-ref-age-ms says.
 _FOR_EVER_MS = 2**63 - 1
-_PREVIOUS_VERSIONS = "write.metadata.previous-versions-max"
-_DELETE_PREVIOUS = "write.metadata.delete-after-commit.enabled"
 
 
 @dataclass(frozen=True)
@@ -209,9 +206,8 @@ class _DatabaseTable:
 
     def send(self, move: TagMove) -> None:
         base = self.metadata
-        document, removed = _with_tag(base, move, int(time.time() * 1000))
-        provider = load_location_provider(base.location, dict(base.properties))
-        location = provider.new_table_metadata_file_location(_version(base.metadata_location) + 1)
+        document, removed = _with_tag(base, move)
+        location = next_metadata_location(base)
         with committing(self._profile, self._ref.name, f"moving tag {move.tag}"):
             with self._io.new_output(location).create() as file:
                 file.write(json.dumps(document).encode())
@@ -224,7 +220,7 @@ class _DatabaseTable:
         delete_files(self._io, removed, "metadata")
 
 
-def _with_tag(base: MetadataJson, move: TagMove, now_ms: int) -> tuple[dict[str, Any], set[str]]:
+def _with_tag(base: MetadataJson, move: TagMove) -> tuple[dict[str, Any], set[str]]:
     """Return the metadata after a move, and the metadata files that nobody needs any more."""
     refs = dict(base.document.get("refs") or {})
     if base.current_snapshot_id is not None:
@@ -240,23 +236,4 @@ def _with_tag(base: MetadataJson, move: TagMove, now_ms: int) -> tuple[dict[str,
             "max-ref-age-ms": _FOR_EVER_MS,
         }
         properties[move.mark[0]] = move.mark[1]
-    log = [
-        *(base.document.get("metadata-log") or ()),
-        {"timestamp-ms": base.last_updated_ms, "metadata-file": base.metadata_location},
-    ]
-    kept = max(1, int(properties.get(_PREVIOUS_VERSIONS, 100)))
-    dropped = log[:-kept] if properties.get(_DELETE_PREVIOUS) == "true" else []
-    document = {
-        **base.document,
-        "refs": refs,
-        "properties": properties,
-        "metadata-log": log[-kept:],
-        "last-updated-ms": max(now_ms, base.last_updated_ms),
-    }
-    return document, {entry["metadata-file"] for entry in dropped}
-
-
-def _version(metadata_location: str) -> int:
-    """Return the number that a metadata file's name begins with."""
-    number = metadata_location.rpartition("/")[2].partition("-")[0]
-    return int(number) if number.isdecimal() else -1
+    return with_base_in_log(base, {**base.document, "refs": refs, "properties": properties})

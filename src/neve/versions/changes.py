@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyroaring import BitMap64
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere
 
@@ -39,6 +41,8 @@ from neve.versions.rows import (
 )
 
 if TYPE_CHECKING:
+    from pyspark.sql.types import StructField, StructType
+
     from neve.lake import Lake
     from neve.lake.table_ref import TableRef
     from neve.versions.resolve import Version
@@ -48,6 +52,8 @@ logger = logging.getLogger(__name__)
 CHANGE_TYPE, SNAPSHOT_ID, TIMESTAMP = "_change_type", "_commit_snapshot_id", "_commit_timestamp"
 
 _REPLACE = "replace"
+# So few positions, and files that have them, are written into the query.
+_MOST_LISTED = 2_000
 # So many positions are sent to every task; more are sorted and merged.
 _MOST_BROADCAST = 2_000_000
 _ONE_TASK_BYTES = 8 * 1024 * 1024
@@ -129,6 +135,15 @@ def _require_appends(name: str, versions: VersionRange, plan: ChangePlan) -> Non
         )
 
 
+@dataclass(frozen=True)
+class _Place:
+    """Rows of one file that one step deleted."""
+
+    path: str
+    step: int
+    positions: BitMap64
+
+
 class _Rows:
     """Turns a plan into rows."""
 
@@ -137,12 +152,10 @@ class _Rows:
         self._name = name
         self._table = table
         self._versions = versions
-        empty = table.rows([], versions.schema_id)
-        self._schema = empty.frame.schema
         fields = table.metadata.schema(versions.schema_id)["fields"]
         self._own_names = [str(field["name"]) for field in fields]
         self._names = [f"c{number}" for number in range(len(fields))]
-        self._nothing = self._with_step(empty, INSERT)
+        self._schema: StructType | None = None
 
     def frame(self, plan: ChangePlan, keys: Sequence[str] | None) -> DataFrame:
         # Only where a step both adds and deletes can there be carry-overs and updates.
@@ -166,23 +179,23 @@ class _Rows:
                 rows = rows.coalesce(1)
             rows = cancel(rows, self._names)
             simple.append(pair_updates(rows, key_columns) if key_columns else rows)
-        return self._named(_union(simple or [self._nothing]))
+        return self._named(_union(simple or [self._with_step(self._scan([]), INSERT)]))
 
     def _named(self, rows: DataFrame) -> DataFrame:
         commits = self._versions.commits
-        number = F.col(STEP) + 1
-        return rows.select(
-            *(
-                F.col(column).alias(name, metadata=field.metadata)
-                for column, name, field in zip(
-                    self._names, self._own_names, self._schema, strict=True
-                )
-            ),
-            F.col(TYPE).alias(CHANGE_TYPE),
-            _lookup([one.snapshot_id for one in commits], number).alias(SNAPSHOT_ID),
-            F.timestamp_millis(_lookup([one.committed_ms for one in commits], number)).alias(
-                TIMESTAMP
-            ),
+        number = f"{STEP} + 1"
+        snapshot_id = _lookup([one.snapshot_id for one in commits], number)
+        committed_ms = _lookup([one.committed_ms for one in commits], number)
+        for column, field in zip(self._names, self._fields, strict=True):
+            if field.metadata:
+                # Such as a comment, which not every step above keeps.
+                rows = rows.withMetadata(column, field.metadata)
+        names = zip(self._names, self._own_names, strict=True)
+        return rows.selectExpr(
+            *(f"{column} AS {quote_identifier((name,))}" for column, name in names),
+            f"{TYPE} AS {CHANGE_TYPE}",
+            f"{snapshot_id} AS {SNAPSHOT_ID}",
+            f"timestamp_millis({committed_ms}) AS {TIMESTAMP}",
         )
 
     def _added(self, files: Iterable[ChosenFile]) -> list[DataFrame]:
@@ -205,16 +218,41 @@ class _Rows:
     def _at_positions(self, rows: Sequence[DeletedRows]) -> DataFrame:
         """Return rows by their positions: those in `rows`, unless they were deleted before."""
         places = [
-            (one.file.entry.path, number, positions)
+            _Place(one.file.entry.path, number, positions)
             for one in rows
             for number, positions in one.positions.items()
         ]
+        scan = self._scan([one.file for one in rows]).frame
+        if (
+            len(places) <= _MOST_LISTED
+            and sum(len(one.positions) for one in places) <= _MOST_LISTED
+        ):
+            return self._at_listed_positions(scan, places)
+        return self._at_joined_positions(scan, places)
+
+    def _at_listed_positions(self, scan: DataFrame, places: Sequence[_Place]) -> DataFrame:
+        """Find few rows by a condition, which needs no job of its own."""
+        file, position = F.col("file"), F.col("position")
+        step = reduce(
+            lambda cases, one: cases.when(
+                (file == one.path) & F.expr(f"position IN ({', '.join(map(str, one.positions))})"),
+                one.step,
+            ),
+            places,
+            F.when(position.isNull(), None),
+        )
+        # Not the metadata columns themselves: Iceberg would look for them among the table's.
+        rows = scan.selectExpr(*self._columns(), "concat(_file) AS file", "_pos + 0 AS position")
+        rows = rows.withColumn(STEP, step).where(F.col(STEP).isNotNull())
+        return rows.selectExpr(*self._names, f"'{DELETE}' AS {TYPE}", STEP)
+
+    def _at_joined_positions(self, scan: DataFrame, places: Sequence[_Place]) -> DataFrame:
         table = pa.table(
             {
-                "path": [path for path, _, _ in places],
-                STEP: pa.array([number for _, number, _ in places], pa.int32()),
+                "path": [one.path for one in places],
+                STEP: pa.array([one.step for one in places], pa.int32()),
                 "positions": pa.array(
-                    [pa.array(one.to_array(), pa.int64()) for _, _, one in places],
+                    [pa.array(one.positions.to_array(), pa.int64()) for one in places],
                     pa.list_(pa.int64()),
                 ),
             }
@@ -224,13 +262,11 @@ class _Rows:
         )
         # Spark joins by one number much faster than by a path. The path is what counts, and is
         # compared in a way that Spark does not take for a second key.
-        positions = positions.withColumn("key", _key(F.col("path"), F.col("position")))
-        if sum(len(one) for _, _, one in places) <= _MOST_BROADCAST:
+        positions = positions.withColumn("key", F.expr("xxhash64(path) ^ position"))
+        if sum(len(one.positions) for one in places) <= _MOST_BROADCAST:
             positions = F.broadcast(positions)
-        scan = self._scan([one.file for one in rows]).frame
-        file, position = scan.metadataColumn("_file"), scan.metadataColumn("_pos")
-        scan = scan.select(
-            *self._columns(scan), file.alias("file"), _key(file, position).alias("row_key")
+        scan = scan.selectExpr(
+            *self._columns(), "_file AS file", "xxhash64(_file) ^ _pos AS row_key"
         )
         joined = scan.join(
             positions,
@@ -238,7 +274,7 @@ class _Rows:
             & scan["file"].startswith(positions["path"])
             & positions["path"].startswith(scan["file"]),
         )
-        return joined.select(*self._names, F.lit(DELETE).alias(TYPE), STEP)
+        return joined.selectExpr(*self._names, f"'{DELETE}' AS {TYPE}", STEP)
 
     def _compared(self, one: Comparison) -> list[DataFrame]:
         before = self._located(one.before, one.before_deletes)
@@ -258,26 +294,30 @@ class _Rows:
 
     def _located(self, files: Sequence[ChosenFile], deletes: Sequence[Manifest]) -> DataFrame:
         scan = self._scan(files, deletes).frame
-        return scan.select(
-            *self._columns(scan),
-            scan.metadataColumn("_file").alias("file"),
-            scan.metadataColumn("_pos").alias("row"),
-        )
+        return scan.selectExpr(*self._columns(), "_file AS file", "_pos AS row")
 
     def _with_step(self, scan: ChosenRows, kind: str) -> DataFrame:
-        spec = scan.frame.metadataColumn("_spec_id")
-        step = _lookup(scan.group_of_spec, spec - scan.first_spec + 1).cast("int")
-        return scan.frame.select(
-            *self._columns(scan.frame), F.lit(kind).alias(TYPE), step.alias(STEP)
+        step = _lookup(scan.group_of_spec, f"_spec_id - {scan.first_spec - 1}")
+        return scan.frame.selectExpr(
+            *self._columns(), f"'{kind}' AS {TYPE}", f"CAST({step} AS INT) AS {STEP}"
         )
 
     def _scan(self, files: Sequence[ChosenFile], deletes: Sequence[Manifest] = ()) -> ChosenRows:
-        return self._table.rows(files, self._versions.schema_id, deletes)
+        rows = self._table.rows(files, self._versions.schema_id, deletes)
+        # The same for each scan.
+        self._schema = self._schema or rows.frame.schema
+        return rows
 
-    def _columns(self, frame: DataFrame) -> list[Column]:
+    @property
+    def _fields(self) -> list[StructField]:
+        """What Spark calls the table's columns, once there is a scan."""
+        return self._schema.fields if self._schema else []
+
+    def _columns(self) -> list[str]:
+        """Return the columns of a scan as SQL: few calls to Java."""
         return [
-            frame[quote_identifier((field.name,))].alias(name)
-            for field, name in zip(self._schema, self._names, strict=True)
+            f"{quote_identifier((field.name,))} AS {name}"
+            for field, name in zip(self._fields, self._names, strict=True)
         ]
 
     def _key_columns(self, keys: Sequence[str] | None) -> list[Column]:
@@ -327,13 +367,9 @@ def _union(parts: Sequence[DataFrame]) -> DataFrame:
     return reduce(DataFrame.unionByName, parts)
 
 
-def _key(path: Column, position: Column) -> Column:
-    return F.xxhash64(path).bitwiseXOR(position)
-
-
-def _lookup(values: Sequence[int], place: Column) -> Column:
-    """Return the n-th of some numbers, counted from 1; Spark makes a constant of the list."""
+def _lookup(values: Sequence[int], place: str) -> str:
+    """Return SQL for the n-th of some numbers, counted from 1; Spark makes a constant of them."""
     if len(set(values)) <= 1:
-        return F.lit(values[0] if values else None).cast("bigint")
-    numbers = F.lit(",".join(map(str, values)))
-    return F.element_at(F.split(numbers, ",").cast("array<bigint>"), place)
+        return f"CAST({values[0] if values else 'NULL'} AS BIGINT)"
+    numbers = ",".join(map(str, values))
+    return f"element_at(CAST(split('{numbers}', ',') AS ARRAY<BIGINT>), {place})"

@@ -27,16 +27,21 @@ class Step:
 
 @dataclass(frozen=True)
 class FileChanges:
-    """What a step adds to and removes from a table's files; data files by their paths."""
+    """What a step adds to and removes from a table's files. A table may have a data file twice."""
 
-    added: dict[str, FileEntry]
-    removed: dict[str, FileEntry]
+    added: tuple[FileEntry, ...]
+    removed: tuple[FileEntry, ...]
     deletes_added: tuple[FileEntry, ...]
     deletes_removed: tuple[FileEntry, ...]
 
     @property
     def only_adds_rows(self) -> bool:
         return not (self.removed or self.deletes_added or self.deletes_removed)
+
+    @property
+    def paths(self) -> set[str]:
+        """The data files that come or go."""
+        return {entry.path for entry in (*self.added, *self.removed)}
 
 
 def compare_files(reader: ManifestReader, step: Step) -> FileChanges:
@@ -48,11 +53,11 @@ def compare_files(reader: ManifestReader, step: Step) -> FileChanges:
     after = {one.path: one for one in manifests_of(reader, step.after)}
     old = _by_key(reader, [before[path] for path in before.keys() - after.keys()])
     new = _by_key(reader, [after[path] for path in after.keys() - before.keys()])
-    added = [entry for key, entry in new.items() if key not in old]
-    removed = [entry for key, entry in old.items() if key not in new]
+    added = _surplus(new, old)
+    removed = _surplus(old, new)
     return FileChanges(
-        added={entry.path: entry for entry in added if entry.content is Content.DATA},
-        removed={entry.path: entry for entry in removed if entry.content is Content.DATA},
+        added=tuple(entry for entry in added if entry.content is Content.DATA),
+        removed=tuple(entry for entry in removed if entry.content is Content.DATA),
         deletes_added=tuple(entry for entry in added if entry.content is not Content.DATA),
         deletes_removed=tuple(entry for entry in removed if entry.content is not Content.DATA),
     )
@@ -72,8 +77,18 @@ def data_entries(reader: ManifestReader, manifest_list: str | None) -> Iterable[
     return reader.entries(one for one in manifests if not one.has_deletes)
 
 
-def _by_key(reader: ManifestReader, manifests: list[Manifest]) -> dict[Any, FileEntry]:
-    return {entry.key: entry for entry in reader.entries(manifests)}
+def _by_key(reader: ManifestReader, manifests: list[Manifest]) -> dict[Any, list[FileEntry]]:
+    entries: dict[Any, list[FileEntry]] = defaultdict(list)
+    for entry in reader.entries(manifests):
+        entries[entry.key].append(entry)
+    return entries
+
+
+def _surplus(
+    entries: dict[Any, list[FileEntry]], others: dict[Any, list[FileEntry]]
+) -> list[FileEntry]:
+    """Return the entries that the others have not, or not as often."""
+    return [entry for key, same in entries.items() for entry in same[len(others.get(key, ())) :]]
 
 
 class DeleteIndex:

@@ -120,6 +120,8 @@ class SourceTable:
         if isinstance(start, int) and start in metadata.snapshots:
             if self._is_past(metadata, start, end_id, line):
                 return []
+        elif isinstance(start, int) and start != spec.since:
+            raise self._expired(start)
         elif start is None and spec.mode == "net" and line and line[-1].parent_id is not None:
             commits = tuple(reversed(line))
             return [CommitRange(None, line[0].snapshot_id, commits, is_whole_table=True)]
@@ -149,6 +151,18 @@ class SourceTable:
         if shared is not None or not line or line[-1].parent_id is None:
             raise self._rolled_back(position, end_id, shared)
         return False
+
+    def _expired(self, position: int) -> NotFoundError:
+        name = self.spec.name
+        again = (
+            f"run: neve follow drop {self.name} {name}, and follow from a version that neve "
+            f"describe {self.name} shows"
+        )
+        return NotFoundError(
+            f"{self.name}: follower {name} is at snapshot {position}, which has expired, so that "
+            "what changed after it is not known",
+            hint=again if self._kept is None else self.refill_hint,
+        )
 
     def _rolled_back(self, position: int, end_id: int | None, shared: int | None) -> NotFoundError:
         name = self.spec.name

@@ -102,8 +102,8 @@ class Planner:
         changes = compare_files(self._reader, step)
         if changes.only_adds_rows:
             # Deletes that were there before never apply to newer files.
-            self.plan.added += [ChosenFile(one, step.number) for one in changes.added.values()]
-            self._known |= changes.added
+            self.plan.added += _chosen(step, changes.added)
+            self._know(changes.added)
             return
         before = DeleteIndex.of(self._reader, step.before)
         deleted = None
@@ -116,20 +116,21 @@ class Planner:
         self._add_files(step, changes, before)
         for file, positions in deleted:
             self._delete_rows(step, file, positions, before)
-        self._known |= changes.added
-        for path in changes.removed:
-            self._known.pop(path, None)
-            self._open.pop(path, None)
+        self._know(changes.added)
+        for file in changes.removed:
+            self._known.pop(file.path, None)
+            self._open.pop(file.path, None)
+
+    def _know(self, files: Iterable[FileEntry]) -> None:
+        self._known |= {file.path: file for file in files}
 
     def _add_files(self, step: Step, changes: FileChanges, before: DeleteIndex) -> None:
         new = DeleteIndex(changes.deletes_added)
         self.plan.added += [
-            ChosenFile(one, step.number, new.position_deletes(one))
-            for one in changes.added.values()
+            ChosenFile(one, step.number, new.position_deletes(one)) for one in changes.added
         ]
         self.plan.removed += [
-            ChosenFile(one, step.number, before.position_deletes(one))
-            for one in changes.removed.values()
+            ChosenFile(one, step.number, before.position_deletes(one)) for one in changes.removed
         ]
 
     def _deleted_positions(
@@ -139,7 +140,7 @@ class Planner:
 
         None: deletes went, too, so that rows may have come back.
         """
-        settled = changes.added.keys() | changes.removed.keys()
+        settled = changes.paths
         added = [one for one in changes.deletes_added if one.data_file not in settled]
         removed = [one for one in changes.deletes_removed if one.data_file not in settled]
         if not {one.data_file for one in removed} <= {one.data_file for one in added} - {None}:
@@ -170,22 +171,19 @@ class Planner:
     def _find(self, step: Step, paths: set[str]) -> dict[str, FileEntry]:
         """Return data files of the snapshot before a step; deletes may name some it has not."""
         if not paths <= self._known.keys():
-            self._known |= {one.path: one for one in data_entries(self._reader, step.before)}
+            self._know(data_entries(self._reader, step.before))
         return {path: self._known[path] for path in paths if path in self._known}
 
     def _compare(self, step: Step, changes: FileChanges) -> None:
-        kept = (
-            one
-            for one in data_entries(self._reader, step.before)
-            if one.path not in changes.removed
-        )
+        removed = {file.path for file in changes.removed}
+        kept = (one for one in data_entries(self._reader, step.before) if one.path not in removed)
         affected = files_affected(changes, kept, unpartitioned_specs(self._table.metadata))
         self.plan.comparisons.append(
             Comparison(
                 step.number,
-                _chosen(step, [*changes.removed.values(), *affected]),
+                _chosen(step, [*changes.removed, *affected]),
                 delete_manifests(self._reader, step.before),
-                _chosen(step, [*changes.added.values(), *affected]),
+                _chosen(step, [*changes.added, *affected]),
                 delete_manifests(self._reader, step.after),
             )
         )

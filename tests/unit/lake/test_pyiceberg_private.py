@@ -13,6 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pyarrow as pa
+import pyiceberg.catalog.rest.response as rest_response
 import pyiceberg.io.pyarrow as pyarrow_io
 import pytest
 from pyiceberg.catalog import Catalog, MetastoreCatalog, delete_files
@@ -53,6 +54,12 @@ SIGNATURES = {
         "updates",
     ],
     RestCatalog._load_file_io: ["self", "properties", "location"],
+    RestCatalog._split_identifier_for_path: ["self", "identifier", "kind"],
+    RestCatalog._refresh_token: ["self"],
+    RestCatalog.url: ["self", "endpoint", "prefixed", "kwargs"],
+    rest_response._handle_non_200_response: ["exc", "error_handler"],
+    SqlCatalog._create_table_row: ["self", "namespace", "table_name", "metadata_location"],
+    SqlCatalog._iceberg_type_filter: ["self"],
     SqlCatalog.commit_table: ["self", "table", "requirements", "updates"],
 }
 

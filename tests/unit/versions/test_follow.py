@@ -19,6 +19,7 @@ from neve.lake.metadata_json import MetadataJson
 from neve.lake.tag_commit import TagMove, move_tag
 from neve.observe.metrics import Registry
 from neve.observe.upkeep import UpkeepMetrics
+from neve.versions.followed_table import FollowSpec, SourceTable
 from tests.support.lakes import sqlite_settings
 from tests.support.wait import until
 
@@ -244,6 +245,19 @@ def test_snapshots_that_expired_in_between(lake):
         list(lake.follow(TABLE, "new"))
     (whole,) = lake.follow(TABLE, "new", mode="net")
     assert (whole.since, whole.until) == (None, last)
+
+
+def test_a_position_that_expired_is_told_with_the_table_that_is_kept(lake):
+    first = append(lake)
+    append(lake)
+    expire(lake, first)
+    spec = FollowSpec(lake.ref(TABLE), "a", "changes", None, None, None, 100, None)
+    source = SourceTable(lake, spec, None, kept="shop.copy")
+    with pytest.raises(
+        NotFoundError, match=f"follower a is at snapshot {first}, which has"
+    ) as told:
+        source.ranges(source.read(), first)
+    assert "to fill shop.copy from the beginning" in told.value.hint
 
 
 def test_until_is_a_version_or_a_branch(lake):

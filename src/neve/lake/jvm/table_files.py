@@ -24,11 +24,13 @@ class TableFiles:
         self._jvm: Any = session._jvm
         self._table = load(session, ref)
 
-    def metadata(self) -> tuple[str, str]:
-        """Return the location of the metadata file, and the metadata as JSON."""
-        current = self._table.operations().current()
+    def metadata_location(self) -> str:
+        return str(self._table.operations().current().metadataFileLocation())
+
+    def metadata_json(self) -> str:
+        """Return the metadata as JSON; with a long history that takes Java a while."""
         parser = self._jvm.org.apache.iceberg.TableMetadataParser
-        return str(current.metadataFileLocation()), str(parser.toJson(current))
+        return str(parser.toJson(self._table.operations().current()))
 
     def is_whole(self, ref: TableRef) -> bool:
         """Tell a table from a part of it: for `ns.t.branch_x` Iceberg loads `ns.t`."""

@@ -1,0 +1,283 @@
+"""Prove that a copy is whole before anybody can see it: file by file, entry by entry.
+
+Manifests are read with another decoder than the one that rewrote them, so that an error passes only
+if both make it. Writes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Protocol
+
+from neve.errors import CorruptionError, NeveError
+from neve.lake.metadata_json import MetadataJson
+from neve.move.manifest_pairs import (
+    ComparedManifest,
+    ManifestPair,
+    compare_lists,
+    compare_manifests,
+)
+from neve.move.metadata_pairs import (
+    Defect,
+    TargetPath,
+    compare_documents,
+    is_below,
+    statistics_files,
+)
+
+_READS_AT_ONCE = 8
+_SIZES_AT_ONCE = 1000
+# Both sides are read: it should take seconds, whatever the table's size.
+_SAMPLED_FILES = 16
+_SAMPLED_BYTES = 256 << 20
+_MOST_DEFECTS = 50
+
+
+class Store(Protocol):
+    """What a verification reads of a store (`lake/file_store.py`)."""
+
+    def read(self, path: str) -> bytes:
+        """Return the content of a file. Raises NotFoundError."""
+
+    def sizes(self, paths: Sequence[str]) -> Mapping[str, int | None]:
+        """Return how long files are; None: there is no such file."""
+
+    def checksum(self, path: str) -> str:
+        """Return the digest of a file's bytes as they are stored."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """A version of a table, and the store that its files are in."""
+
+    metadata: MetadataJson
+    store: Store
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What was compared, and what is wrong.
+
+    Args:
+        files: that the target's metadata names: each is there with the length that is recorded.
+        sampled: data files whose bytes were compared with the source's.
+        defects: the first 50; without any, the copy is whole.
+    """
+
+    snapshots: int
+    manifests: int
+    files: int
+    bytes: int
+    sampled: int
+    defects: tuple[Defect, ...] = ()
+
+    def require_whole(self, table: str) -> None:
+        """Refuse a copy that is not whole, naming the first file that is wrong."""
+        if self.defects:
+            more = f" (and {len(self.defects) - 1} more)" if len(self.defects) > 1 else ""
+            raise CorruptionError(
+                f"the copy of {table} is not whole: {self.defects[0]}{more}",
+                hint="nothing was registered; run the move again",
+            )
+
+
+def verify(
+    source: Version,
+    target: Version,
+    target_path: TargetPath,
+    *,
+    every_field: bool = False,
+    progress: Callable[[int, int], None] = lambda _done, _all: None,
+) -> Verified:
+    """Compare the version that was moved with what is at the target.
+
+    Every file that the target's metadata names must be there with the length that is recorded, and
+    below the target's location; every manifest must have the source's entries.
+
+    Args:
+        target_path: where a file that is copied as it is goes (`PathMap.target`).
+        every_field: of manifest entries, compare statistics, too.
+        progress: told how many manifests were compared, and how many there are.
+    """
+    return _Verification(source, target, target_path).run(progress, every_field=every_field)
+
+
+class _Verification:
+    def __init__(self, source: Version, target: Version, target_path: TargetPath) -> None:
+        self._source = source
+        self._target = target
+        self._target_path = target_path
+        self._defects: list[Defect] = []
+        # The recorded lengths of the target's files; None: not recorded.
+        self._sizes: dict[str, int | None] = {}
+        self._sample = _Sample()
+
+    def run(self, progress: Callable[[int, int], None], *, every_field: bool) -> Verified:
+        source, target = self._source.metadata, self._target.metadata
+        self._defects += compare_documents(source, target, self._target_path)
+        pairs = self._pair_manifests()
+        compare = _Comparison(self._source, self._target, self._target_path, every_field)
+        for number, compared in enumerate(_in_threads(compare, pairs), 1):
+            self._note(compared)
+            progress(number, len(pairs))
+        self._sizes.update(statistics_files(target))
+        log = target.document.get("metadata-log") or ()
+        self._sizes.update((entry["metadata-file"], None) for entry in log)
+        self._sizes[target.metadata_location] = None
+        self._check_places()
+        self._check_lengths()
+        if not self._defects:
+            self._compare_sample()
+        return Verified(
+            len(target.snapshots),
+            len(pairs),
+            len(self._sizes),
+            sum(size or 0 for size in self._sizes.values()),
+            len(self._sample.pairs),
+            tuple(self._defects[:_MOST_DEFECTS]),
+        )
+
+    def _pair_manifests(self) -> list[ManifestPair]:
+        """Return each manifest once, however many snapshots share it."""
+        source, target = self._source.metadata.snapshots, self._target.metadata.snapshots
+        lists: dict[tuple[str, str], None] = {}
+        pairs: dict[ManifestPair, None] = {}
+        for snapshot_id in source.keys() & target.keys():
+            theirs, ours = source[snapshot_id], target[snapshot_id]
+            if theirs.get("manifest-list") and ours.get("manifest-list"):
+                lists[theirs["manifest-list"], ours["manifest-list"]] = None
+            # Format version 1 may name manifests in the metadata itself.
+            inline = theirs.get("manifests") or (), ours.get("manifests") or ()
+            if len(inline[0]) != len(inline[1]):
+                reason = f"snapshot {snapshot_id} names more or fewer manifests than the source's"
+                self._defects.append(Defect(self._target.metadata.metadata_location, reason))
+            pairs.update((ManifestPair(*both), None) for both in zip(*inline, strict=False))
+        for compared, defects in _in_threads(self._compare_lists, list(lists)):
+            pairs.update(dict.fromkeys(compared))
+            self._defects += defects
+        self._sizes.update((ours, None) for _, ours in lists)
+        self._sizes.update((pair.target, pair.length) for pair in pairs)
+        return list(pairs)
+
+    def _compare_lists(self, paths: tuple[str, str]) -> tuple[list[ManifestPair], list[Defect]]:
+        theirs, ours = paths
+        with _Named(ours) as named:
+            target = ours, self._target.store.read(ours)
+            source = theirs, self._source.store.read(theirs)
+            return compare_lists(source, target)
+        return [], named.defects
+
+    def _note(self, compared: ComparedManifest) -> None:
+        self._defects += compared.defects
+        self._sizes.update(compared.sizes)
+        for source, target in compared.copies:
+            self._sample.offer(source, target, compared.sizes[target])
+
+    def _check_places(self) -> None:
+        location = self._target.metadata.location
+        for path in self._sizes:
+            if not is_below(location, path):
+                self._defects.append(Defect(path, f"it is not below {location}"))
+
+    def _check_lengths(self) -> None:
+        paths = iter(list(self._sizes))
+        while batch := list(islice(paths, _SIZES_AT_ONCE)):
+            for path, size in self._target.store.sizes(batch).items():
+                recorded = self._sizes[path]
+                if size is None:
+                    self._defects.append(Defect(path, "it does not exist"))
+                elif recorded is not None and size != recorded:
+                    reason = f"it has {size} bytes, and the metadata says {recorded}"
+                    self._defects.append(Defect(path, reason))
+
+    def _compare_sample(self) -> None:
+        for theirs, ours in self._sample.pairs:
+            with _Named(ours) as named:
+                if self._source.store.checksum(theirs) != self._target.store.checksum(ours):
+                    named.defects.append(Defect(ours, f"its bytes are not those of {theirs}"))
+            self._defects += named.defects
+
+
+class _Named:
+    """Turns an error of reading into a defect of a file; one that may pass is raised."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self.defects: list[Defect] = []
+
+    def __enter__(self) -> _Named:
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
+        if not isinstance(error, NeveError) or error.retryable:
+            return False
+        self.defects.append(Defect(self._path, error.message))
+        return True
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    """Reads a manifest at both sides, and compares."""
+
+    source: Version
+    target: Version
+    target_path: TargetPath
+    every_field: bool
+
+    def __call__(self, pair: ManifestPair) -> ComparedManifest:
+        with _Named(pair.target) as named:
+            return compare_manifests(
+                pair,
+                self.source.store.read(pair.source),
+                self.target.store.read(pair.target),
+                self.target_path,
+                every_field=self.every_field,
+            )
+        return ComparedManifest(defects=named.defects)
+
+
+class _Sample:
+    """Files chosen by a hash of their names: the same ones in each run, of all ages alike."""
+
+    def __init__(self) -> None:
+        self._chosen: list[tuple[int, str, str, int]] = []
+
+    def offer(self, source: str, target: str, size: int) -> None:
+        if size > _SAMPLED_BYTES:
+            return
+        rank = int.from_bytes(hashlib.sha256(target.encode()).digest()[:8], "big")
+        candidate = (-rank, source, target, size)
+        if candidate in self._chosen:
+            return
+        if len(self._chosen) < _SAMPLED_FILES:
+            heapq.heappush(self._chosen, candidate)
+        else:
+            heapq.heappushpop(self._chosen, candidate)
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """The chosen files, as many as the bound on bytes allows."""
+        pairs, left = [], _SAMPLED_BYTES
+        for _, source, target, size in sorted(self._chosen, reverse=True):
+            left -= size
+            if left >= 0:
+                pairs.append((source, target))
+        return pairs
+
+
+def _in_threads(work: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
+    """Yield results in the order of the items, few of them waiting."""
+    with ThreadPoolExecutor(_READS_AT_ONCE, "neve-verifies") as threads:
+        ahead: deque[Future[Any]] = deque()
+        for item in items:
+            ahead.append(threads.submit(work, item))
+            if len(ahead) > 2 * _READS_AT_ONCE:
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
