@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from neve import failpoints
 from neve.errors import ConflictError, CorruptionError, NeveError, NotFoundError
-from neve.lake.file_store import Copied
+from neve.lake.file_copy import Copied
 from neve.lake.metadata_json import MetadataJson, decode_document
 from neve.lake.profile import profile_named
 from neve.lake.spark_tasks import SparkTasks
