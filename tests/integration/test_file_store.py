@@ -9,8 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from neve.errors import ConflictError, CorruptionError, NotFoundError
-from neve.lake.stored_files import PART_BYTES
-from tests.support.file_stores import local_store, s3_store
+from tests.support.file_stores import PART, local_store, s3_store, use_small_parts
 
 NAMES = [
     "plain",
@@ -24,7 +23,14 @@ NAMES = [
     "deep/er",
 ]
 # Of two parts, the second short.
-LARGE = bytes(range(256)) * (PART_BYTES // 256) + b"the rest"
+LARGE = bytes(range(256)) * (PART // 256) + b"the rest"
+
+
+@pytest.fixture(params=["empty", "small", "streamed", "in parts"])
+def content(request, monkeypatch):
+    """What each way of copying copies."""
+    use_small_parts(monkeypatch, whole=request.param != "in parts")
+    return {"empty": b"", "small": b"small"}.get(request.param, LARGE)
 
 
 @pytest.fixture(params=["directory", "s3", "memory"])
@@ -59,8 +65,9 @@ def test_names_are_kept_letter_by_letter(place):
     assert store.list_sizes(f"{prefix}/t") == {}
 
 
-def test_keys_with_empty_segments_are_other_keys(s3, tmp_path):
+def test_keys_with_empty_segments_are_other_keys(s3, tmp_path, monkeypatch):
     """The server keeps files, so it lists such keys as others: they are not listed here."""
+    use_small_parts(monkeypatch, whole=False)
     with s3_store(s3) as store, local_store() as directory:
         path = f"s3://{s3.bucket}/{tmp_path.name}//a/b/"
         for name, content in (("small", b"small"), ("large", LARGE)):
@@ -86,7 +93,6 @@ def test_a_missing_file_is_named(place):
         store.copy_in(store, f"{prefix}/none", f"{prefix}/copy", size=3)
 
 
-@pytest.mark.parametrize("content", [b"", b"small", LARGE], ids=["empty", "small", "large"])
 def test_a_copy_is_whole_and_may_be_made_again(place, tmp_path, content):
     store, prefix = place
     (tmp_path / "source").write_bytes(content)
@@ -104,17 +110,16 @@ def test_a_copy_is_whole_and_may_be_made_again(place, tmp_path, content):
         assert (tmp_path / "back").read_bytes() == content
 
 
-@pytest.mark.parametrize("content", [b"small", LARGE], ids=["small", "large"])
 def test_what_another_put_at_the_target_is_never_replaced(place, tmp_path, content):
     store, prefix = place
     (tmp_path / "source").write_bytes(content)
-    store.write_new(f"{prefix}/x", b"s" * len(content))
+    other = b"s" * max(1, len(content))
+    store.write_new(f"{prefix}/x", other)
     with local_store() as source, pytest.raises(ConflictError, match=f"{prefix}/x"):
         store.copy_in(source, str(tmp_path / "source"), f"{prefix}/x")
-    assert store.read(f"{prefix}/x") == b"s" * len(content)
+    assert store.read(f"{prefix}/x") == other
 
 
-@pytest.mark.parametrize("content", [b"small", LARGE], ids=["small", "large"])
 def test_what_another_puts_at_the_target_meanwhile_is_never_replaced(place, tmp_path, content):
     store, prefix = place
     (tmp_path / "source").write_bytes(content)
@@ -128,7 +133,6 @@ def test_what_another_puts_at_the_target_meanwhile_is_never_replaced(place, tmp_
     assert store.read(f"{prefix}/x") == b"other"
 
 
-@pytest.mark.parametrize("content", [b"small", LARGE], ids=["small", "large"])
 def test_a_source_of_another_length_is_refused_with_both_lengths(place, tmp_path, content):
     store, prefix = place
     (tmp_path / "source").write_bytes(content)

@@ -1,5 +1,6 @@
 """Tables of every kind go from store to store, and home again; each source is deleted."""
 
+import hashlib
 import itertools
 import json
 import os
@@ -11,8 +12,12 @@ from dataclasses import replace
 import pytest
 
 import neve
+from neve.errors import UnsupportedError
 from neve.failpoints import ENVIRONMENT_VARIABLE, POINTS
+from neve.index import maintain
+from neve.lake.file_store import FileStore
 from neve.lake.identifier import quote_identifier
+from neve.lake.profile import profile_named
 from neve.lake.table_ref import TableRef
 from tests.support.command import NEVE
 from tests.support.lakes import postgres_settings, rest_settings, sqlite_settings
@@ -150,6 +155,24 @@ def test_from_postgresql_to_rest(open_lake, namespace, postgres, rest_catalog, s
         work_on(lake, table)
 
 
+def test_a_store_that_ignores_put_if_absent_is_refused(open_lake, namespace, other_s3, tmp_path):
+    def ignore(request, forward):
+        answer = forward(request)
+        tag = hashlib.md5(request.body, usedforsecurity=False).hexdigest()
+        return Response(200, {"ETag": f'"{tag}"'}) if answer.status == 412 else answer
+
+    with running_proxy(int(other_s3.endpoint.rpartition(":")[2]), [ignore]) as proxy:
+        lake = open_lake(
+            careless=_embedded_on(tmp_path / "careless", replace(other_s3, endpoint=proxy.uri))
+        )
+        make_by_pyiceberg(lake, TableRef("lake", (namespace, "orders")))
+        with pytest.raises(UnsupportedError, match="ignores If-None-Match"):
+            lake.move(f"{namespace}.orders", to="careless")
+        store = FileStore(profile_named(lake.settings, "careless"))
+        assert store.list_sizes(f"s3://{other_s3.bucket}/careless") == {}
+        store.close()
+
+
 @pytest.mark.soak
 def test_stores_that_fail_every_tenth_request(open_lake, namespace, s3, other_s3, tmp_path):
     def every_tenth(request, forward, count=itertools.count(1)):  # noqa: B008 - one for all
@@ -171,7 +194,7 @@ def test_stores_that_fail_every_tenth_request(open_lake, namespace, s3, other_s3
 
 
 def _embedded_on(directory, storage):
-    settings = rest_settings("", storage)
+    settings = rest_settings("http://unused", storage)
     catalog = sqlite_settings(directory, warehouse=f"s3://{storage.bucket}/{directory.name}")
     return settings.model_copy(update={"catalog": catalog.catalog})
 
@@ -221,6 +244,7 @@ def test_a_mirror_goes_on_at_its_target(open_lake, rest_catalog, s3):
     mirrored.merge()
     mirrored.append(event("U", 4, 1, "c"), event("I", 5, 3, "d"))
     mirrored.merge()
+    maintain.build(lake, (mirrored.namespace, "rows"))
     reports = lake.move(mirrored.namespace, to="rest")
     assert any("index stays behind" in line for report in reports for line in report.left_behind)
     destroy(lake, [lake.ref(report.table) for report in reports])

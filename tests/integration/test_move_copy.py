@@ -13,15 +13,14 @@ import pytest
 
 from neve.errors import Code, CorruptionError, StorageError, UnsupportedError
 from neve.lake import store_faults
-from neve.lake.stored_files import PART_BYTES
 from neve.move.copy import CopyJob, copy_files
 from neve.move.rate_limit import RateLimit
-from tests.support.file_stores import local_store, s3_store
+from tests.support.file_stores import PART, local_store, s3_store, use_small_parts
 from tests.support.process import Process, accepts_connections, free_port
 from tests.support.proxy import DroppedConnection, Response, running_proxy
 from tests.support.servers import S3Server, running_s3
 
-LARGE = PART_BYTES + 7
+LARGE = PART + 7
 
 
 @pytest.fixture(scope="module")
@@ -47,8 +46,9 @@ def source(s3, tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def short_waits(monkeypatch):
+def short_waits_and_parts(monkeypatch):
     monkeypatch.setattr(store_faults, "FIRST_WAIT_SECONDS", 0.01)
+    use_small_parts(monkeypatch)
 
 
 class EveryTenth:
@@ -142,8 +142,11 @@ def test_inside_one_store_no_bytes_pass_through_here(s3, source, tmp_path):
 
 
 @pytest.mark.parametrize("inside", [False, True])
-def test_an_upload_whose_last_answer_is_lost_is_complete(s3, second_s3, source, tmp_path, inside):
+def test_an_upload_whose_last_answer_is_lost_is_complete(
+    s3, second_s3, source, tmp_path, inside, monkeypatch
+):
     _, prefix, contents = source
+    use_small_parts(monkeypatch, whole=False)
     lost = []
 
     def lose(request, forward):

@@ -19,8 +19,14 @@ from neve.move.leave_behind import leave_behind
 from neve.move.register import Outcome, read_target, register
 from neve.move.spec import Existing
 from tests.support.catalog_faults import FAULTS, after, lost_after
-from tests.support.gates import registers_over
-from tests.support.lakes import postgres_settings, rest_settings, sqlite_settings
+from tests.support.gates import ClientCredentials, registers_over
+from tests.support.lakes import (
+    CLIENT,
+    CLIENT_SECRET,
+    postgres_settings,
+    rest_settings,
+    sqlite_settings,
+)
 from tests.support.postgres_proxy import Loss, running_lossy_postgres
 from tests.support.proxy import running_proxy
 from tests.support.table_documents import TableHistory, columns, write_metadata
@@ -50,7 +56,8 @@ class Move:
     def __init__(self, lake, location, name="orders", format_version=2):
         self.lake = lake
         self.target = TableRef("lake", (f"t_{uuid.uuid4().hex[:12]}", name))
-        self.source = TableHistory(f"{location}/{uuid.uuid4().hex}", format_version)
+        # Addresses are taken letter by letter.
+        self.source = TableHistory(f"{location}/a b%2F+ü/{uuid.uuid4().hex}", format_version)
 
     def moved(self):
         version = leave_behind(self.source.metadata(), "orders").metadata
@@ -197,6 +204,20 @@ def test_a_staged_batch_that_was_left_behind_follows_when_it_is_published(move):
     source.point("main", staged)
     move.run(EXTEND)
     assert move.read().refs == {"main": staged}
+
+
+def test_a_source_that_expired_its_newest_snapshot_is_followed(move):
+    source = move.source
+    first, newest = source.append(), source.append()
+    move.run()
+    source.point("main", first)
+    source.expire(newest)
+    move.run(EXTEND)
+    source.point("again", first, "tag")
+    move.run(EXTEND)
+    target = move.read()
+    assert target.refs == {"main": first, "again": first}
+    assert newest in target.snapshots
 
 
 def test_a_rollback_at_the_source_is_followed(move):
@@ -412,6 +433,21 @@ def test_an_answer_that_stays_lost_is_unknown_and_nothing_is_undone(faulty_lake,
         register(faulty_lake, move.target, moved, REFUSE, None, FEW)
     faults.is_down = False
     assert move.run(moved=moved).outcome is Outcome.ALREADY_THERE
+
+
+def test_a_token_that_expires_during_a_move_is_renewed(rest_catalog, s3, tmp_path):
+    gate = ClientCredentials(CLIENT, CLIENT_SECRET)
+    with (
+        running_proxy(rest_catalog.port, [gate]) as proxy,
+        neve.open(rest_settings(proxy.uri, s3, credential=f"{CLIENT}:{CLIENT_SECRET}")) as lake,
+    ):
+        move = make_move(lake, tmp_path)
+        move.source.append()
+        lake.catalog().create_namespace(move.target.identifier[0])
+        moved = move.moved()
+        gate.issued.clear()
+        assert register(lake, move.target, moved, REFUSE, None).outcome is Outcome.REGISTERED
+        assert len(gate.issued) == 1
 
 
 def test_a_commit_that_comes_before_the_update_is_not_lost(faulty_lake, faults, tmp_path):

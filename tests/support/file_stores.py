@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+import pytest
+
 from neve.config import CatalogSettings, StorageSettings
+from neve.lake import file_copy, stored_files
 from neve.lake.file_store import FileStore
 from neve.lake.profile import CatalogProfile
+from neve.limits import MIB
 from tests.support.servers import REGION, S3Server
+
+# The shortest parts that S3 takes.
+PART = 5 * MIB
+
+
+def use_small_parts(monkeypatch: pytest.MonkeyPatch, *, whole: bool = True) -> None:
+    """Copy in parts of `PART`; files that are longer are written whole, or in such parts."""
+    for module in (stored_files, file_copy):
+        monkeypatch.setattr(module, "PART_BYTES", PART)
+    if not whole:
+        monkeypatch.setattr(stored_files, "WHOLE_BYTES", PART)
 
 
 def local_store() -> FileStore:

@@ -33,6 +33,7 @@ from neve.cli import (
     moving,
     reading,
     receive,
+    rewriting,
     service,
     shell,
     sql,
@@ -126,6 +127,7 @@ app.command("sql")(sql.sql)
 app.command("shell")(shell.shell)
 app.command("changes")(changes.changes)
 app.command("move")(moving.move)
+app.command("rewrite")(rewriting.rewrite)
 app.add_typer(debug.app, name="debug")
 
 

@@ -71,6 +71,9 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "neve move status",
         "neve move verify shop.orders --to archive",
     ),
+    "neve rewrite": (
+        "neve rewrite /backup/t/metadata/v42.metadata.json --from s3://lake/t --to /backup/t",
+    ),
     "neve debug": ("neve debug failpoints",),
     "neve debug failpoints": ("neve debug failpoints --json",),
 }

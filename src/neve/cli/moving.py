@@ -298,6 +298,6 @@ def _shown_status(row: dict[str, Any]) -> dict[str, Any]:
         "copied": f"{row['files_copied']} of {row['files']}",
         "size": f"{size_text(row['bytes_copied'])} of {size_text(row['bytes'])}",
         "rewritten": row["rewrite_count"],
-        "updated": row["updated_at"],
+        "updated": (row["updated_at"] or "")[:19],
         "error": row["error"] or row["rewrite_error"],
     }

@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import fastavro
 
 from neve.errors import CorruptionError, UnsupportedError
 from neve.lake.avro_blocks import CODECS, block_bytes, read_blocks
+from neve.lake.avro_skip import Decode, Skip, make_decode, make_skip
 
 _HEADER = fastavro.parse_schema(
     {
@@ -38,8 +39,8 @@ _BLOCK_BYTES = 64_000  # as Avro's own writers
 _DAMAGE = (ValueError, LookupError, TypeError, EOFError, OverflowError, OSError, zlib.error)
 
 _MOST_RECORDS_SEEN = 100_000
+_RECORDS_IN_RUN = 64
 
-T = TypeVar("T")
 Values = dict[str, Any]
 Record = tuple[Values, bytes]
 _Fields = tuple[tuple[int, str], ...]
@@ -125,11 +126,19 @@ def without_logical_types(schema: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Part:
-    """Neighbouring fields of a record: one that may be edited, or several that may not."""
+    """Fields that are stepped over, or one field that is read.
 
-    writer: Any
-    reader: Any
-    edited: str | None = None
+    Args:
+        name: of the field that is read, and may be edited.
+        skip: steps over the others.
+        decode: reads a plain value.
+        schema: of a record with this field only; it decodes other values and encodes new ones.
+    """
+
+    name: str | None = None
+    skip: Skip | None = None
+    decode: Decode | None = None
+    schema: Any = None
 
 
 class AvroRecords:
@@ -156,54 +165,53 @@ class AvroRecords:
         self._path = path
         schema = self.header.metadata["avro.schema"]
         with damage_named(path):
-            self._parts = _split(schema, tuple(read.items()), tuple((edit or {}).items()))
-        self._writers = {part.edited: part.writer for part in self._parts if part.edited}
+            self._parts = _split(schema, tuple({**read, **(edit or {})}.items()))
+        self._schemas = {part.name: part.schema for part in self._parts if part.name}
 
-    def values(self, seen: SeenRecords[None] | None = None) -> Iterator[Values]:
+    def values(self, seen: SeenRecords | None = None) -> Iterator[Values]:
         """Yield what was chosen of each record, of those only that were not seen before."""
-        for count, block in self._blocks():
-            stream, at = io.BytesIO(block), 0
-            for _ in range(count):
-                record = seen.find(self.header, block, at) if seen else None
-                if record:
-                    at += len(record[0])
-                    continue
-                stream.seek(at)
-                yield self._read(stream)[0]
-                start, at = at, stream.tell()
-                if seen:
-                    seen.add(self.header, block[start:at], None)
-            self._check_end(at, block)
+        known = seen.of(self.header) if seen else None
+        if known is None:
+            yield from (values for values, _ in self.encoded())
+            return
+        new: list[Values] = []
+        for _ in self._runs(known, new.append):
+            yield from new
+            new.clear()
 
     def encoded(self) -> Iterator[Record]:
         """Yield what was chosen of each record, and the whole record as it was written."""
         for count, block in self._blocks():
-            stream = io.BytesIO(block)
+            at = 0
             for _ in range(count):
-                start = stream.tell()
-                values, _spans = self._read(stream)
-                yield values, block[start : stream.tell()]
-            self._check_end(stream.tell(), block)
+                values, _spans, end = self._read(block, at)
+                yield values, block[at:end]
+                at = end
+            self._check_end(at, block)
 
-    def edit(self, change: Change, seen: SeenRecords[bytes] | None = None) -> bytes:
+    def edit(self, change: Change, seen: SeenRecords | None = None) -> bytes:
         """Return the file with other values.
 
         Args:
             change: takes the values of a record and returns those that are to be replaced.
             seen: what records of other files became, by the same change.
         """
+
+        known = seen.of(self.header) if seen else None
+        if known:
+            return self._file(_blocks_of(self._runs(known, change)))
         return self._file(
-            (count, self._edit_block(count, block, change, seen)) for count, block in self._blocks()
+            (count, self._edit_block(count, block, change)) for count, block in self._blocks()
         )
 
     def replaced(self, record: Record, changes: Values) -> bytes:
         """Return a record with other values."""
         _, encoded = record
-        return self._edited(encoded, io.BytesIO(encoded), lambda _: changes)
+        return self._edited(encoded, 0, lambda _: changes)[0]
 
     def with_records(self, records: Iterable[bytes]) -> bytes:
         """Return the file with other records, each encoded."""
-        return self._file(_blocks_of(records))
+        return self._file(_blocks_of((1, record) for record in records))
 
     def _blocks(self) -> Iterator[tuple[int, bytes]]:
         with damage_named(self._path):
@@ -217,86 +225,140 @@ class AvroRecords:
             file.write(block_bytes(count, block, codec, sync))
         return file.getvalue()
 
-    def _read(self, stream: io.BytesIO) -> tuple[Values, dict[str, tuple[int, int]]]:
+    def _read(self, block: bytes, at: int) -> tuple[Values, dict[str, tuple[int, int]], int]:
+        """Return what was chosen of the record at a place, where it lies, and the record's end."""
         values: Values = {}
         spans: dict[str, tuple[int, int]] = {}
         try:
             for part in self._parts:
-                start = stream.tell()
-                decoded: Any = fastavro.schemaless_reader(stream, part.writer, part.reader)
-                values.update(decoded)
-                if part.edited:
-                    spans[part.edited] = start, stream.tell()
+                if part.skip:
+                    at = part.skip(block, at)
+                    continue
+                start, name = at, part.name or ""
+                if part.decode:
+                    values[name], at = part.decode(block, at)
+                else:
+                    stream = io.BytesIO(block)
+                    stream.seek(at)
+                    decoded: Any = fastavro.schemaless_reader(stream, part.schema, None)
+                    values.update(decoded)
+                    at = stream.tell()
+                spans[name] = start, at
         except _DAMAGE as error:
             raise CorruptionError(f"{self._path} is not a whole Avro file") from error
-        return values, spans
+        return values, spans, at
 
-    def _edit_block(
-        self, count: int, block: bytes, change: Change, seen: SeenRecords[bytes] | None
-    ) -> bytes:
-        stream, edited, at = io.BytesIO(block), io.BytesIO(), 0
+    def _edit_block(self, count: int, block: bytes, change: Change) -> bytes:
+        edited, at = [], 0
         for _ in range(count):
-            record = seen.find(self.header, block, at) if seen else None
-            if record:
-                edited.write(record[1])
-                at += len(record[0])
-                continue
-            stream.seek(at)
-            result = self._edited(block, stream, change)
-            edited.write(result)
-            start, at = at, stream.tell()
-            if seen:
-                seen.add(self.header, block[start:at], result)
+            record, at = self._edited(block, at, change)
+            edited.append(record)
         self._check_end(at, block)
-        return edited.getvalue()
+        return b"".join(edited)
 
-    def _edited(self, block: bytes, stream: io.BytesIO, change: Change) -> bytes:
-        """Return the record that the stream is at, with other values."""
-        copied = stream.tell()
-        values, spans = self._read(stream)
+    def _runs(self, known: _SeenRuns, change: Change) -> Iterator[tuple[int, bytes]]:
+        """Yield what the records became, with how many each piece has."""
+        # As one block, since equal runs of records cross the ends of blocks.
+        blocks = list(self._blocks())
+        left, block = sum(count for count, _ in blocks), b"".join(block for _, block in blocks)
+        at = 0
+        while left:
+            run = known.find(block, at, left)
+            if run is None:
+                edited, end = self._edited(block, at, change)
+                run = _Run(1, block[at:end], edited)
+            at += len(run.source)
+            left -= run.count
+            known.add(run)
+            yield run.count, run.result
+        self._check_end(at, block)
+
+    def _edited(self, block: bytes, at: int, change: Change) -> tuple[bytes, int]:
+        """Return the record at a place with other values, and where it ended."""
+        values, spans, end = self._read(block, at)
         changes = change(values) or {}
-        pieces = []
-        for name, (start, end) in spans.items():
+        pieces, copied = [], at
+        for name, (start, stop) in spans.items():
             if name in changes:
                 value = io.BytesIO()
-                fastavro.schemaless_writer(value, self._writers[name], changes)
+                fastavro.schemaless_writer(value, self._schemas[name], changes)
                 pieces += [block[copied:start], value.getvalue()]
-                copied = end
-        pieces.append(block[copied : stream.tell()])
-        return b"".join(pieces)
+                copied = stop
+        pieces.append(block[copied:end])
+        return b"".join(pieces), end
 
     def _check_end(self, end: int, block: bytes) -> None:
         if end != len(block):
             raise CorruptionError(f"{self._path} has a block that is longer than its records")
 
 
-class SeenRecords(Generic[T]):
-    """Records whose first field is a string, and what became of them.
+class SeenRecords:
+    """What became of records in other files, where the first field of records is a string.
 
     The manifest lists of a table repeat each other: 500 fast appends of 4 manifests make half a
-    million lines. No encoded record begins like a shorter one, so where a block goes on with the
-    bytes of a known record, it has that record there.
+    million lines.
     """
 
     def __init__(self) -> None:
-        self._by_schema: dict[bytes, dict[bytes, tuple[bytes, T]]] = {}
-        self._count = 0
+        self._by_schema: dict[bytes, _SeenRuns] = {}
 
-    def find(self, header: AvroHeader, block: bytes, at: int) -> tuple[bytes, T] | None:
-        """Return the record that a block has at a place, if it was seen before."""
-        records = self._by_schema.get(header.metadata["avro.schema"])
-        record = records.get(_first_string(block, at)) if records else None
-        return record if record and block.startswith(record[0], at) else None
-
-    def add(self, header: AvroHeader, record: bytes, result: T) -> None:
-        if self._count < _MOST_RECORDS_SEEN and _begins_with_string(header.schema):
-            self._count += 1
-            records = self._by_schema.setdefault(header.metadata["avro.schema"], {})
-            records[_first_string(record, 0)] = record, result
+    def of(self, header: AvroHeader) -> _SeenRuns | None:
+        """Return what is known of files with this schema; None: nothing can be."""
+        fields = header.schema["fields"]
+        if not fields or fields[0]["type"] != "string":
+            return None
+        runs = self._by_schema.setdefault(header.metadata["avro.schema"], _SeenRuns())
+        # A list of its own for each file, so that threads do not mix their runs.
+        return runs.for_file()
 
 
-def _begins_with_string(schema: Any) -> bool:
-    return bool(schema["fields"]) and schema["fields"][0]["type"] == "string"
+@dataclass(frozen=True)
+class _Run:
+    """Neighbouring records, as they were written, and what became of them."""
+
+    count: int
+    source: bytes
+    result: bytes
+
+
+class _SeenRuns:
+    """Runs by the first string of their first record.
+
+    No encoded record begins like a shorter one, so where a block goes on with the bytes of a known
+    run, it has those records there.
+    """
+
+    def __init__(
+        self, runs: dict[bytes, _Run] | None = None, records: dict[bytes, _Run] | None = None
+    ) -> None:
+        self._runs = {} if runs is None else runs
+        self._records = {} if records is None else records
+        self._new: list[_Run] = []
+
+    def for_file(self) -> _SeenRuns:
+        return _SeenRuns(self._runs, self._records)
+
+    def find(self, block: bytes, at: int, left: int) -> _Run | None:
+        """Return the longest run that a block has at a place, of no more records than are left."""
+        name = _first_string(block, at)
+        for runs in (self._runs, self._records):
+            run = runs.get(name)
+            if run and run.count <= left and block.startswith(run.source, at):
+                return run
+        return None
+
+    def add(self, run: _Run) -> None:
+        """Remember a run; records that follow each other become a longer one."""
+        if run.count > 1 or len(self._records) >= _MOST_RECORDS_SEEN:
+            self._new.clear()
+            return
+        self._records[_first_string(run.source, 0)] = run
+        self._new.append(run)
+        if len(self._new) == _RECORDS_IN_RUN:
+            source = b"".join(each.source for each in self._new)
+            result = b"".join(each.result for each in self._new)
+            self._runs[_first_string(source, 0)] = _Run(_RECORDS_IN_RUN, source, result)
+            self._new.clear()
 
 
 def _first_string(block: bytes, at: int) -> bytes:
@@ -309,56 +371,43 @@ def _first_string(block: bytes, at: int) -> bytes:
     return b""
 
 
-def _blocks_of(records: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    block, count = io.BytesIO(), 0
-    for record in records:
-        block.write(record)
-        count += 1
+def _blocks_of(pieces: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
+    block, total = io.BytesIO(), 0
+    for count, piece in pieces:
+        block.write(piece)
+        total += count
         if block.tell() >= _BLOCK_BYTES:
-            yield count, block.getvalue()
-            block, count = io.BytesIO(), 0
-    if count:
-        yield count, block.getvalue()
+            yield total, block.getvalue()
+            block, total = io.BytesIO(), 0
+    if total:
+        yield total, block.getvalue()
 
 
 # The manifests of a table have few schemas, and parsing one takes longer than some manifests do.
 @lru_cache(maxsize=64)
-def _split(schema: bytes, read: _Fields, edit: _Fields) -> list[_Part]:
-    """Cut a record's fields before and after each that may be edited."""
-    chosen = dict(read + edit)
-    names, editable = set(chosen.values()), set(dict(edit).values())
+def _split(schema: bytes, chosen: _Fields) -> list[_Part]:
+    """Cut a record before and after each chosen field."""
+    names = set(dict(chosen).values())
     parts: list[_Part] = []
-    run: list[Any] = []
-    # Shared, since a part may use a type that an earlier part defines.
-    types: dict[str, Any] = {}
-
-    def add(fields: list[Any], edited: str | None = None) -> None:
-        name = f"neve_part_{len(parts)}"
-        # A part must not be taken for what it was cut out of.
-        writer = {"type": "record", "name": name, "fields": fields}
-        wanted = [field for field in fields if field["name"] in names]
-        reader = {"type": "record", "name": name, "fields": wanted}
-        parts.append(
-            _Part(
-                fastavro.parse_schema(writer, types),
-                None if len(wanted) == len(fields) else fastavro.parse_schema(reader),
-                edited,
-            )
-        )
-
-    for number, field in enumerate(_flat(without_logical_types(json.loads(schema)), chosen)):
-        if field["name"] not in names:
-            # Records that were dissolved may have had fields of one name.
-            field["name"] = f"neve_other_{number}"
-        if field["name"] in editable:
-            if run:
-                add(run)
-            add([field], field["name"])
-            run = []
-        else:
-            run.append(field)
-    if run:
-        add(run)
+    skipped: list[Any] = []
+    # Shared, since a field may use a type that an earlier field defines.
+    parsed: dict[str, Any] = {}
+    named: dict[str, Any] = {}
+    for number, field in enumerate(_flat(without_logical_types(json.loads(schema)), dict(chosen))):
+        type_, name = field["type"], field["name"]
+        fields = [{**field, "name": name or "other"}]
+        record = {"type": "record", "name": f"neve_part_{number}", "fields": fields}
+        alone = fastavro.parse_schema(record, parsed)
+        if name not in names:
+            skipped.append(type_)
+            continue
+        if skipped:
+            parts.append(_Part(skip=make_skip(skipped, named)))
+            skipped = []
+        make_skip([type_], named)
+        parts.append(_Part(name, decode=make_decode(type_), schema=alone))
+    if skipped:
+        parts.append(_Part(skip=make_skip(skipped, named)))
     return parts
 
 

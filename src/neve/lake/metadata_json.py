@@ -15,13 +15,13 @@ from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from neve.errors import UnsupportedError
 from neve.lake.identifier import Identifier
 from neve.lake.staged_snapshot import StagedSnapshot
 
 MAIN = "main"
+_FILE_SCHEME = re.compile(r"^file:/+")
 _GZIP = b"\x1f\x8b"
 # The types that PyIceberg knows; it reads no table that has another one.
 _KNOWN_TYPE = re.compile(
@@ -147,7 +147,8 @@ def read_metadata_file(identifier: Identifier, location: str) -> MetadataJson:
         OSError: the file cannot be read.
         UnsupportedError: PyIceberg cannot read the table either.
     """
-    content = Path(unquote(urlsplit(location).path)).read_bytes()
+    # Iceberg's paths are taken letter by letter: a percent sign is one.
+    content = Path(_FILE_SCHEME.sub("/", location)).read_bytes()
     try:
         metadata = MetadataJson(location, decode_document(content))
         types = {type_name for field in metadata.fields for type_name in _primitives(field["type"])}

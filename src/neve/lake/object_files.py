@@ -10,7 +10,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError
 from obstore.store import ObjectStore
 
-from neve.lake.stored_files import PART_BYTES, Content, FileFacts, Upload, md5
+from neve.lake.stored_files import PART_BYTES, Content, FileFacts, Upload, put_in_order
 
 
 class ObjectFiles:
@@ -44,6 +44,9 @@ class ObjectFiles:
                 raise
             return None
         return FileFacts(len(data), digest_of(result["e_tag"]))
+
+    def put_stream(self, key: str, parts: Iterator[bytes], size: int) -> FileFacts | None:  # noqa: ARG002 - S3's
+        return put_in_order(self.upload(key), parts)
 
     def upload(self, key: str) -> Upload:
         return SpooledUpload(self, self._bucket, key)
@@ -82,11 +85,10 @@ class SpooledUpload:
         self._files, self._bucket, self._key = files, bucket, key
         self._spool = tempfile.NamedTemporaryFile(prefix="neve-move-")  # noqa: SIM115 - abort
 
-    def write_part(self, number: int, offset: int, data: bytes) -> str:  # noqa: ARG002 - S3's
+    def write_part(self, number: int, offset: int, data: bytes, digest: str) -> None:  # noqa: ARG002 - S3's
         with Path(self._spool.name).open("r+b") as file:
             file.seek(offset)
             file.write(data)
-        return md5(data)
 
     def finish(self) -> FileFacts | None:
         if self._files.facts(self._key):

@@ -68,6 +68,8 @@ class _Updates:
         self._sequence: int = base.document.get("last-sequence-number") or 0
         self._next_row: int = base.document.get("next-row-id") or 0
         self._added: set[int] = set()
+        used = wanted.snapshots.keys() | base.snapshots.keys()
+        self._free_ids = (number for number in count(1) if number not in used)
         self._placeholders: list[int] = []
         # None: the server takes its own time.
         self._updated_ms: int | None = None
@@ -206,8 +208,7 @@ class _Updates:
 
     def _add_placeholder(self, timestamp_ms: int, rows: int = 0) -> None:
         """Add a snapshot that the same commit removes again, for the numbers it leaves behind."""
-        used = self._wanted.snapshots.keys() | self._base.snapshots.keys() | {*self._placeholders}
-        snapshot_id = next(number for number in count(1) if number not in used)
+        snapshot_id = next(self._free_ids)
         row_ids = {"first-row-id": self._next_row, "added-rows": rows} if self._format >= 3 else {}
         self._send(
             "add-snapshot",

@@ -76,7 +76,7 @@ def scratch_table(
         if not is_written:
             file = Path(directory, "00000-scratch.metadata.json")
             file.write_text(json.dumps(dict(metadata.document)))
-            location = file.as_uri()
+            location = f"file://{file}"
         catalog = open_catalog(scratch)
         try:
             if not isinstance(catalog, NeveSqlCatalog):

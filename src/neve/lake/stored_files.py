@@ -9,8 +9,11 @@ from typing import Protocol
 
 from neve.limits import MIB
 
-# A file up to this size is one request; a larger one is moved in parts of this size.
-PART_BYTES = 8 * MIB
+# Files are read in parts of this size; a file up to this size is read by one request.
+PART_BYTES = 16 * MIB
+# A file up to this size is written by one request, as rclone does it: some stores write a file that
+# came in parts a second time. A larger one is written in parts.
+WHOLE_BYTES = 200 * MIB
 # What S3 allows.
 MOST_PARTS = 10_000
 
@@ -37,8 +40,8 @@ class Content(FileFacts):
 class Upload(Protocol):
     """A file that is written in parts, in any order, and is not visible before `finish`."""
 
-    def write_part(self, number: int, offset: int, data: bytes) -> str:
-        """Write a part, the first is 0; return its MD5. Writing it again is harmless."""
+    def write_part(self, number: int, offset: int, data: bytes, digest: str) -> None:
+        """Write a part, the first is 0; `digest` is its MD5. Writing it again is harmless."""
 
     def finish(self) -> FileFacts | None:
         """Make the file visible; None: another file has the name, and this one is discarded."""
@@ -66,6 +69,9 @@ class StoredFiles(Protocol):
     def put_new(self, key: str, data: bytes) -> FileFacts | None:
         """Write a file; None: there is one already, perhaps of a lost first attempt."""
 
+    def put_stream(self, key: str, parts: Iterator[bytes], size: int) -> FileFacts | None:
+        """Write a file from its parts in order; None: there is one already."""
+
     def upload(self, key: str) -> Upload:
         """Begin a file that is written in parts."""
 
@@ -88,6 +94,11 @@ class StoredFiles(Protocol):
         """Delete files; one that does not exist is no error."""
 
 
+def is_written_whole(size: int) -> bool:
+    """Whether a file is written by one request."""
+    return size <= WHOLE_BYTES
+
+
 def part_bytes(size: int) -> int:
     """Return how long the parts of a file are: it depends on the size of the file only."""
     smallest = -(-size // MOST_PARTS)
@@ -100,9 +111,27 @@ def part_ranges(size: int) -> list[tuple[int, int]]:
     return [(offset, min(step, size - offset)) for offset in range(0, size, step)]
 
 
+def put_in_order(upload: Upload, parts: Iterator[bytes]) -> FileFacts | None:
+    """Write a file part by part, for stores that take no stream."""
+    offset = 0
+    try:
+        for number, data in enumerate(parts):
+            upload.write_part(number, offset, data, "")
+            offset += len(data)
+        return upload.finish()
+    finally:
+        upload.abort()
+
+
 def md5(data: bytes) -> str:
     """Return the MD5 as S3 reports it. It detects damage, and no forgery."""
-    return hashlib.md5(data, usedforsecurity=False).hexdigest()
+    digest = new_md5()
+    digest.update(data)
+    return digest.hexdigest()
+
+
+def new_md5() -> hashlib._Hash:
+    return hashlib.md5(usedforsecurity=False)
 
 
 def file_digest(parts: Sequence[str]) -> str:

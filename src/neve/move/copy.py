@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from neve import failpoints
 from neve.errors import NotFoundError
-from neve.lake.file_store import Copied, FileStore
+from neve.lake.file_copy import Copied
+from neve.lake.file_store import FileStore
 from neve.move.rate_limit import RateLimit
 
 

@@ -7,12 +7,13 @@ and statistics that were made at the target. Only what moves by moves is moved.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from neve.errors import CatalogError, Code
 from neve.lake.metadata_json import MetadataJson, type_text
 from neve.lake.rest_updates import refs_with_main
-from neve.move.record import MoveRecord, read_record, shape_of
+from neve.move.record import MOVED, MoveRecord, read_record, shape_of
 
 Json = dict[str, Any]
 
@@ -33,7 +34,7 @@ def extended(target: MetadataJson, moved: MetadataJson) -> Json:
     snapshots = {**moved.snapshots, **target.snapshots}
     document["snapshots"] = sorted(
         snapshots.values(),
-        key=lambda each: (each.get("sequence-number") or 0, each["timestamp-ms"]),
+        key=lambda each: (_sequence(each), each["timestamp-ms"]),
     )
     for key, id_name in _SHAPES.items():
         parts = {**_by_id(target, key, id_name), **_by_id(moved, key, id_name)}
@@ -70,7 +71,7 @@ def without_expired(source: MetadataJson, target: MetadataJson) -> MetadataJson:
         for snapshot_id, snapshot in source.snapshots.items()
         if snapshot_id not in target.snapshots
         and snapshot_id not in named
-        and 0 < (snapshot.get("sequence-number") or 0) <= newest
+        and 0 < _sequence(snapshot) <= newest
     }
     return without_snapshots(source, expired)
 
@@ -121,7 +122,7 @@ def _require_as_recorded(target: MetadataJson, moved: MetadataJson, record: Move
     newer = [
         snapshot_id
         for snapshot_id, snapshot in target.snapshots.items()
-        if (snapshot.get("sequence-number") or 0) > record.sequence_number
+        if _sequence(snapshot) > record.sequence_number
     ]
     if newer:
         raise _refusal(f"snapshot {newer[0]} was written there", _REPLACE)
@@ -131,6 +132,10 @@ def _require_as_recorded(target: MetadataJson, moved: MetadataJson, record: Move
             raise _refusal(f"{name} was moved there, to snapshot {snapshot_id}", _REPLACE)
     if shape_of(target) != record.shape:
         raise _refusal("its schema, partition spec or sort order was changed there", _REPLACE)
+
+
+def _sequence(snapshot: Mapping[str, Any]) -> int:
+    return snapshot.get("sequence-number") or 0
 
 
 def _require_ancestors(target: MetadataJson, moved: MetadataJson) -> None:
@@ -211,7 +216,14 @@ def _properties(
 ) -> dict[str, str]:
     removed = set(record.properties if record else ()) - moved.properties.keys()
     own = {key: value for key, value in target.properties.items() if key not in removed}
-    return {**own, **moved.properties}
+    properties = {**own, **moved.properties}
+    arriving = read_record(moved)
+    if arriving is not None:
+        # The target keeps snapshots that the source may have expired, the newest included.
+        newest = max((_sequence(each) for each in target.snapshots.values()), default=0)
+        newest = max(newest, arriving.sequence_number)
+        properties[MOVED] = replace(arriving, sequence_number=newest).encode()
+    return properties
 
 
 def _snapshot_log(

@@ -97,7 +97,7 @@ def list_files(
     snapshots = document.get("snapshots") or ()
     collected.add(_of_metadata(document))
     lists = collected.paths(FileKind.MANIFEST_LIST)
-    listing = partial(_of_manifest_list, seen=SeenRecords[None]())
+    listing = partial(_of_manifest_list, seen=SeenRecords())
     for listed in in_threads(partial(_read, listing, read), lists, parallel):
         collected.add(listed)
     manifests = collected.paths(FileKind.MANIFEST)
@@ -185,7 +185,7 @@ def _read(listing: Callable[[bytes, str], _Listed], read: Read, path: str) -> _L
         return _Listed(problems=[Problem(path, f"it cannot be read: {error.message}")])
 
 
-def _of_manifest_list(content: bytes, path: str, seen: SeenRecords[None]) -> _Listed:
+def _of_manifest_list(content: bytes, path: str, seen: SeenRecords) -> _Listed:
     manifests, problems = [], []
     fields = MANIFEST_PATH | MANIFEST_LENGTH | KEY_METADATA
     for line in AvroRecords(content, path, read=fields).values(seen):

@@ -22,7 +22,7 @@ from typing import Any
 from urllib.parse import quote
 
 from neve.errors import Code, ConflictError, StorageError
-from neve.lake.file_store import Copied
+from neve.lake.file_copy import Copied
 from neve.masking import mask_logins
 from neve.move.copy import CopyJob
 from neve.move.files import WrittenFile

@@ -52,16 +52,27 @@ def leave_behind(source: MetadataJson, table: str) -> MovedVersion:
         for key, value in source.properties.items()
         if not key.startswith(_LEFT_PROPERTIES)
     }
-    index_files = [file for file in document.get("statistics") or () if _is_index(source, file)]
-    if index_files:
-        document["statistics"] = [
-            file for file in document["statistics"] if not _is_index(source, file)
-        ]
     _lower_sequence_number(document)
-    has_index = bool(index_files) or ROOT_PROPERTY in source.properties
+    moved = without_index(MetadataJson(source.metadata_location, document))
+    has_index = ROOT_PROPERTY in source.properties or (
+        moved.document.get("statistics") != document.get("statistics")
+    )
     lines = _lines(table, left, source.properties, has_index=has_index)
-    moved = MetadataJson(source.metadata_location, document)
     return MovedVersion(with_record(moved), tuple(lines))
+
+
+def without_index(table: MetadataJson) -> MetadataJson:
+    """Return a version without Neve's index, whose files name data files by their paths."""
+    changes: dict[str, Any] = {}
+    if "statistics" in table.document:
+        changes["statistics"] = [
+            file for file in table.document["statistics"] if not _is_index(table, file)
+        ]
+    if ROOT_PROPERTY in table.properties:
+        changes["properties"] = {
+            key: value for key, value in table.properties.items() if key != ROOT_PROPERTY
+        }
+    return MetadataJson(table.metadata_location, {**table.document, **changes})
 
 
 def _reached_only_by(source: MetadataJson, left: Iterable[str]) -> set[int]:

@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING
 
 from neve import failpoints
 from neve.errors import ConflictError, CorruptionError, NeveError, NotFoundError
+from neve.lake.file_copy import Copied
 from neve.lake.metadata_json import MetadataJson, decode_document
 from neve.lake.profile import profile_named
 from neve.lake.spark_tasks import SparkTasks
 from neve.lake.table_ref import TableRef
 from neve.move.check_files import wrong_files
-from neve.move.copy import CopyCounts, copy_files
+from neve.move.copy import CopyCounts, CopyJob, copy_files
 from neve.move.files import FileKind, WrittenFile
 from neve.move.inventory import list_files
 from neve.move.journal import Journal, journal_path, read_journal
@@ -140,11 +141,18 @@ class Mover:
 
     def _copy(self, plan: TablePlan, journal: Journal) -> CopyCounts:
         self._progress.expect(sum(job.size or 0 for job in plan.copies))
+        fresh_bytes = 0
+
+        def note(job: CopyJob, file: Copied) -> None:
+            nonlocal fresh_bytes
+            journal.copied(job, file)
+            fresh_bytes += 0 if file.existed else file.size
+
         copied = copy_files(
             plan.copies,
             self.files(plan.source.catalog).store,
             self.files(plan.spec.target).store,
-            done=journal.copied,
+            done=note,
             already=dict(journal.state.copied),
             files_at_once=plan.spec.files_at_once,
             limit=self._limit,
@@ -152,7 +160,7 @@ class Mover:
         )
         journal.reached(Stage.COPIED)
         failpoints.reach("move.copied")
-        return copied
+        return replace(copied, bytes=fresh_bytes)
 
     def _count(self, size: int) -> None:
         self._require_running()

@@ -81,7 +81,7 @@ def _parquet(content: bytes, _path: str, target: Target) -> RewrittenDeletes:
     file = pq.ParquetFile(pa.BufferReader(content), read_dictionary=[_PATH])
     table, lower, upper = _mapped(file.read().unify_dictionaries(), target)
     written = _write_parquet(table, file)
-    if not _same_columns(written.schema, file.schema):
+    if _ROW in table.column_names and not _same_columns(written.schema, file.schema):
         written = _write_parquet(table.drop_columns(_ROW), file)
     return RewrittenDeletes(
         written.content, lower, upper, _column_sizes(written), _split_offsets(written)
@@ -158,7 +158,10 @@ def _orc(content: bytes, _path: str, target: Target) -> RewrittenDeletes:
     field = mapped.schema.field(_PATH).with_type(pa.string())
     mapped = mapped.set_column(position, field, mapped.column(_PATH).cast(pa.string()))
     written = _write_orc(mapped, file.compression)
-    if not orc.ORCFile(pa.BufferReader(written)).schema.equals(file.schema, check_metadata=True):
+    # Without the metadata of the whole file, which pyarrow cannot write.
+    schema = file.schema.remove_metadata()
+    same = orc.ORCFile(pa.BufferReader(written)).schema.equals(schema, check_metadata=True)
+    if _ROW in mapped.column_names and not same:
         written = _write_orc(mapped.drop_columns(_ROW), file.compression)
     return RewrittenDeletes(written, lower, upper)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from neve.lake.metadata_json import MetadataJson
@@ -24,13 +24,15 @@ class MoveRecord:
     Args:
         version: a digest that stands for the source's metadata file; no path, since a target names
             nothing of its source.
+        sequence_number: of the newest snapshot that the table had then.
         properties: the names of the properties that came from the source.
         shape: the ids of the current schema, partition spec and sort order.
     """
 
     version: str
     refs: Mapping[str, int]
-    sequence_number: int
+    # Not compared: a target may have newer snapshots than its source, which has expired them.
+    sequence_number: int = field(compare=False)
     properties: tuple[str, ...]
     shape: tuple[int, int, int]
 

@@ -226,7 +226,7 @@ class _ManifestTask:
 class _ManifestListTask:
     files: _Files
     manifests: Mapping[str, WrittenFile]
-    seen: SeenRecords[bytes] = field(default_factory=SeenRecords)
+    seen: SeenRecords = field(default_factory=SeenRecords)
 
     def __call__(self, file: TableFile) -> WrittenFile:
         content = self.files.read(file.path)

@@ -94,6 +94,54 @@ def test_records_are_reordered_as_they_were_written():
     assert [values["day"] for values in again.values()] == [1, 2]
 
 
+EVERY_TYPE = [
+    ({"type": "map", "values": "long"}, {"ä" * 99: -(2**62), "b": 0}),
+    ({"type": "array", "items": {"type": "array", "items": "string"}}, [["a"], [], ["b" * 200]]),
+    ({"type": "enum", "name": "e", "symbols": ["x", "y"]}, "y"),
+    ({"type": "fixed", "name": "f", "size": 3}, b"abc"),
+    ("f", b"cde"),
+    (["string", "null", "f"], b"abc"),
+    (
+        [
+            "null",
+            {
+                "type": "array",
+                "items": {
+                    "type": "record",
+                    "name": "kv",
+                    "fields": [{"name": "key", "type": "int"}, {"name": "value", "type": "bytes"}],
+                },
+            },
+        ],
+        [{"key": 2147483546, "value": b"p" * size} for size in (0, 1, 63, 64, 9000)],
+    ),
+    ({"type": "array", "items": "kv"}, [{"key": 1, "value": b"2"}]),
+    ({"type": "array", "items": "long"}, list(range(-2000, 2000))),
+    ({"type": "long"}, 2**63 - 1),
+    ("boolean", True),
+    ("float", 1.5),
+    ("double", float("inf")),
+    ("null", None),
+    ("int", -1),
+]
+
+
+def test_values_of_every_type_are_stepped_over():
+    fields = [{"name": f"f{n}", "type": type_} for n, (type_, _) in enumerate(EVERY_TYPE)]
+    fields.append({"name": "path", "type": ["null", "string"]})
+    schema = {"type": "record", "name": "all", "fields": [*fields, {"name": "z", "type": "kv"}]}
+    values = {f"f{n}": value for n, (_, value) in enumerate(EVERY_TYPE)}
+    records = [{**values, "path": path, "z": {"key": 1, "value": b""}} for path in ("a", None, "b")]
+    stream = io.BytesIO()
+    fastavro.writer(stream, schema, records)
+    # Without field ids, by name.
+    files = AvroRecords(stream.getvalue(), "m", read={}, edit={100: "path"})
+    assert [each["path"] for each in files.values()] == ["a", None, "b"]
+    edited = files.edit(lambda values: {"path": (values["path"] or "") + "x"})
+    expected = [{**each, "path": (each["path"] or "") + "x"} for each in records]
+    assert list(fastavro.reader(io.BytesIO(edited))) == expected
+
+
 LINES = {
     "type": "record",
     "name": "line",

@@ -148,3 +148,11 @@ def test_a_table_on_another_store_is_read_through_pyiceberg(lake, tables, monkey
         database.execute("UPDATE iceberg_tables SET metadata_location = 's3://elsewhere/1.json'")
     database.close()
     assert reader.read(("shop", "orders")) == expected
+
+
+def test_names_are_taken_letter_by_letter(lake, tmp_path):
+    """Iceberg decodes no path: a percent sign is a percent sign."""
+    lake.catalog().create_namespace("n")
+    location = f"file://{tmp_path}/a b%20c%2F+ü"
+    lake.catalog().create_table("n.t", pa.schema([("id", pa.int64())]), location=location)
+    assert lake.reader().read(("n", "t")).location == location

@@ -8,13 +8,17 @@ import pytest
 
 from neve.errors import ConflictError, CorruptionError, NotFoundError
 from neve.lake.local_files import TEMPORARY_PREFIX
-from neve.lake.stored_files import PART_BYTES
 from neve.move.copy import CopyJob, copy_files
 from neve.move.rate_limit import RateLimit
-from tests.support.file_stores import local_store
+from tests.support.file_stores import PART, local_store, use_small_parts
 from tests.support.power_cut import power_cut
 
-LARGE = 2 * PART_BYTES + 1
+LARGE = 2 * PART + 1
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch):
+    use_small_parts(monkeypatch)
 
 
 @pytest.fixture

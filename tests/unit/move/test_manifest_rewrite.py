@@ -11,6 +11,7 @@ from neve.move.paths import PathMap, Prefix
 from neve.move.position_deletes import PATH_FIELD, RewrittenDeletes
 from neve.move.rewriter import Rewriter
 from tests.support.manifest_files import entry, manifest, manifest_list, records
+from tests.support.peak_memory import grown_megabytes
 
 PATHS = PathMap([Prefix("s3://old/orders", "s3://new/a/b")])
 
@@ -91,6 +92,39 @@ def test_deletes():
     assert edited == expected
     with pytest.raises(CorruptionError, match="orders/p, which was not rewritten"):
         rewrite_manifest(source, "m", PATHS, {})
+
+
+def test_deletes_in_a_manifest_of_data_are_noticed():
+    with pytest.raises(CorruptionError, match="names deletes"):
+        rewrite_manifest(manifest(entry("s3://old/orders/p", content=1)), "m", PATHS, {})
+
+
+@pytest.mark.soak
+def test_a_manifest_with_very_many_entries_is_decoded_block_by_block():
+    grown = grown_megabytes(
+        """
+        from neve.lake.avro_blocks import block_bytes, read_blocks
+        from neve.lake.avro_files import read_header
+        from neve.move.manifest_rewrite import rewrite_manifest
+        from neve.move.paths import PathMap, Prefix
+        from tests.support.manifest_files import entry, manifest, records
+
+        bounds = [{"key": column, "value": b"12345678"} for column in range(20)]
+        small = manifest(entry("/old/" + "d" * 100, lower_bounds=bounds, upper_bounds=bounds))
+        header = read_header(small, "m")
+        [(_, record)] = read_blocks(small[header.length:], header.codec)
+        block = block_bytes(100, record * 100, header.codec, header.sync)
+        content = small[:header.length] + block * 300
+        paths = PathMap([Prefix("/old", "/new")])
+        rewrite_manifest(small, "m", paths, {})
+        """,
+        """
+        edited = rewrite_manifest(content, "m", paths, {})
+        assert len(edited) < 2 * len(content) < 3_000_000
+        """,
+    )
+    # 30,000 entries, 17 MB of Avro: more than 200 MB as objects.
+    assert grown < 12
 
 
 class Files(dict):

@@ -97,6 +97,7 @@ def test_a_source_that_was_written_to_meanwhile_moves_in_its_newest_version(lake
     lake.load(SOURCE).append(rows_of(7))
     (report,) = lake.move("shop.orders", to="archive")
     assert report.files_copied == 1
+    assert 0 < report.bytes_copied < 2000
     assert read_by_pyiceberg(lake, TARGET) == read_by_pyiceberg(lake, SOURCE)
 
 

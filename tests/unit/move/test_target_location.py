@@ -4,8 +4,8 @@ import pytest
 
 import neve
 from neve.config import Settings
-from neve.errors import UnsupportedError, UsageError
-from neve.lake.registering import require_registering
+from neve.errors import CatalogError, UnsupportedError, UsageError
+from neve.lake.registering import registered_table, require_registering
 from neve.lake.table_ref import TableRef
 from neve.move.target_location import free_location, require_apart, target_location
 from tests.support.lakes import TABLE_BUCKET, plain_settings, s3tables_settings, sqlite_settings
@@ -68,6 +68,18 @@ def test_somebody_elses_files_are_left_alone():
     assert beside.startswith("s3://b/t-")
     assert beside == free_location("s3://b/t", "uuid", lambda _: True)
     assert beside != free_location("s3://b/t", "another", lambda _: True)
+
+
+def test_a_view_of_that_name_is_told(lake):
+    """Java's catalogs keep views in the same database table."""
+    catalog = lake.catalog()
+    catalog.insert_metadata(ORDERS.identifier, "file:///view.metadata.json")
+    with catalog.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE iceberg_tables SET iceberg_type = 'VIEW'")
+    table = registered_table(lake, ORDERS)
+    assert table.read() is None
+    with pytest.raises(CatalogError, match="a view has that name"):
+        table.insert("file:///table.metadata.json")
 
 
 def test_catalogs_that_register_no_tables_are_refused(tmp_path):
