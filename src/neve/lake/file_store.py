@@ -251,15 +251,18 @@ class FileStore:
         )
 
     def facts(self, path: str) -> FileFacts | None:
+        """Return what the store knows of a file; None: it does not exist."""
         return self.request("cannot read", path, lambda files, key: files.facts(key))
 
     def request(
         self, what: str, path: str, request: Callable[[StoredFiles, str], Result]
     ) -> Result:
+        """Ask the store of a path; repeat what fails in passing."""
         files, key = self.locate(path)
         return repeated(lambda: request(files, key), what, path)
 
     def locate(self, path: str) -> tuple[StoredFiles, str]:
+        """Return the bucket of a path, and the key in it."""
         place = store_path(path)
         bucket = (place.scheme, place.bucket)
         with self._lock:
