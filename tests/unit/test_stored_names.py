@@ -42,6 +42,7 @@ STORED = {
     "neve.merge.side-of",
     "neve.merge.tombstones-snapshot-id",
     "neve.merge.truncated-at",
+    "neve.moved",
     "neve.other-marks",
     "neve.ranges",
     "neve.read-from",
