@@ -13,7 +13,6 @@ from __future__ import annotations
 import copy
 import io
 import json
-import os
 import resource
 import shutil
 import statistics
@@ -50,13 +49,14 @@ def read_file(path: str) -> bytes:
 
 
 def write_file(path: str, content: bytes) -> None:
-    """Write a file unless it is there, and have it on disk before it has its name."""
+    """Write a file that is not there; as little as Hadoop's local files, it is not synchronised."""
     file = local_file(path)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as temporary:
-        temporary.write(content)
-    os.link(temporary.name, file)
-    Path(temporary.name).unlink()
+    try:
+        with file.open("xb") as stream:
+            stream.write(content)
+    except FileNotFoundError:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_file(path, content)
 
 
 class Template:
