@@ -10,7 +10,7 @@ from typing import Protocol
 from neve.limits import MIB
 
 # Files are read in parts of this size; a file up to this size is read by one request.
-PART_BYTES = 16 * MIB
+PART_BYTES = 8 * MIB
 # A file up to this size is written by one request, as rclone does it: some stores write a file that
 # came in parts a second time. A larger one is written in parts.
 WHOLE_BYTES = 200 * MIB
