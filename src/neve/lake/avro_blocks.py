@@ -23,7 +23,7 @@ def read_blocks(blocks: bytes, codec: str) -> Iterator[tuple[int, bytes]]:
 
     Raises:
         EOFError: a block is not complete.
-        pyarrow.ArrowInvalid, OSError, zlib.error: a block is damaged.
+        ValueError, OSError, zlib.error: a block is damaged.
     """
     stream = io.BytesIO(blocks)
     while stream.tell() < len(blocks):
@@ -55,8 +55,11 @@ def _decompress(block: bytes, codec: str) -> bytes:
     if codec == "zstandard":
         with pa.CompressedInputStream(pa.BufferReader(block), "zstd") as stream:
             return bytes(stream.read())
-    block = block[:-_CHECKSUM_BYTES]
-    return bytes(pa.Codec("snappy").decompress(block, _read_varint(io.BytesIO(block))))
+    block, checksum = block[:-_CHECKSUM_BYTES], block[-_CHECKSUM_BYTES:]
+    plain = bytes(pa.Codec("snappy").decompress(block, _read_varint(io.BytesIO(block))))
+    if checksum != _checksum(plain):
+        raise ValueError(checksum)
+    return plain
 
 
 def _compress(block: bytes, codec: str) -> bytes:
@@ -67,8 +70,11 @@ def _compress(block: bytes, codec: str) -> bytes:
         return deflate.compress(block) + deflate.flush()
     if codec == "zstandard":
         return bytes(pa.compress(block, codec="zstd", asbytes=True))
-    checksum = zlib.crc32(block).to_bytes(_CHECKSUM_BYTES, "big")
-    return bytes(pa.compress(block, codec="snappy", asbytes=True)) + checksum
+    return bytes(pa.compress(block, codec="snappy", asbytes=True)) + _checksum(block)
+
+
+def _checksum(plain: bytes) -> bytes:
+    return zlib.crc32(plain).to_bytes(_CHECKSUM_BYTES, "big")
 
 
 def _read(stream: io.BytesIO, size: int) -> bytes:

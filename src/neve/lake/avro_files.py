@@ -40,6 +40,7 @@ _DAMAGE = (ValueError, LookupError, TypeError, EOFError, OverflowError, OSError,
 
 _MOST_RECORDS_SEEN = 100_000
 _RECORDS_IN_RUN = 64
+_MOST_RUNS_SEEN = 2048
 
 Values = dict[str, Any]
 Record = tuple[Values, bytes]
@@ -357,6 +358,8 @@ class _SeenRuns:
         if len(self._new) == _RECORDS_IN_RUN:
             source = b"".join(each.source for each in self._new)
             result = b"".join(each.result for each in self._new)
+            if len(self._runs) >= _MOST_RUNS_SEEN:
+                self._runs.clear()
             self._runs[_first_string(source, 0)] = _Run(_RECORDS_IN_RUN, source, result)
             self._new.clear()
 

@@ -3,6 +3,7 @@
 import io
 import json
 import struct
+import zlib
 
 import fastavro
 import pytest
@@ -174,6 +175,36 @@ def test_lines_seen_before_are_edited_without_decoding():
         results.append([(values["path"], values["n"]) for values in again])
     assert results == [[("A" * 200, 1), ("B", 2)], [("C", 1), ("A" * 200, 1), ("B", 3)]]
     assert changed == ["a" * 200, "b", "c", "b"]
+
+
+def test_long_lists_that_grow_are_edited_as_if_nothing_was_seen():
+    seen, changed = SeenRecords(), set()
+    paths = [(f"{number}-{'p' * 70}", number) for number in range(300)]
+
+    def change(values):
+        changed.add(values["path"])
+        return {"path": values["path"] + "x", "n": values["n"] + 1}
+
+    # New lines come first; then some of the middle are replaced, and the order changes.
+    lists = [paths[start:] for start in range(290, -1, -10)]
+    lists += [[*paths[:100], ("new", 1), *paths[130:]], paths[200:] + paths[:70]]
+    for records in lists:
+        content = lines(*records)
+        files = AvroRecords(content, "m", read={}, edit={500: "path", 501: "n"})
+        assert list(fastavro.reader(io.BytesIO(files.edit(change, seen)))) == [
+            {"p": path + "x", "n": number + 1} for path, number in records
+        ]
+        assert len(list(AvroRecords(content, "m", read={500: "p"}).values())) == len(records)
+    assert len(changed) == 301
+
+
+def test_snappy_blocks_end_with_the_checksum_of_their_content():
+    # https://avro.apache.org/docs/1.12.0/specification/#snappy
+    block = block_bytes(1, b"abc" * 9, "snappy", b"")
+    assert block[-4:] == zlib.crc32(b"abc" * 9).to_bytes(4, "big")
+    source = avro("snappy", [[record("a")]])
+    with pytest.raises(CorruptionError):
+        list(AvroRecords(source[:-17] + b"?" + source[-16:], "m", read={6: "d"}).values())
 
 
 def test_damage_is_named():
