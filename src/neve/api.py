@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from neve.lake.tables import Column, TableDescription, TableSummary
     from neve.merge.report import Preview as MergePreview
     from neve.merge.report import TableReport as MergeReport
+    from neve.move.report import CheckReport, MoveReport
+    from neve.move.report import PlanReport as MovePlan
     from neve.publish.audit_result import AuditResult
     from neve.publish.batch import Outcome
     from neve.publish.staged_list import StagedBatch
@@ -35,12 +37,15 @@ if TYPE_CHECKING:
 __all__ = [
     "AuditResult",
     "Batch",
+    "CheckReport",
     "Column",
     "ConsolidationReport",
     "Follower",
     "FollowerState",
     "MergePreview",
     "MergeReport",
+    "MovePlan",
+    "MoveReport",
     "OpenLake",
     "Outcome",
     "ReplayReport",
@@ -57,12 +62,15 @@ __all__ = [
 _LOCATIONS = {
     "AuditResult": (".publish.audit_result", "AuditResult"),
     "Batch": (".versions.follow", "Batch"),
+    "CheckReport": (".move.report", "CheckReport"),
     "Column": (".lake.tables", "Column"),
     "ConsolidationReport": (".consolidate.report", "Report"),
     "Follower": (".versions.follow", "Follower"),
     "FollowerState": (".lake.followers", "FollowerState"),
     "MergePreview": (".merge.report", "Preview"),
     "MergeReport": (".merge.report", "TableReport"),
+    "MovePlan": (".move.report", "PlanReport"),
+    "MoveReport": (".move.report", "MoveReport"),
     "Outcome": (".publish.batch", "Outcome"),
     "ReplayReport": (".consolidate.report", "ReplayReport"),
     "StagedBatch": (".publish.staged_list", "StagedBatch"),
@@ -291,3 +299,81 @@ class OpenLake(VersionedLake):
             if preview.error:
                 raise preview.error
         return previews
+
+    def move(
+        self,
+        *tables: str,
+        to: str,
+        location: str | None = None,
+        existing: Literal["refuse", "extend", "replace"] = "refuse",
+        rewrite: bool = True,
+        verify: Literal["sample", "full"] = "sample",
+        engine: Literal["local", "spark"] = "local",
+        bytes_per_second: int | None = None,
+        tables_at_once: int = 2,
+    ) -> list[MoveReport]:
+        """Move tables to another catalog and store; register each once its copy is proven.
+
+        The same as `neve move`. The source is never written to. It can be killed at any moment
+        and run again; when the tables have arrived, it does nothing.
+
+        Args:
+            tables: names, globs such as `shop.o*`, or namespaces.
+            to: the name of a configured catalog.
+            location: where the files of the one table are put.
+            existing: what becomes of a table that the target has already.
+            rewrite: without it nothing is copied: the target's store has all files already.
+            verify: compare a sample, or all rows of every snapshot.
+            engine: where manifests are rewritten.
+            bytes_per_second: of all copies together.
+
+        Raises:
+            NeveError: a table could not be moved; all others had their turn.
+        """
+        from neve.move.moves import move_tables
+        from neve.move.spec import Engine, Existing, MoveSpec, Verification
+
+        spec = MoveSpec(
+            to,
+            location,
+            rewrite,
+            Existing(existing),
+            Verification(verify),
+            Engine(engine),
+            bytes_per_second,
+            tables_at_once,
+        )
+        reports = move_tables(self, tables, spec)
+        for report in reports:
+            if report.error:
+                raise report.error
+        return reports
+
+    def plan_move(
+        self,
+        *tables: str,
+        to: str,
+        location: str | None = None,
+        existing: Literal["refuse", "extend", "replace"] = "refuse",
+        rewrite: bool = True,
+    ) -> list[MovePlan]:
+        """Say what moving tables would do, and what blocks it. Writes nothing.
+
+        The same as `neve move --dry-run`.
+        """
+        from neve.move.moves import plan_moves
+        from neve.move.spec import Existing, MoveSpec
+
+        return plan_moves(self, tables, MoveSpec(to, location, rewrite, Existing(existing)))
+
+    def verify_move(
+        self, *tables: str, to: str, verify: Literal["sample", "full"] = "sample"
+    ) -> list[CheckReport]:
+        """Compare tables that were moved with their source, and with their files. Writes nothing.
+
+        The same as `neve move verify`.
+        """
+        from neve.move.moves import verify_moved
+        from neve.move.spec import MoveSpec, Verification
+
+        return verify_moved(self, tables, MoveSpec(to, verification=Verification(verify)))

@@ -66,6 +66,13 @@ POINTS = MappingProxyType(
         "follow.prepared": "the table a follower keeps is made or has new columns, and no row yet",
         "follow.applied": "a follower's batch is on a branch of its table, and not on main",
         "follow.published": "a follower's batch is in its table, and its tag not yet moved",
+        "move.planned": "a move is in its journal, and no file is at the target",
+        "move.file_copied": "a file is at the target, and the journal does not say so yet",
+        "move.copied": "all files of a table are copied, and none is rewritten",
+        "move.rewritten": "a table's metadata is at the target, and not yet verified",
+        "move.verified": "a moved table is proven to be whole, and not yet registered",
+        "move.registered": "a moved table is registered, and its journal does not say so yet",
+        "lake.part_written": "a part of a large file is written, and the file is not there yet",
         "lake.jar_fetched": "a jar was downloaded and checked, but is not yet in the cache",
     }
 )

@@ -3,8 +3,8 @@
 The rules, which hold for every page that is run:
 
 - A `python`, `sql` or `yaml` block that begins with a comment with a file name is that file.
-- A `bash` block is typed in a terminal. A `text` block after it is what it prints. Its `neve` works
-  in this process (tests/support/warm_command.py).
+- A `bash` block is typed in a terminal. A `text` block after it is what it prints. Its `neve` may
+  work in this process (tests/support/warm_command.py).
 - ```` ```bash second ```` is typed in a second terminal, where it goes on running. A later
   ```` ```text second ```` is waited for there; if it begins with `^C`, Ctrl-C is pressed before.
 - `...` on a line of its own stands for any lines.
@@ -90,9 +90,15 @@ def differs(shown: str, printed: str) -> str:
 
 
 class Reader:
-    """Someone who follows a page in an empty directory."""
+    """Someone who follows a page in an empty directory.
 
-    def __init__(self, directory: Path, environment: dict[str, str], warm: WarmCommand) -> None:
+    Args:
+        warm: does what `neve` is told; None: the command on the path does.
+    """
+
+    def __init__(
+        self, directory: Path, environment: dict[str, str], warm: WarmCommand | None = None
+    ) -> None:
         self._directory = directory
         self._warm = warm
         self._environment = {**os.environ, **environment}
@@ -127,11 +133,20 @@ class Reader:
         for shown, real in self._ids.items():
             commands = commands.replace(shown, real)
         bash = ["bash", "-euo", "pipefail", "-c", commands]
-        status, output, error = self._warm.run(
-            bash, self._directory, self._environment, _BLOCK_SECONDS
-        )
-        assert status == 0, f"{commands}\n{output}\n{error}"
-        return output
+        if self._warm:
+            ran = self._warm.run(bash, self._directory, self._environment, _BLOCK_SECONDS)
+        else:
+            ran = subprocess.run(
+                bash,
+                cwd=self._directory,
+                env=self._environment,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=_BLOCK_SECONDS,
+            )
+        assert ran.returncode == 0, f"{commands}\n{ran.stdout}\n{ran.stderr}"
+        return ran.stdout
 
     def _compare(self, shown: str) -> None:
         difference = differs(shown, self._printed)

@@ -19,8 +19,9 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
-# What belongs to one connection, and compression, which gates could not read.
-_HOP_HEADERS = {"accept-encoding", "connection", "content-length", "host", "transfer-encoding"}
+# What belongs to one connection, and compression, which gates could not read. Not the host:
+# signatures cover it.
+_HOP_HEADERS = {"accept-encoding", "connection", "content-length", "transfer-encoding"}
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,9 @@ def _send(port: int, request: Request) -> Response:
             for name, value in answer.getheaders()
             if name.lower() not in _HOP_HEADERS | {"date", "server"}
         }
+        # Of the body that a GET would have.
+        if request.method == "HEAD" and (length := answer.getheader("Content-Length")):
+            kept["Content-Length"] = length
         return Response(answer.status, kept, answer.read())
     finally:
         connection.close()
@@ -136,7 +140,8 @@ def _handler(answer: Forward) -> type[BaseHTTPRequestHandler]:
             self.send_response(response.status)
             for name, value in response.headers.items():
                 self.send_header(name, value)
-            self.send_header("Content-Length", str(len(response.body)))
+            if "Content-Length" not in response.headers:
+                self.send_header("Content-Length", str(len(response.body)))
             self.end_headers()
             if self.command != "HEAD":
                 self.wfile.write(response.body)

@@ -59,10 +59,10 @@ class RestCatalog:
 
 
 @contextmanager
-def running_s3(directory: Path) -> Iterator[S3Server]:
+def running_s3(directory: Path, bucket: str = "lake", **keys: str) -> Iterator[S3Server]:
     """Serve a directory as an S3 store with one bucket."""
     port, root = free_port(), directory / "s3"
-    server = S3Server(f"http://127.0.0.1:{port}", "lake")
+    server = S3Server(f"http://127.0.0.1:{port}", bucket, **keys)
     (root / server.bucket).mkdir(parents=True)
     process = Process(
         "versitygw",

@@ -52,8 +52,8 @@ class WarmCommand:
 
     def run(
         self, command: list[str], directory: Path, environment: dict[str, str], seconds: float
-    ) -> tuple[int, str, str]:
-        """Run a command; return its status, and what it printed."""
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end."""
         environment = {**environment, "PATH": f"{self.path}:{environment['PATH']}"}
         Path(self._address).unlink(missing_ok=True)
         with socket.socket(socket.AF_UNIX) as server:
@@ -78,7 +78,7 @@ class WarmCommand:
                         connection.settimeout(seconds)
                         _answer(connection)
                 output, error = process.communicate()
-                return process.returncode, output, error
+                return subprocess.CompletedProcess(command, process.returncode, output, error)
 
 
 def _answer(connection: socket.socket) -> None:

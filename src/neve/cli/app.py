@@ -30,6 +30,7 @@ from neve.cli import (
     follow,
     indexing,
     merging,
+    moving,
     reading,
     receive,
     service,
@@ -124,6 +125,7 @@ app.command("describe")(catalog.describe)
 app.command("sql")(sql.sql)
 app.command("shell")(shell.shell)
 app.command("changes")(changes.changes)
+app.command("move")(moving.move)
 app.add_typer(debug.app, name="debug")
 
 

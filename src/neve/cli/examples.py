@@ -65,6 +65,12 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "neve changes otel.logs --since 3051729675574597004 -o new.parquet",
     ),
     "neve shell": ("neve shell", "neve shell -c production.yaml"),
+    "neve move": (
+        "neve move shop.orders --to archive --dry-run",
+        "neve move 'shop.o*' otel --to archive",
+        "neve move status",
+        "neve move verify shop.orders --to archive",
+    ),
     "neve debug": ("neve debug failpoints",),
     "neve debug failpoints": ("neve debug failpoints --json",),
 }

@@ -359,6 +359,15 @@ class UpkeepSettings(Section):
     )
 
 
+class MoveSettings(Section):
+    """Moving tables to other catalogs: neve move."""
+
+    journals: LocalPath = Field(
+        f"{EMBEDDED_DIRECTORY}/moves",
+        description="Directory of the journals, by which an interrupted move goes on.",
+    )
+
+
 class SentrySettings(Section):
     """Failures, sent to Sentry."""
 
@@ -423,6 +432,7 @@ class Settings(Section):
     )
     merge: MergeSettings = Field(default_factory=MergeSettings)
     upkeep: UpkeepSettings = Field(default_factory=UpkeepSettings)
+    move: MoveSettings = Field(default_factory=MoveSettings)
     observe: ObserveSettings = Field(default_factory=ObserveSettings)
 
     @field_validator("catalogs")

@@ -1,33 +1,57 @@
-"""Avro files whose blocks are compressed by Snappy or Zstandard, which fastavro does not bring."""
+"""The blocks of Avro files: compressed and not, by codecs that fastavro does not bring, too."""
 
 from __future__ import annotations
 
 import io
+import zlib
+from collections.abc import Iterator
 from typing import Final
 
 import pyarrow as pa
 
 _SYNC_BYTES: Final = 16
 _CHECKSUM_BYTES: Final = 4
-CODECS: Final = ("snappy", "zstandard")
+_RAW_DEFLATE: Final = -15
+CODECS: Final = ("null", "deflate", "snappy", "zstandard")
 
 
-def decompress_blocks(blocks: bytes, codec: str) -> bytes:
-    """Return what follows the header of an Avro file, as it would be without compression.
+def read_blocks(blocks: bytes, codec: str) -> Iterator[tuple[int, bytes]]:
+    """Yield how many records each block has, and the records, decompressed.
+
+    Args:
+        blocks: what follows the header of an Avro file.
 
     Raises:
         EOFError: a block is not complete.
-        pyarrow.ArrowInvalid, OSError: a block is damaged.
+        pyarrow.ArrowInvalid, OSError, zlib.error: a block is damaged.
     """
-    stream, plain = io.BytesIO(blocks), io.BytesIO()
+    stream = io.BytesIO(blocks)
     while stream.tell() < len(blocks):
         records, size = _read_long(stream), _read_long(stream)
-        block = _decompress(_read(stream, size), codec)
-        plain.write(_long(records) + _long(len(block)) + block + _read(stream, _SYNC_BYTES))
-    return plain.getvalue()
+        block = _read(stream, size)
+        _read(stream, _SYNC_BYTES)
+        yield records, _decompress(block, codec)
+
+
+def block_bytes(records: int, content: bytes, codec: str, sync: bytes) -> bytes:
+    """Return a block as it lies in a file."""
+    block = _compress(content, codec)
+    return _long(records) + _long(len(block)) + block + sync
+
+
+def decompress_blocks(blocks: bytes, codec: str, sync: bytes) -> bytes:
+    """Return what follows the header of an Avro file, as it would be without compression."""
+    plain = (
+        block_bytes(records, block, "null", sync) for records, block in read_blocks(blocks, codec)
+    )
+    return b"".join(plain)
 
 
 def _decompress(block: bytes, codec: str) -> bytes:
+    if codec == "null":
+        return block
+    if codec == "deflate":
+        return zlib.decompress(block, _RAW_DEFLATE)
     if codec == "zstandard":
         with pa.CompressedInputStream(pa.BufferReader(block), "zstd") as stream:
             return bytes(stream.read())
@@ -35,9 +59,21 @@ def _decompress(block: bytes, codec: str) -> bytes:
     return bytes(pa.Codec("snappy").decompress(block, _read_varint(io.BytesIO(block))))
 
 
+def _compress(block: bytes, codec: str) -> bytes:
+    if codec == "null":
+        return block
+    if codec == "deflate":
+        deflate = zlib.compressobj(wbits=_RAW_DEFLATE)
+        return deflate.compress(block) + deflate.flush()
+    if codec == "zstandard":
+        return bytes(pa.compress(block, codec="zstd", asbytes=True))
+    checksum = zlib.crc32(block).to_bytes(_CHECKSUM_BYTES, "big")
+    return bytes(pa.compress(block, codec="snappy", asbytes=True)) + checksum
+
+
 def _read(stream: io.BytesIO, size: int) -> bytes:
     data = stream.read(size)
-    if len(data) != size:
+    if size < 0 or len(data) != size:
         raise EOFError
     return data
 

@@ -7,7 +7,6 @@ most of a manifest; they are decoded only where a manifest is copied.
 from __future__ import annotations
 
 import io
-import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,8 +18,8 @@ from typing import Any, TypeVar
 
 import fastavro
 
-from neve.errors import CorruptionError
-from neve.lake.avro_blocks import CODECS, decompress_blocks
+from neve.lake.avro_blocks import decompress_blocks
+from neve.lake.avro_files import damage_named, read_header, without_logical_types
 
 ReadFile = Callable[[str], bytes]
 T = TypeVar("T")
@@ -29,17 +28,6 @@ _READS_AT_ONCE = 8
 _MOST_ENTRIES_KEPT = 500_000
 DELETED = 2  # the status of an entry
 _PATH_FIELD = 2147483546  # the reserved id of a position delete's column file_path
-_HEADER = fastavro.parse_schema(
-    {
-        "type": "record",
-        "name": "Header",
-        "fields": [
-            {"name": "magic", "type": {"type": "fixed", "name": "Magic", "size": 4}},
-            {"name": "meta", "type": {"type": "map", "values": "bytes"}},
-            {"name": "sync", "type": {"type": "fixed", "name": "Sync", "size": 16}},
-        ],
-    }
-)
 # Of manifest lists, by field id: their names have changed over the years.
 _LIST_FIELDS = {
     500: "manifest_path",
@@ -206,47 +194,26 @@ def inherit(record: dict[str, Any], manifest: Manifest) -> None:
 
 
 def open_avro(content: bytes, path: str) -> AvroFile:
-    """Read the header of an Avro file.
+    """Decompress an Avro file.
 
     Raises:
         CorruptionError: it is none, or it is damaged.
+        UnsupportedError: it is compressed by a codec that Iceberg does not write.
     """
-    stream = io.BytesIO(content)
-    try:
-        header: Any = fastavro.schemaless_reader(stream, _HEADER, None)
-        schema = json.loads(header["meta"]["avro.schema"])
-        codec = header["meta"].get("avro.codec", b"null").decode()
-        blocks = content[stream.tell() :]
-        if codec in CODECS:
-            blocks = decompress_blocks(blocks, codec)
-            header["meta"]["avro.codec"] = b"null"
-    except (ValueError, LookupError, EOFError, OSError) as error:
-        raise CorruptionError(f"{path} is no Avro file") from error
+    header = read_header(content, path)
+    with damage_named(path):
+        blocks = decompress_blocks(content[header.length :], header.codec, header.sync)
     metadata = {
-        key: value.decode() for key, value in header["meta"].items() if not key.startswith("avro.")
+        key: value.decode() for key, value in header.metadata.items() if not key.startswith("avro.")
     }
-    header["meta"]["avro.schema"] = json.dumps(_without_logical_types(schema)).encode()
-    plain = io.BytesIO()
-    fastavro.schemaless_writer(plain, _HEADER, header)
-    return AvroFile(schema, metadata, plain.getvalue() + blocks)
-
-
-def _without_logical_types(schema: Any) -> Any:
-    if isinstance(schema, list):
-        return [_without_logical_types(one) for one in schema]
-    if isinstance(schema, dict):
-        return {
-            key: _without_logical_types(value)
-            for key, value in schema.items()
-            if key != "logicalType"
-        }
-    return schema
+    plain = header.encode(without_logical_types(header.schema), "null")
+    return AvroFile(header.schema, metadata, plain + blocks)
 
 
 def _only(schema: dict[str, Any], wanted: set[str]) -> dict[str, Any]:
     """Return the schema of entries without what is not wanted of their files."""
     fields = []
-    for one in _without_logical_types(schema["fields"]):
+    for one in without_logical_types(schema["fields"]):
         if one["name"] == "data_file":
             inner = [each for each in one["type"]["fields"] if each["name"] in wanted]
             fields.append({**one, "type": {**one["type"], "fields": inner}})

@@ -5,9 +5,10 @@ https://iceberg.apache.org/puffin-spec/. Nothing here holds more than one blob.
 
 from __future__ import annotations
 
+import io
 import json
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -114,12 +115,11 @@ class PuffinWriter:
 
     def finish(self) -> Footer:
         """Write the footer; the stream is the caller's to close."""
-        payload = json.dumps(
+        footer = _encode_footer(
             {"blobs": [blob.to_json() for blob in self.blobs], "properties": self._properties}
-        ).encode()
-        before = self.size
-        self._write(MAGIC + payload + _TAIL.pack(len(payload), bytes(4), MAGIC))
-        self.footer_size = self.size - before
+        )
+        self._write(footer)
+        self.footer_size = len(footer)
         return Footer(tuple(self.blobs), self._properties, self.footer_size)
 
     def _write(self, data: Any) -> None:
@@ -133,6 +133,38 @@ def read_footer(stream: Any, size: int, name: str) -> Footer:
     Raises:
         CorruptionError: this is no whole Puffin file; `name` says which.
     """
+    document, footer_size = _read_document(stream, size, name)
+    try:
+        blobs = tuple(BlobMetadata.from_json(blob) for blob in document["blobs"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptionError(f"{name} has a footer that cannot be read: {error}") from error
+    return Footer(blobs, document.get("properties", {}), footer_size)
+
+
+def edit_footer(content: bytes, name: str, edit: Callable[[dict[str, Any]], None]) -> bytes:
+    """Return a file whose footer says something else; its blobs stay where they are.
+
+    Args:
+        edit: changes the footer's JSON document in place.
+
+    Raises:
+        CorruptionError: this is no whole Puffin file; `name` says which.
+    """
+    document, footer_size = _read_document(io.BytesIO(content), len(content), name)
+    try:
+        edit(document)
+    except (LookupError, TypeError, AttributeError) as error:
+        raise CorruptionError(f"{name} has a footer that cannot be read: {error}") from error
+    return content[:-footer_size] + _encode_footer(document)
+
+
+def _encode_footer(document: Mapping[str, Any]) -> bytes:
+    payload = json.dumps(document).encode()
+    return MAGIC + payload + _TAIL.pack(len(payload), bytes(4), MAGIC)
+
+
+def _read_document(stream: Any, size: int, name: str) -> tuple[dict[str, Any], int]:
+    """Return a footer's JSON document, and how long the whole footer is."""
     near = read_range(stream, max(0, size - _FIRST_READ), min(size, _FIRST_READ), name)
     if len(near) < _TAIL.size or near[-len(MAGIC) :] != MAGIC:
         raise CorruptionError(f"{name} is not a whole Puffin file: its last bytes are not PFA1")
@@ -145,14 +177,13 @@ def read_footer(stream: Any, size: int, name: str) -> Footer:
     if footer_size > len(near):
         near = read_range(stream, size - footer_size, footer_size, name)
     whole = near[-footer_size:]
-    try:
-        found = json.loads(whole[len(MAGIC) : -_TAIL.size])
-        blobs = tuple(BlobMetadata.from_json(blob) for blob in found["blobs"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise CorruptionError(f"{name} has a footer that cannot be read: {error}") from error
     if whole[: len(MAGIC)] != MAGIC:
         raise CorruptionError(f"{name} has a footer that does not begin with PFA1")
-    return Footer(blobs, found.get("properties", {}), footer_size)
+    try:
+        document: dict[str, Any] = json.loads(whole[len(MAGIC) : -_TAIL.size])
+    except ValueError as error:
+        raise CorruptionError(f"{name} has a footer that cannot be read: {error}") from error
+    return document, footer_size
 
 
 def read_blob(stream: Any, blob: BlobMetadata, name: str) -> bytes:

@@ -73,8 +73,10 @@ def require_registering(lake: Lake, catalog: str) -> None:
 
 
 def registered_table(lake: Lake, ref: TableRef) -> RegisteredTable:
-    """Return a name of a catalog, whether or not there is such a table."""
-    require_registering(lake, ref.catalog)
+    """Return a name of a catalog, whether or not there is such a table.
+
+    Reading works with every catalog; `require_registering` says which ones can be written to.
+    """
     profile, catalog = profile_named(lake.settings, ref.catalog), lake.catalog(ref.catalog)
     if isinstance(catalog, NeveRestCatalog):
         return _RestTable(profile, catalog, ref)

@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from neve.errors import UnsupportedError
+
 _SCHEME = re.compile(r"^([a-zA-Z][a-zA-Z0-9+.-]*):/*")
 # Different names of one store.
 _SAME_STORE = {"s3a": "s3", "s3n": "s3"}
@@ -50,21 +52,47 @@ class PathMap:
     """Maps paths by their longest prefix; a path below none goes below `elsewhere`."""
 
     def __init__(self, prefixes: Sequence[Prefix], elsewhere: str | None = None) -> None:
-        self._prefixes = sorted(prefixes, key=lambda each: -len(normal_path(each.source)))
+        directories = [
+            (normal_path(each.source).rstrip("/") + "/", each.target.rstrip("/") + "/")
+            for each in prefixes
+        ]
+        self._directories = sorted(directories, key=lambda each: -len(each[0]))
         self._elsewhere = elsewhere
 
     def target(self, path: str) -> str | None:
         """Return where a file goes; None: no prefix fits it, and there is no place for it."""
-        for prefix in self._prefixes:
-            relative = below(prefix.source, path)
-            if relative is not None:
-                return f"{prefix.target.rstrip('/')}/{relative}"
+        normal = normal_path(path)
+        for source, target in self._directories:
+            if normal.startswith(source):
+                return target + normal[len(source) :]
         if self._elsewhere is None:
             return None
-        directory, name = posixpath.split(normal_path(path))
+        directory, name = posixpath.split(normal)
         # The whole directory, so that equal names of different directories stay apart.
         digest = hashlib.sha256(directory.encode()).hexdigest()[:16]
         return f"{self._elsewhere.rstrip('/')}/{digest}/{name}"
+
+    def required_target(self, path: str) -> str:
+        """Return where a file goes.
+
+        Raises:
+            UnsupportedError: there is no place for it.
+        """
+        target = self.target(path)
+        if target is None:
+            raise UnsupportedError(
+                f"{path} lies below none of the prefixes",
+                hint="name another pair: --from PREFIX --to PREFIX",
+            )
+        return target
+
+    def directory(self, path: str) -> str | None:
+        """Return what takes the place of a directory; None: no prefix fits it."""
+        normal = normal_path(path).rstrip("/") + "/"
+        for source, target in self._directories:
+            if normal.startswith(source):
+                return (target + normal[len(source) :]).rstrip("/")
+        return None
 
 
 def collisions(targets: Mapping[str, str]) -> Iterable[tuple[str, str]]:

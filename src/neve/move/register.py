@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from neve.errors import CatalogError, Code
 from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_known
 from neve.lake.metadata_json import MetadataJson
-from neve.lake.registering import RegisteredTable, registered_table
+from neve.lake.registering import RegisteredTable, registered_table, require_registering
 from neve.move.extension import extended
 from neve.move.record import read_record
 from neve.move.spec import Existing
@@ -47,6 +47,7 @@ def read_target(lake: Lake, target: TableRef) -> MetadataJson | None:
     Raises:
         UnsupportedError: that catalog registers no tables.
     """
+    require_registering(lake, target.catalog)
     return registered_table(lake, target).read()
 
 
@@ -73,6 +74,7 @@ def register(
         ConflictError: other writers were first in every attempt; nothing was applied.
         UnknownOutcomeError: the answer was lost, and the catalog does not show the table yet.
     """
+    require_registering(lake, target.catalog)
     attempts = _Attempts(registered_table(lake, target), target, moved, existing, expected)
     outcome = commit_until_known(
         attempts.refresh,

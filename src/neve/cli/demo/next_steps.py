@@ -32,6 +32,7 @@ The lake stays in {config.parent}; look around:
   {neve} staged list
   {neve} merge --dry-run
   {neve} changes {mirror.MIRROR}
+  {neve} move status
   {neve} sql "{" ".join(tables.ERRORS.split())}"
 
 Now send your own. Start the service, which goes on until Ctrl-C:

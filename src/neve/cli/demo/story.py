@@ -17,6 +17,11 @@ CONFIG = """\
 project: demo
 catalog:
   type: sqlite
+catalogs:
+  archive:
+    type: sqlite
+    uri: sqlite:///archive/catalog.db
+    warehouse: archive/warehouse
 telemetry:
   promote:
     - {attribute: city}
@@ -43,7 +48,7 @@ def demo(
     ] = Path("neve-demo"),
 ) -> None:
     """Run the pipeline on an embedded lake with data it makes, and leave it to explore."""
-    from neve.cli.demo import mirror, orders, tables, telemetry
+    from neve.cli.demo import mirror, move, orders, tables, telemetry
     from neve.cli.demo.narrator import Narrator
     from neve.cli.demo.next_steps import next_steps
 
@@ -65,6 +70,7 @@ def demo(
         results["spans"] = tables.read(lake, narrator)
         results["orders"] = orders.tell(lake, narrator)
         results |= mirror.tell(lake, narrator)
+        move.tell(lake, narrator)
         narrator.step("Three engines that share no code read spans and orders. The results:")
         output.say("")
         output.record(results)

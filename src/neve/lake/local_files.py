@@ -1,0 +1,113 @@
+"""Files of this machine's file system.
+
+A file is written under a temporary name, synced, and linked to its name: it is there as a whole
+or not at all, and a link never replaces a file.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from neve.lake.stored_files import Content, FileFacts, md5
+
+# Not hidden: Iceberg's remove_orphan_files takes away what a killed process left.
+TEMPORARY_PREFIX = "copying-"
+
+
+class LocalFiles:
+    """The `StoredFiles` of this machine; keys are absolute paths."""
+
+    def facts(self, key: str) -> FileFacts | None:
+        try:
+            return FileFacts(Path(key).stat().st_size)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def get(self, key: str, most_bytes: int) -> Content:
+        with Path(key).open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            return Content(size, data=file.read() if size <= most_bytes else None)
+
+    def get_range(self, key: str, offset: int, length: int) -> bytes:
+        with Path(key).open("rb") as file:
+            file.seek(offset)
+            return file.read(length)
+
+    def put_new(self, key: str, data: bytes) -> FileFacts | None:
+        upload = LocalUpload(Path(key))
+        try:
+            upload.write_part(0, 0, data)
+            return upload.finish()
+        finally:
+            upload.abort()
+
+    def upload(self, key: str) -> LocalUpload:
+        return LocalUpload(Path(key))
+
+    def copy_new(
+        self, source_bucket: str, source_key: str, key: str, size: int
+    ) -> FileFacts | None:
+        raise NotImplementedError
+
+    def sizes(self, prefix: str) -> Iterator[tuple[str, int]]:
+        # A prefix need not end at a directory: neither do the keys of a bucket.
+        for directory, _, names in os.walk(Path(prefix).parent if prefix[-1:] != "/" else prefix):
+            for name in names:
+                path = Path(directory, name)
+                if str(path).startswith(prefix):
+                    yield str(path), path.stat().st_size
+
+    def has_md5_tag(self, key: str) -> bool:  # noqa: ARG002 - the port's
+        return False
+
+    def delete(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            Path(key).unlink(missing_ok=True)
+
+
+class LocalUpload:
+    """A file that is written under a temporary name."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._temporary: Path | None = path.with_name(TEMPORARY_PREFIX + secrets.token_hex(8))
+        self._file = os.open(self._temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+
+    def write_part(self, number: int, offset: int, data: bytes) -> str:  # noqa: ARG002 - S3's
+        rest = memoryview(data)
+        while rest:
+            written = os.pwrite(self._file, rest, offset)
+            rest, offset = rest[written:], offset + written
+        return md5(data)
+
+    def finish(self) -> FileFacts | None:
+        if self._temporary is None:
+            return FileFacts(self._path.stat().st_size)
+        os.fsync(self._file)
+        size = os.fstat(self._file).st_size
+        try:
+            os.link(self._temporary, self._path)
+        except FileExistsError:
+            self.abort()
+            return None
+        self.abort()
+        _sync_directory(self._path.parent)
+        return FileFacts(size)
+
+    def abort(self) -> None:
+        if self._temporary is not None:
+            os.close(self._file)
+            self._temporary.unlink(missing_ok=True)
+            self._temporary = None
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,42 @@
+"""Which store, which bucket, which key: a path taken apart. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from neve.errors import UnsupportedError
+
+_SCHEME = re.compile(r"^([a-zA-Z][a-zA-Z0-9+.-]*):")
+_S3 = frozenset({"s3", "s3a", "s3n"})
+
+
+@dataclass(frozen=True)
+class StorePath:
+    """A path, letter by letter: nothing in it is decoded, as in Iceberg."""
+
+    scheme: str
+    bucket: str
+    key: str
+
+
+def store_path(path: str) -> StorePath:
+    """Take a path apart.
+
+    Raises:
+        UnsupportedError: it is relative.
+    """
+    match = _SCHEME.match(path)
+    if match is None:
+        return StorePath("file", "", _absolute(path, path))
+    scheme, rest = match[1].lower(), path[match.end() :]
+    if scheme == "file":
+        return StorePath("file", "", _absolute(path, "/" + rest.lstrip("/") if rest else rest))
+    bucket, _, key = rest.removeprefix("//").partition("/")
+    return StorePath("s3" if scheme in _S3 else scheme, bucket, key)
+
+
+def _absolute(path: str, local: str) -> str:
+    if not local.startswith("/"):
+        raise UnsupportedError(f"the path {path} is not absolute", hint="name the whole path")
+    return local

@@ -1,0 +1,150 @@
+"""Several tables: each is planned, moved and verified by itself; the others survive its failure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from neve.errors import NeveError, UsageError
+from neve.lake.registering import require_registering
+from neve.lake.table_ref import TableRef
+from neve.move.choose import choose_tables, tables_of
+from neve.move.journal import list_journals, read_journal
+from neve.move.move_state import MoveState
+from neve.move.mover import Mover
+from neve.move.plan import failed_plan
+from neve.move.progress import Progress
+from neve.move.report import CheckReport, MoveReport, PlanReport
+from neve.move.spec import MoveSpec
+
+if TYPE_CHECKING:
+    from neve.config import Settings
+    from neve.lake import Lake
+
+Report = TypeVar("Report")
+
+
+def move_tables(
+    lake: Lake, patterns: Sequence[str], spec: MoveSpec, *, interval_seconds: float = 10.0
+) -> list[MoveReport]:
+    """Move tables side by side. A failure stands in the table's report, and the others go on.
+
+    Args:
+        patterns: names, globs or namespaces.
+        interval_seconds: between two lines of progress.
+
+    Raises:
+        NeveError: what was asked makes no sense, or the target catalog takes no tables.
+    """
+
+    def move(mover: Mover, source: TableRef) -> MoveReport:
+        try:
+            report = mover.move(source)
+        except NeveError as error:
+            target = TableRef(spec.target, source.identifier)
+            return MoveReport(source.name, target.name, "failed", error=error)
+        lake.progress(f"{report.table}: {report.outcome} at {report.location}")
+        return report
+
+    sources = choose_tables(lake, patterns, spec.target)
+    return _for_each(lake, sources, spec, move, Progress(lake.progress, interval_seconds))
+
+
+def plan_moves(lake: Lake, patterns: Sequence[str], spec: MoveSpec) -> list[PlanReport]:
+    """Say what moving tables would do, and what blocks it. Writes nothing."""
+
+    def plan(mover: Mover, source: TableRef) -> PlanReport:
+        try:
+            return mover.plan(source).report()
+        except NeveError as error:
+            return failed_plan(source, spec, error)
+
+    sources = choose_tables(lake, patterns, spec.target)
+    return _for_each(lake, sources, spec, plan, Progress(lake.progress))
+
+
+def verify_moved(lake: Lake, patterns: Sequence[str], spec: MoveSpec) -> list[CheckReport]:
+    """Compare tables that were moved before with their files and their sources. Writes nothing."""
+
+    def check(mover: Mover, target: TableRef) -> CheckReport:
+        try:
+            return mover.check(target)
+        except NeveError as error:
+            return CheckReport(target.name, target.catalog, "failed", error=error)
+
+    targets = [each for text in patterns for each in tables_of(lake, text, spec.target)]
+    return _for_each(lake, targets, spec, check, Progress(lake.progress))
+
+
+def list_moves(
+    settings: Settings, patterns: Sequence[str] = (), target: str | None = None
+) -> list[dict[str, Any]]:
+    """Return how far each move is, from the journals alone.
+
+    Args:
+        patterns: tables or globs; none of them means all.
+        target: only moves to this catalog.
+    """
+    states = (read_journal(path) for path in list_journals(Path(settings.move.journals)))
+    rows = [_status(state) for state in states if state is not None and state.header is not None]
+    return [
+        row
+        for row in rows
+        if target in (None, row["target"])
+        and (not patterns or any(fnmatchcase(row["table"], each) for each in patterns))
+    ]
+
+
+def _status(state: MoveState) -> dict[str, Any]:
+    header = state.header
+    if header is None:
+        raise TypeError("a journal without a header says nothing")
+    source = TableRef(header.source_catalog, (header.source_table,))
+    counts = state.counts
+    return {
+        "table": source.name,
+        "target": header.target_catalog,
+        "location": header.location,
+        "stage": state.stage.value if state.stage else None,
+        "is_running": state.is_running,
+        "files": max(counts.get("files", 0), len(state.copied)),
+        "files_copied": len(state.copied),
+        "bytes": max(counts.get("bytes", 0), state.copied_bytes),
+        "bytes_copied": state.copied_bytes,
+        "rewrite_count": state.rewrite_count,
+        "rewrite_error": state.rewrite_error,
+        "error": state.error,
+        "began_at": state.began_at,
+        "updated_at": state.changed_at,
+    }
+
+
+def _for_each(
+    lake: Lake,
+    tables: Sequence[TableRef],
+    spec: MoveSpec,
+    work: Callable[[Mover, TableRef], Report],
+    progress: Progress,
+) -> list[Report]:
+    if spec.location and len(tables) > 1:
+        raise UsageError(
+            f"--location is for one table, and {len(tables)} were named",
+            hint="move them one by one, or leave --location out",
+        )
+    require_registering(lake, spec.target)
+    for catalog in {table.catalog for table in tables}:
+        lake.catalog(catalog)  # connected here: threads would connect twice
+    mover = Mover(lake, spec, progress)
+    pool = ThreadPoolExecutor(spec.tables_at_once, "tables")
+    turns = [pool.submit(work, mover, table) for table in tables]
+    try:
+        return [turn.result() for turn in turns]
+    finally:
+        # After Ctrl-C, which does not wait for the files in progress, none may be registered.
+        mover.stop()
+        pool.shutdown(wait=False, cancel_futures=True)
+        if all(turn.done() for turn in turns):
+            mover.close()
