@@ -1,6 +1,5 @@
 """A moved table becomes known in its catalog: atomically, once, and never over other's work."""
 
-import copy
 import threading
 import time
 import uuid
@@ -9,29 +8,25 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import neve
-from neve.errors import CatalogError, Code, UnknownOutcomeError, UnsupportedError
-from neve.lake.commit_loop import RetryPolicy
-from neve.lake.pyiceberg_catalogs import NeveRestCatalog
-from neve.lake.registering import registered_table
+from neve.errors import CatalogError, Code, UnsupportedError
 from neve.lake.table_ref import TableRef
 from neve.move.extension import without_expired
 from neve.move.leave_behind import leave_behind
 from neve.move.register import Outcome, read_target, register
-from neve.move.spec import Existing
-from tests.support.catalog_faults import FAULTS, after, lost_after
-from tests.support.gates import ClientCredentials, registers_over
-from tests.support.lakes import (
-    CLIENT,
-    CLIENT_SECRET,
-    postgres_settings,
-    rest_settings,
-    sqlite_settings,
-)
-from tests.support.postgres_proxy import Loss, running_lossy_postgres
+from tests.support.gates import registers_over
+from tests.support.lakes import postgres_settings, rest_settings, sqlite_settings
 from tests.support.proxy import running_proxy
+from tests.support.registrations import (
+    EXTEND,
+    REFUSE,
+    REPLACE,
+    append_at,
+    commit_at_target,
+    make_move,
+    roll_back,
+    without_snapshot,
+)
 from tests.support.table_documents import TableHistory, columns, write_metadata
-
-REFUSE, EXTEND, REPLACE = Existing
 
 
 # PostgreSQL differs from SQLite in one statement each of two methods.
@@ -48,35 +43,6 @@ def lake(request, tmp_path):
         settings = rest_settings(rest.uri, s3)
     with neve.open(settings) as opened:
         yield opened
-
-
-class Move:
-    """Moves of one table that has no files: its metadata is written as it is."""
-
-    def __init__(self, lake, location, name="orders", format_version=2):
-        self.lake = lake
-        self.target = TableRef("lake", (f"t_{uuid.uuid4().hex[:12]}", name))
-        # Addresses are taken letter by letter.
-        self.source = TableHistory(f"{location}/a b%2F+ü/{uuid.uuid4().hex}", format_version)
-
-    def moved(self):
-        version = leave_behind(self.source.metadata(), "orders").metadata
-        return write_metadata(self.lake.catalog().properties, version)
-
-    def run(self, existing=REFUSE, moved=None, **options):
-        expected = read_target(self.lake, self.target)
-        return register(
-            self.lake, self.target, moved or self.moved(), existing, expected, **options
-        )
-
-    def read(self):
-        return read_target(self.lake, self.target)
-
-
-def make_move(lake, tmp_path, **options):
-    on_disk = lake.profile.settings.type == "sqlite"
-    location = (tmp_path / "moved").as_uri() if on_disk else "s3://lake/moved"
-    return Move(lake, location, **options)
 
 
 @pytest.fixture
@@ -172,7 +138,7 @@ def test_what_the_target_has_expired_is_not_added_again(move):
     source = move.source
     old, kept = source.append(), source.append()
     move.run()
-    _commit_at_target(move, lambda target: target.update(_without_snapshot(target, old)))
+    commit_at_target(move, lambda target: target.update(without_snapshot(target, old)))
     source.append()
     present = move.read()
     version = without_expired(leave_behind(source.metadata(), "orders").metadata, present)
@@ -187,7 +153,7 @@ def test_an_expiry_at_the_target_during_the_move_is_noticed(move):
     source.append()
     move.run()
     planned = move.read()
-    _commit_at_target(move, lambda target: target.update(_without_snapshot(target, old)))
+    commit_at_target(move, lambda target: target.update(without_snapshot(target, old)))
     source.append()
     with pytest.raises(CatalogError, match="expired while"):
         register(move.lake, move.target, move.moved(), EXTEND, planned)
@@ -264,20 +230,6 @@ def test_an_upgrade_of_the_source_is_followed(move):
 OPTIONAL_VARIANT = {"required": False, "type": "variant"}
 
 
-def _append(document, branch="main"):
-    history = TableHistory(document["location"], document["format-version"])
-    history.document, history.next_id = document, 901
-    history.append(branch=branch)
-
-
-def _move_main(document):
-    first = min(each["snapshot-id"] for each in document["snapshots"])
-    document["refs"]["main"]["snapshot-id"] = document["current-snapshot-id"] = first
-    document["snapshot-log"].append(
-        {"snapshot-id": first, "timestamp-ms": document["last-updated-ms"]}
-    )
-
-
 def _add_column(document):
     history = TableHistory(document["location"], document["format-version"])
     history.document = document
@@ -287,9 +239,9 @@ def _add_column(document):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (_append, "snapshot 901 was written there"),
-        (lambda document: _append(document, "audit"), "snapshot 901 was written there"),
-        (_move_main, "main was moved there"),
+        (append_at, "snapshot 901 was written there"),
+        (lambda document: append_at(document, "audit"), "snapshot 901 was written there"),
+        (roll_back, "main was moved there"),
         (_add_column, "schema"),
     ],
 )
@@ -297,7 +249,7 @@ def test_a_target_that_was_written_to_is_refused(move, change, reason):
     move.source.append()
     move.source.append()
     move.run()
-    _commit_at_target(move, change)
+    commit_at_target(move, change)
     before = move.read()
     move.source.append()
     with pytest.raises(CatalogError, match=reason) as refusal:
@@ -310,7 +262,7 @@ def test_a_write_between_the_plan_and_the_registration_is_noticed(move):
     move.source.append()
     move.run()
     planned = move.read()
-    _commit_at_target(move, _append)
+    commit_at_target(move, append_at)
     before = move.read()
     move.source.append()
     for existing in (EXTEND, REPLACE):
@@ -329,7 +281,7 @@ def test_a_table_that_was_moved_by_other_tools_is_extended_if_the_source_has_its
     move.run(EXTEND)
     assert move.read().snapshots.keys() == {101, 102}
 
-    _commit_at_target(move, _without_record)
+    commit_at_target(move, _without_record)
     source.point("main", 101)
     source.append()
     with pytest.raises(CatalogError, match="main is at snapshot 102"):
@@ -346,11 +298,11 @@ def test_a_replaced_table_is_exactly_the_sources_version(move, request):
     move.source.append()
     moved = move.moved()
     move.run(moved=moved)
-    _commit_at_target(move, _append)
+    commit_at_target(move, append_at)
     # The very version that the table had: its metadata file is in the table's log already.
     assert move.run(REPLACE, moved=moved).outcome is Outcome.REPLACED
     assert move.read().snapshots.keys() == {101}
-    _commit_at_target(move, _append)
+    commit_at_target(move, append_at)
     move.source.append()
     assert move.run(REPLACE).outcome is Outcome.REPLACED
     assert move.read().snapshots.keys() == {101, 102}
@@ -395,111 +347,6 @@ def test_of_two_registrations_at_once_one_makes_the_table(move):
     assert outcomes.count(Outcome.ALREADY_THERE) == 3
 
 
-FEW = RetryPolicy(attempts=4, first_seconds=0.01, most_seconds=0.02, read_attempts=2)
-
-
-@pytest.mark.parametrize("fault", ["504", "504 after it was applied", "dropped before"])
-@pytest.mark.parametrize("step", [REFUSE, EXTEND])
-def test_a_lost_answer_is_settled_by_reading(faulty_lake, faults, tmp_path, fault, step):
-    move = make_move(faulty_lake, tmp_path)
-    _register_with(move, step, lambda: faults.expect(move.target.identifier[0], {1: FAULTS[fault]}))
-    assert faults.commits == (1 if "after" in fault else 2)
-
-
-def _register_with(move, step, begin_fault):
-    """Register, or extend, with a fault; the table has the source's version in the end."""
-    move.source.append()
-    if step is EXTEND:
-        move.run()
-        move.source.append()
-    expected, moved = move.read(), move.moved()
-    begin_fault()
-    outcome = register(move.lake, move.target, moved, step, expected, FEW).outcome
-    assert outcome is (Outcome.EXTENDED if step is EXTEND else Outcome.REGISTERED)
-    assert move.read().refs == move.source.refs
-
-
-def test_an_answer_that_stays_lost_is_unknown_and_nothing_is_undone(faulty_lake, faults, tmp_path):
-    move = make_move(faulty_lake, tmp_path)
-    move.source.append()
-    moved = move.moved()
-
-    def lose(request, forward):
-        faults.is_down = True
-        return lost_after(request, forward)
-
-    faults.expect(move.target.identifier[0], {1: lose})
-    with pytest.raises(UnknownOutcomeError):
-        register(faulty_lake, move.target, moved, REFUSE, None, FEW)
-    faults.is_down = False
-    assert move.run(moved=moved).outcome is Outcome.ALREADY_THERE
-
-
-def test_a_token_that_expires_during_a_move_is_renewed(rest_catalog, s3, tmp_path):
-    gate = ClientCredentials(CLIENT, CLIENT_SECRET)
-    with (
-        running_proxy(rest_catalog.port, [gate]) as proxy,
-        neve.open(rest_settings(proxy.uri, s3, credential=f"{CLIENT}:{CLIENT_SECRET}")) as lake,
-    ):
-        move = make_move(lake, tmp_path)
-        move.source.append()
-        lake.catalog().create_namespace(move.target.identifier[0])
-        moved = move.moved()
-        gate.issued.clear()
-        assert register(lake, move.target, moved, REFUSE, None).outcome is Outcome.REGISTERED
-        assert len(gate.issued) == 1
-
-
-def test_a_commit_that_comes_before_the_update_is_not_lost(faulty_lake, faults, tmp_path):
-    """On REST the server compares the refs itself: a rollback adds no snapshot that tells of it."""
-    move = make_move(faulty_lake, tmp_path)
-    first = move.source.append()
-    move.source.append()
-    move.run()
-    move.source.append()
-    expected, moved = move.read(), move.moved()
-    rollback = after(lambda: _commit_at_target(move, _move_main))
-    faults.expect(move.target.identifier[0], {1: rollback})
-    with pytest.raises(CatalogError, match="main was moved there"):
-        register(faulty_lake, move.target, moved, EXTEND, expected, FEW)
-    assert move.read().refs == {"main": first}
-
-
-@pytest.mark.parametrize("loss", Loss)
-@pytest.mark.parametrize("step", [REFUSE, EXTEND])
-def test_a_lost_answer_of_a_database_is_settled_by_reading(postgres, s3, tmp_path, loss, step):
-    with running_lossy_postgres(postgres.port) as lossy:
-        uri = postgres.uri().replace(f":{postgres.port}/", f":{lossy.port}/")
-        with neve.open(postgres_settings(postgres, s3, uri=uri)) as lake:
-            move = make_move(lake, tmp_path)
-            lake.catalog().create_namespace(move.target.identifier[0])
-            _register_with(move, step, lambda: lossy.expect({1: loss}))
-
-
-def _commit_at_target(move, change):
-    """Commit at the target, as its own users do."""
-    table = registered_table(move.lake, move.target)
-    base = table.read()
-    document = copy.deepcopy(dict(base.document))
-    change(document)
-    if isinstance(move.lake.catalog(), NeveRestCatalog) and _removed(base, document):
-        removal = {"action": "remove-snapshots", "snapshot-ids": _removed(base, document)}
-        move.lake.catalog().update_table(move.target.identifier, [], [removal])
-    else:
-        table.extend(base, document)
-
-
-def _removed(base, document):
-    return sorted(base.snapshots.keys() - {each["snapshot-id"] for each in document["snapshots"]})
-
-
-def _without_snapshot(document, snapshot_id):
-    return {
-        key: [each for each in document[key] if each["snapshot-id"] != snapshot_id]
-        for key in ("snapshots", "snapshot-log")
-    }
-
-
 def _set_at_target(move, tag, snapshot_id):
     """Make a tag and a property at the target."""
 
@@ -507,7 +354,7 @@ def _set_at_target(move, tag, snapshot_id):
         document["refs"][tag] = {"snapshot-id": snapshot_id, "type": "tag"}
         document["properties"]["own"] = "target"
 
-    _commit_at_target(move, change)
+    commit_at_target(move, change)
 
 
 @pytest.mark.soak
