@@ -17,6 +17,7 @@ from neve.move.progress import Progress
 from neve.move.spec import MoveSpec
 from tests.support.lakes import sqlite_settings
 from tests.support.moved_tables import (
+    destroy,
     make_by_pyiceberg,
     read_by_pyiceberg,
     refs_of,
@@ -208,3 +209,16 @@ def test_ctrl_c_registers_nothing(lake):
         mover.move(TableRef("lake", ("shop", "second")))
     mover.close()
     assert not lake.catalog("archive").table_exists(("shop", "second"))
+
+
+def test_home_again_to_the_configured_catalog(lake):
+    before = read_by_pyiceberg(lake, SOURCE)
+    lake.move("shop.orders", to="archive")
+    with pytest.raises(UnsupportedError, match="exists already"):
+        lake.move("archive.shop.orders", to="lake")
+    destroy(lake, [SOURCE])
+    (report,) = lake.move("archive.shop.orders", to="lake")
+    assert (report.target, report.outcome) == ("shop.orders", "registered")
+    destroy(lake, [TARGET])
+    assert read_by_pyiceberg(lake, SOURCE) == before
+    lake.load(SOURCE).append(rows_of(7))
