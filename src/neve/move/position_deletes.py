@@ -81,7 +81,7 @@ def _parquet(content: bytes, _path: str, target: Target) -> RewrittenDeletes:
     file = pq.ParquetFile(pa.BufferReader(content), read_dictionary=[_PATH])
     table, lower, upper = _mapped(file.read().unify_dictionaries(), target)
     written = _write_parquet(table, file)
-    if not _same_columns(written.schema, file.schema):
+    if _ROW in table.column_names and not _same_columns(written.schema, file.schema):
         written = _write_parquet(table.drop_columns(_ROW), file)
     return RewrittenDeletes(
         written.content, lower, upper, _column_sizes(written), _split_offsets(written)
@@ -177,7 +177,8 @@ def _mapped(table: Any, target: Target) -> tuple[Any, str | None, str | None]:
         encoded = pa.DictionaryArray.from_arrays(
             pa.array([], pa.int32()), pa.array([], pa.string())
         )
-    mapped = [target(path).encode() for path in encoded.dictionary.to_pylist()]
+    # Some writers do not say that the bytes are text.
+    mapped = [target(path).encode() for path in encoded.dictionary.cast(pa.string()).to_pylist()]
     # In the order of their bytes, as Iceberg compares them; two may have become the same.
     ordered = sorted(set(mapped))
     rank = {path: number for number, path in enumerate(ordered)}

@@ -2,6 +2,7 @@
 
 import io
 
+import duckdb
 import fastavro
 import pyarrow as pa
 import pyarrow.orc as orc
@@ -92,6 +93,25 @@ def test_a_row_that_would_change_its_types_is_left_out():
     table = pq.read_table(io.BytesIO(rewritten.content))
     assert table.column_names == ["pos", "file_path"]
     assert pairs(table) == MAPPED
+
+
+def test_parquet_of_other_writers(tmp_path):
+    """DuckDB says of positions that they are signed; others do not say that paths are text."""
+    path = tmp_path / "deletes.parquet"
+    values = ", ".join(f"('{path}', {pos}::BIGINT)" for path, pos in ROWS)
+    duckdb.sql(
+        f"COPY (SELECT * FROM (VALUES {values}) AS rows(file_path, pos)) TO '{path}' "
+        f"(FORMAT parquet, FIELD_IDS {{file_path: {PATH_ID}, pos: {POSITION_ID}}})"
+    )
+    plain = pa.schema([field("file_path", pa.binary(), PATH_ID), field("pos", pa.int64(), "9")])
+    stream = io.BytesIO()
+    columns = [[path.encode() for path, _ in ROWS], [pos for _, pos in ROWS]]
+    pq.write_table(pa.table(columns, schema=plain), stream)
+    for source in (path.read_bytes(), stream.getvalue()):
+        rewritten = rewrite_position_deletes(source, "p", "PARQUET", target)
+        table = pq.read_table(io.BytesIO(rewritten.content))
+        assert pairs(table) == MAPPED
+        assert table.schema.field("file_path").metadata[b"PARQUET:field_id"] == PATH_ID.encode()
 
 
 @pytest.mark.parametrize("file_format", ["PARQUET", "ORC", "AVRO"])
