@@ -15,11 +15,11 @@ from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from neve.errors import UnsupportedError
 from neve.lake.identifier import Identifier
 from neve.lake.staged_snapshot import StagedSnapshot
+from neve.lake.store_paths import store_path
 
 MAIN = "main"
 _GZIP = b"\x1f\x8b"
@@ -147,7 +147,7 @@ def read_metadata_file(identifier: Identifier, location: str) -> MetadataJson:
         OSError: the file cannot be read.
         UnsupportedError: PyIceberg cannot read the table either.
     """
-    content = Path(unquote(urlsplit(location).path)).read_bytes()
+    content = Path(store_path(location).key).read_bytes()
     try:
         metadata = MetadataJson(location, decode_document(content))
         types = {type_name for field in metadata.fields for type_name in _primitives(field["type"])}
