@@ -138,9 +138,14 @@ class Journal:
         """Note that a stage is complete, and what later stages need of it."""
         self._append("reached", {"stage": stage.value, "facts": facts}, sync=True)
 
-    def failed(self, stage: Stage, message: str) -> None:
-        """Note why a move stopped before a stage was complete."""
-        self._append("failed", {"stage": stage.value, "error": mask_logins(message)}, sync=True)
+    def failed(self, stage: Stage, message: str, *, is_damage: bool = False) -> None:
+        """Note why a move stopped before a stage was complete.
+
+        Args:
+            is_damage: files at the target are not what they should be; the next run trusts none.
+        """
+        fields = {"stage": stage.value, "error": mask_logins(message), "is_damage": is_damage}
+        self._append("failed", fields, sync=True)
 
     def _append(self, kind: str, fields: Mapping[str, Any], *, sync: bool = False) -> None:
         record = {"kind": kind, "at": datetime.now(timezone.utc).isoformat(), **fields}

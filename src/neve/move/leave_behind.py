@@ -11,6 +11,7 @@ from neve.index.root import index_location
 from neve.lake.followers import PROPERTY_PREFIX, TAG_PREFIX
 from neve.lake.metadata_json import MetadataJson
 from neve.move.extension import without_snapshots
+from neve.move.metadata_pairs import STATISTICS
 from neve.move.paths import below
 from neve.move.record import MOVED, with_record
 from neve.publish.batch import HELD_PREFIX, STAGED_PREFIX
@@ -52,6 +53,11 @@ def leave_behind(source: MetadataJson, table: str) -> MovedVersion:
         for key, value in source.properties.items()
         if not key.startswith(_LEFT_PROPERTIES)
     }
+    # Of snapshots that were expired: their files may be deleted.
+    for key in document.keys() & STATISTICS:
+        document[key] = [
+            file for file in document[key] or () if file["snapshot-id"] in kept.snapshots
+        ]
     _lower_sequence_number(document)
     moved = without_index(MetadataJson(source.metadata_location, document))
     has_index = ROOT_PROPERTY in source.properties or (

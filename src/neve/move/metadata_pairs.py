@@ -16,9 +16,9 @@ PATH_PROPERTIES = frozenset(
     f"write.{kind}.path" for kind in ("data", "metadata", "object-storage", "folder-storage")
 )
 _SNAPSHOT_PATHS = frozenset(("manifest-list", "manifests"))
-_STATISTICS = ("statistics", "partition-statistics")
+STATISTICS = ("statistics", "partition-statistics")
 # Compared apart, or the target's own.
-_PATHS = frozenset(("location", "metadata-log", "snapshots", "properties", *_STATISTICS))
+_PATHS = frozenset(("location", "metadata-log", "snapshots", "properties", *STATISTICS))
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def is_below(location: str, path: str) -> bool:
 
 def statistics_files(metadata: MetadataJson) -> Iterator[tuple[str, int | None]]:
     """Yield the path and the recorded length of each statistics file."""
-    for key in _STATISTICS:
+    for key in STATISTICS:
         for file in metadata.document.get(key) or ():
             yield file["statistics-path"], file.get("file-size-in-bytes")
 
@@ -78,7 +78,7 @@ def statistics_files(metadata: MetadataJson) -> Iterator[tuple[str, int | None]]
 def _compare_statistics(
     source: MetadataJson, target: MetadataJson, target_path: TargetPath
 ) -> Iterator[Defect]:
-    for key in _STATISTICS:
+    for key in STATISTICS:
         expected = [
             {**file, "statistics-path": target_path(file["statistics-path"])}
             for file in source.document.get(key) or ()

@@ -115,6 +115,8 @@ class MoveState:
             stage = Stage(record["stage"])
             return replace(state, stage=stage, facts=facts, error=None, error_stage=None)
         if kind == "failed":
+            if record.get("is_damage"):
+                state = replace(state, copied={}, copied_bytes=0, rewritten={})
             return replace(state, error=record["error"], error_stage=Stage(record["stage"]))
         return state
 

@@ -100,7 +100,8 @@ class Mover:
             try:
                 return self._carry_out(plan, journal, began)
             except NeveError as error:
-                journal.failed(_next_stage(journal), str(error))
+                is_damage = isinstance(error, CorruptionError)
+                journal.failed(_next_stage(journal), str(error), is_damage=is_damage)
                 raise
 
     def files(self, catalog: str) -> CatalogFiles:

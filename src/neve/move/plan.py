@@ -21,6 +21,7 @@ from neve.move.extension import require_unwritten, without_expired
 from neve.move.files import TableFile
 from neve.move.inventory import Inventory, list_files
 from neve.move.leave_behind import leave_behind
+from neve.move.metadata_pairs import is_below
 from neve.move.paths import PathMap, Prefix, collisions, normal_path
 from neve.move.record import MOVED, read_record
 from neve.move.register import read_target
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 _ELSEWHERE = "data/elsewhere"
 # How the names of rewritten files begin; they have their content's digest.
 _REWRITTEN_NAME = "moved-"
+_METADATA_NAME = ".metadata.json"
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,7 @@ def plan_table(
     plan = replace(plan, left_behind=moved.lines, is_done=_is_done(plan))
     if plan.is_done:
         return plan
-    plan = _with_target_files(plan, target_store, is_resumed=earlier_location is not None)
+    plan = _with_target_files(lake, plan, target_store, is_resumed=earlier_location is not None)
     shares = _share_a_store(lake, plan)
     return replace(plan, blocked_by=tuple(_blockers(plan, shares_store=shares)))
 
@@ -198,27 +200,46 @@ def _is_done(plan: TablePlan) -> bool:
     return record is not None and record == read_record(present)
 
 
-def _with_target_files(plan: TablePlan, store: FileStore, *, is_resumed: bool) -> TablePlan:
+def _with_target_files(
+    lake: Lake, plan: TablePlan, store: FileStore, *, is_resumed: bool
+) -> TablePlan:
     """Look at what lies at the target; keep away from somebody else's files."""
     wanted = plan.location
     if plan.present is not None:
         is_extended = plan.spec.existing is Existing.EXTEND
         return replace(plan, already=_proven_files(plan.present, store) if is_extended else {})
-    if is_resumed:
-        return plan
 
-    def has_foreign_files(location: str) -> bool:
-        own = {job.target: job.size for job in plan.copies}
+    def is_taken(location: str) -> bool:
+        if _has_table(lake, plan.target.catalog, location, store):
+            return True
+        if is_resumed and location == wanted:
+            return False
+        own = {job.target: job.size for job in replace(plan, location=location).copies}
         return any(
             own.get(path) != size and not _is_left_over(path, plan.version.uuid, store)
             for path, size in store.list_sizes(location).items()
         )
 
-    free = free_location(wanted, plan.version.uuid, has_foreign_files)
+    free = free_location(wanted, plan.version.uuid, is_taken)
     if free == wanted:
         return plan
     note = f"other files lie at {wanted}: it goes to {free}"
     return replace(plan, location=free, notes=(*plan.notes, note))
+
+
+def _has_table(lake: Lake, catalog: str, location: str, store: FileStore) -> bool:
+    """Tell whether a location is that of a table: of the same one, moved before and renamed there.
+
+    All tables are read, but only if an earlier move came as far as to write metadata.
+    """
+    files = store.list_sizes(f"{location}/metadata")
+    if not any(path.endswith(_METADATA_NAME) for path in files):
+        return False
+    reader = lake.reader(catalog)
+    return any(
+        isinstance(table, MetadataJson) and is_below(location, table.location)
+        for table in reader.read_all(reader.list_tables()).values()
+    )
 
 
 def _is_left_over(path: str, table_uuid: str, store: FileStore) -> bool:
@@ -226,7 +247,7 @@ def _is_left_over(path: str, table_uuid: str, store: FileStore) -> bool:
     name = path.rpartition("/")[2]
     if name.startswith(_REWRITTEN_NAME):
         return True
-    if not name.endswith(".metadata.json"):
+    if not name.endswith(_METADATA_NAME):
         return False
     try:
         metadata = MetadataJson(path, decode_document(store.read(path)))
@@ -238,7 +259,13 @@ def _is_left_over(path: str, table_uuid: str, store: FileStore) -> bool:
 def _proven_files(present: MetadataJson, store: FileStore) -> dict[str, int]:
     """Return the files of a table that a move extends: they were proven when it was registered."""
     inventory = list_files(present.document, store.read, path=present.metadata_location)
-    return {file.path: file.size for file in inventory.files if file.size is not None}
+    stored = {normal_path(path): size for path, size in store.list_sizes(present.location).items()}
+    return {
+        file.path: file.size
+        for file in inventory.files
+        # One that was lost since is copied again.
+        if file.size is not None and stored.get(normal_path(file.path)) == file.size
+    }
 
 
 def _share_a_store(lake: Lake, plan: TablePlan) -> bool:

@@ -158,12 +158,16 @@ def _orc(content: bytes, _path: str, target: Target) -> RewrittenDeletes:
     field = mapped.schema.field(_PATH).with_type(pa.string())
     mapped = mapped.set_column(position, field, mapped.column(_PATH).cast(pa.string()))
     written = _write_orc(mapped, file.compression)
-    # Without the metadata of the whole file, which pyarrow cannot write.
-    schema = file.schema.remove_metadata()
-    same = orc.ORCFile(pa.BufferReader(written)).schema.equals(schema, check_metadata=True)
-    if _ROW in mapped.column_names and not same:
+    if _ROW in mapped.column_names and not _same_fields(written, file):
         written = _write_orc(mapped.drop_columns(_ROW), file.compression)
     return RewrittenDeletes(written, lower, upper)
+
+
+def _same_fields(written: bytes, file: Any) -> bool:
+    # The file's own metadata is not compared: pyarrow writes none, and no reader needs it.
+    schemas = (orc.ORCFile(pa.BufferReader(written)).schema, file.schema)
+    first, second = (schema.remove_metadata() for schema in schemas)
+    return bool(first.equals(second, check_metadata=True))
 
 
 def _write_orc(table: Any, codec: str) -> bytes:
@@ -180,7 +184,8 @@ def _mapped(table: Any, target: Target) -> tuple[Any, str | None, str | None]:
         encoded = pa.DictionaryArray.from_arrays(
             pa.array([], pa.int32()), pa.array([], pa.string())
         )
-    mapped = [target(path).encode() for path in encoded.dictionary.to_pylist()]
+    # Some writers do not say that the bytes are text.
+    mapped = [target(path).encode() for path in encoded.dictionary.cast(pa.string()).to_pylist()]
     # In the order of their bytes, as Iceberg compares them; two may have become the same.
     ordered = sorted(set(mapped))
     rank = {path: number for number, path in enumerate(ordered)}

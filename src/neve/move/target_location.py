@@ -87,12 +87,13 @@ def require_apart(source: str, target: str) -> None:
         )
 
 
-def free_location(location: str, table_uuid: str, has_foreign_files: Callable[[str], bool]) -> str:
-    """Return the location, or one beside it if somebody else's files lie there.
+def free_location(location: str, table_uuid: str, is_taken: Callable[[str], bool]) -> str:
+    """Return the location, or one beside it if it is taken: somebody else's files lie there.
 
     The same table gets the same one again, so that an interrupted move finds what it has copied.
     """
-    if not has_foreign_files(location):
-        return location
-    digest = hashlib.sha256(f"{table_uuid} {location}".encode()).hexdigest()[:8]
-    return f"{location}-{digest}"
+    free = location
+    while is_taken(free):
+        digest = hashlib.sha256(f"{table_uuid} {free}".encode()).hexdigest()[:8]
+        free = f"{location}-{digest}"
+    return free

@@ -50,7 +50,8 @@ ORDER = SortOrder(SortField(11, IdentityTransform()))
 
 @pytest.fixture
 def lake(tmp_path):
-    with neve.open(sqlite_settings(tmp_path)) as lake:
+    # Paths are taken letter by letter: what is a space here is `%20` on the disk.
+    with neve.open(sqlite_settings(tmp_path, warehouse=f"{tmp_path}/w h")) as lake:
         yield lake
 
 

@@ -2,6 +2,7 @@
 
 import io
 
+import duckdb
 import fastavro
 import pyarrow as pa
 import pyarrow.orc as orc
@@ -94,6 +95,25 @@ def test_a_row_that_would_change_its_types_is_left_out():
     assert pairs(table) == MAPPED
 
 
+def test_parquet_of_other_writers(tmp_path):
+    """DuckDB says of positions that they are signed; others do not say that paths are text."""
+    path = tmp_path / "deletes.parquet"
+    values = ", ".join(f"('{path}', {pos}::BIGINT)" for path, pos in ROWS)
+    duckdb.sql(
+        f"COPY (SELECT * FROM (VALUES {values}) AS rows(file_path, pos)) TO '{path}' "
+        f"(FORMAT parquet, FIELD_IDS {{file_path: {PATH_ID}, pos: {POSITION_ID}}})"
+    )
+    plain = pa.schema([field("file_path", pa.binary(), PATH_ID), field("pos", pa.int64(), "9")])
+    stream = io.BytesIO()
+    columns = [[path.encode() for path, _ in ROWS], [pos for _, pos in ROWS]]
+    pq.write_table(pa.table(columns, schema=plain), stream)
+    for source in (path.read_bytes(), stream.getvalue()):
+        rewritten = rewrite_position_deletes(source, "p", "PARQUET", target)
+        table = pq.read_table(io.BytesIO(rewritten.content))
+        assert pairs(table) == MAPPED
+        assert table.schema.field("file_path").metadata[b"PARQUET:field_id"] == PATH_ID.encode()
+
+
 @pytest.mark.parametrize("file_format", ["PARQUET", "ORC", "AVRO"])
 def test_no_rows(file_format):
     source = {"PARQUET": parquet, "ORC": orc_file, "AVRO": avro_file}[file_format]([])
@@ -101,7 +121,7 @@ def test_no_rows(file_format):
     assert (rewritten.lower, rewritten.upper) == (None, None)
 
 
-def orc_file(rows):
+def orc_file(rows, compression="zstd"):
     schema = pa.schema(
         [
             field("file_path", pa.string(), PATH_ID, "iceberg.id", nullable=True),
@@ -110,7 +130,7 @@ def orc_file(rows):
     )
     columns = {"file_path": [path for path, _ in rows], "pos": [pos for _, pos in rows]}
     stream = pa.BufferOutputStream()
-    orc.write_table(pa.table(columns, schema=schema), stream, compression="zstd")
+    orc.write_table(pa.table(columns, schema=schema), stream, compression=compression)
     return stream.getvalue().to_pybytes()
 
 
@@ -121,6 +141,28 @@ def test_orc():
     assert file.schema.equals(orc.ORCFile(pa.BufferReader(orc_file(ROWS))).schema, True)
     assert file.schema.field("file_path").metadata == {b"iceberg.id": PATH_ID.encode()}
     assert file.compression == "ZSTD"
+
+
+def with_delete_type(content):
+    """Add what Iceberg's writers say of an ORC file, and pyarrow cannot: to the end of its footer.
+
+    https://orc.apache.org/specification/ORCv1/
+    """
+    item = b"\x0a\x0bdelete-type\x12\x08position"
+    item = b"\x2a" + bytes([len(item)]) + item
+    start = len(content) - 1 - content[-1]
+    postscript = content[start:-1]
+    # It begins with the length of the footer, as a number of two bytes.
+    length = (postscript[1] & 0x7F) + (postscript[2] << 7) + len(item)
+    postscript = b"\x08" + bytes([length & 0x7F | 0x80, length >> 7]) + postscript[3:]
+    return content[:start] + item + postscript + bytes([len(postscript)])
+
+
+def test_orc_of_iceberg():
+    source = with_delete_type(orc_file(ROWS, "uncompressed"))
+    assert orc.ORCFile(pa.BufferReader(source)).schema.metadata == {b"delete-type": b"position"}
+    rewritten = rewrite_position_deletes(source, "p", "ORC", target)
+    assert pairs(orc.read_table(pa.BufferReader(rewritten.content))) == MAPPED
 
 
 def avro_file(rows):

@@ -66,6 +66,9 @@ def test_the_index_stays_and_other_statistics_move():
         for number, path in enumerate(files)
     ]
     source.document["properties"][ROOT_PROPERTY] = "{}"
+    # Of an expired snapshot: the file may be deleted, and nothing reads it.
+    expired = {**source.document["statistics"][1], "snapshot-id": 9, "statistics-path": "s3://x/y"}
+    source.document["statistics"].append(expired)
     version = leave_behind(source.metadata(), "shop.orders")
     (statistics,) = version.metadata.document["statistics"]
     assert statistics["statistics-path"] == "s3://lake/stats.puffin"

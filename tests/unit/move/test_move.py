@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import neve
-from neve.errors import CorruptionError, NeveError, UnsupportedError
+from neve.errors import ConflictError, CorruptionError, NeveError, UnsupportedError
 from neve.failpoints import POINTS
 from neve.lake.table_ref import TableRef
 from neve.move.journal import Journal, journal_path
@@ -90,6 +90,12 @@ def test_what_is_not_proven_is_not_registered(lake, tmp_path):
     with pytest.raises(CorruptionError, match=f"{data.name}.*nothing was registered"):
         lake.move("shop.orders", to="archive")
     assert not target_exists(lake)
+    # The journal said that it was copied. It is not believed again.
+    with pytest.raises(ConflictError, match=f"{data.name}.*remove what an earlier move left"):
+        lake.move("shop.orders", to="archive")
+    data.unlink()
+    lake.move("shop.orders", to="archive")
+    assert read_by_pyiceberg(lake, TARGET) == read_by_pyiceberg(lake, SOURCE)
 
 
 def test_a_source_that_was_written_to_meanwhile_moves_in_its_newest_version(lake):
@@ -102,13 +108,15 @@ def test_a_source_that_was_written_to_meanwhile_moves_in_its_newest_version(lake
     assert read_by_pyiceberg(lake, TARGET) == read_by_pyiceberg(lake, SOURCE)
 
 
-def test_an_existing_target_is_refused_extended_or_replaced(lake):
+def test_an_existing_target_is_refused_extended_or_replaced(lake, tmp_path):
     lake.move("shop.orders", to="archive")
     lake.load(SOURCE).append(rows_of(7))
     with pytest.raises(UnsupportedError, match="exists already"):
         lake.move("shop.orders", to="archive")
+    # One that the target has lost is copied again, too.
+    next((tmp_path / "archive" / "warehouse").rglob("*.parquet")).unlink()
     (report,) = lake.move("shop.orders", to="archive", existing="extend")
-    assert (report.outcome, report.files_copied) == ("extended", 1)
+    assert (report.outcome, report.files_copied) == ("extended", 2)
     assert read_by_pyiceberg(lake, TARGET) == read_by_pyiceberg(lake, SOURCE)
     lake.load(TARGET).append(rows_of(8))
     lake.load(SOURCE).append(rows_of(9))
@@ -141,6 +149,21 @@ def test_somebody_elses_files_are_left_alone(lake, tmp_path):
     assert report.location == plan.location != str(other.parent.parent)
     assert other.read_bytes() == b"theirs"
     assert read_by_pyiceberg(lake, TARGET) == read_by_pyiceberg(lake, SOURCE)
+
+
+@pytest.mark.parametrize("has_journal", [True, False])
+def test_a_table_that_was_renamed_at_the_target_keeps_its_files_to_itself(
+    lake, tmp_path, has_journal
+):
+    """They lie where the table would go, look like an earlier move's, and belong to a table."""
+    locations = set()
+    for name in ("first", "second", "third"):
+        (report,) = lake.move("shop.orders", to="archive")
+        locations.add(report.location)
+        lake.catalog("archive").rename_table(TARGET.identifier, ("shop", name))
+        if not has_journal:
+            shutil.rmtree(tmp_path / "journals")
+    assert len(locations) == 3
 
 
 def test_skip_rewrite_registers_the_same_files(lake):

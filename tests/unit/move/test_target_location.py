@@ -64,10 +64,13 @@ def test_a_target_inside_its_source_is_refused(target):
 
 def test_somebody_elses_files_are_left_alone():
     assert free_location("s3://b/t", "uuid", lambda _: False) == "s3://b/t"
-    beside = free_location("s3://b/t", "uuid", lambda _: True)
+    taken = {"s3://b/t"}
+    beside = free_location("s3://b/t", "uuid", taken.__contains__)
     assert beside.startswith("s3://b/t-")
-    assert beside == free_location("s3://b/t", "uuid", lambda _: True)
-    assert beside != free_location("s3://b/t", "another", lambda _: True)
+    assert beside == free_location("s3://b/t", "uuid", taken.__contains__)
+    assert beside != free_location("s3://b/t", "another", taken.__contains__)
+    taken.add(beside)
+    assert free_location("s3://b/t", "uuid", taken.__contains__) not in taken
 
 
 def test_a_view_of_that_name_is_told(lake):
