@@ -6,25 +6,21 @@ snapshot that added it: that one may be expired long ago.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from neve.errors import NeveError
 from neve.lake.avro_files import AvroRecords, SeenRecords
 from neve.lake.manifests import DELETED, Content
 from neve.move.files import FileKind, TableFile
+from neve.move.in_threads import READS_AT_ONCE, in_threads
 from neve.move.paths import normal_path
 
 Read = Callable[[str], bytes]
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 NEWEST_FORMAT_VERSION = 3
-READS_AT_ONCE = 8
 # By field id, as the specification names them.
 MANIFEST_PATH, MANIFEST_LENGTH = {500: "manifest_path"}, {501: "manifest_length"}
 KEY_METADATA = {519: "key_metadata"}
@@ -109,27 +105,6 @@ def list_files(
             deletes[normal_path(manifest)] = tuple(listed.deletes)
     files, problems = tuple(collected.files.values()), tuple(collected.problems)
     return Inventory(files, len(snapshots), problems, deletes)
-
-
-def in_threads(
-    work: Callable[[Item], Result], items: Sequence[Item], parallel: int
-) -> Iterator[Result]:
-    """Yield the results in the order of the items."""
-    if parallel < 2 or len(items) < 2:
-        yield from map(work, items)
-        return
-    with ThreadPoolExecutor(parallel, "neve-move") as threads:
-        ahead: deque[Future[Result]] = deque()
-        try:
-            for item in items:
-                ahead.append(threads.submit(work, item))
-                # Results wait for those before them; only so many may.
-                if len(ahead) > 4 * parallel:
-                    yield ahead.popleft().result()
-            while ahead:
-                yield ahead.popleft().result()
-        finally:
-            threads.shutdown(cancel_futures=True)
 
 
 class _Collected:

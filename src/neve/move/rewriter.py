@@ -17,7 +17,8 @@ from neve.lake.avro_files import SeenRecords
 from neve.lake.spark_tasks import TaskRunner
 from neve.move.deletion_vectors import rewrite_deletion_vectors
 from neve.move.files import FileKind, TableFile, WrittenFile
-from neve.move.inventory import READS_AT_ONCE, Inventory, in_threads
+from neve.move.in_threads import READS_AT_ONCE, in_threads
+from neve.move.inventory import Inventory
 from neve.move.manifest_rewrite import TargetDeletes, rewrite_manifest, rewrite_manifest_list
 from neve.move.metadata_rewrite import encode_metadata, rewrite_metadata
 from neve.move.paths import PathMap, normal_path

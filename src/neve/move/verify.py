@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Protocol
+from typing import Protocol
 
 from neve.errors import CorruptionError, NeveError
 from neve.lake.metadata_json import MetadataJson
+from neve.move.in_threads import READS_AT_ONCE, in_threads
 from neve.move.manifest_pairs import (
     ComparedManifest,
     ManifestPair,
@@ -31,7 +30,6 @@ from neve.move.metadata_pairs import (
     statistics_files,
 )
 
-_READS_AT_ONCE = 8
 _SIZES_AT_ONCE = 1000
 # Both sides are read: it should take seconds, whatever the table's size.
 _SAMPLED_FILES = 16
@@ -123,7 +121,7 @@ class _Verification:
         self._defects += compare_documents(source, target, self._target_path)
         pairs = self._pair_manifests()
         compare = _Comparison(self._source, self._target, self._target_path, every_field)
-        for number, compared in enumerate(_in_threads(compare, pairs), 1):
+        for number, compared in enumerate(in_threads(compare, pairs, READS_AT_ONCE), 1):
             self._note(compared)
             progress(number, len(pairs))
         self._sizes.update(statistics_files(target))
@@ -158,7 +156,7 @@ class _Verification:
                 reason = f"snapshot {snapshot_id} names more or fewer manifests than the source's"
                 self._defects.append(Defect(self._target.metadata.metadata_location, reason))
             pairs.update((ManifestPair(*both), None) for both in zip(*inline, strict=False))
-        for compared, defects in _in_threads(self._compare_lists, list(lists)):
+        for compared, defects in in_threads(self._compare_lists, list(lists), READS_AT_ONCE):
             pairs.update(dict.fromkeys(compared))
             self._defects += defects
         self._sizes.update((ours, None) for _, ours in lists)
@@ -269,15 +267,3 @@ class _Sample:
             if left >= 0:
                 pairs.append((source, target))
         return pairs
-
-
-def _in_threads(work: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
-    """Yield results in the order of the items, few of them waiting."""
-    with ThreadPoolExecutor(_READS_AT_ONCE, "neve-verifies") as threads:
-        ahead: deque[Future[Any]] = deque()
-        for item in items:
-            ahead.append(threads.submit(work, item))
-            if len(ahead) > 2 * _READS_AT_ONCE:
-                yield ahead.popleft().result()
-        while ahead:
-            yield ahead.popleft().result()
