@@ -259,7 +259,10 @@ class Mover:
         lists = [each.get("manifest-list") for each in version.snapshots.values()]
         sizes = source.store.sizes([path for path in lists if path])
         if None in sizes.values() or target.store.size(written) is None:
-            self._progress.say(f"{header.target_table}: its source is gone, only its files count")
+            self._progress.say(
+                f"{header.target_table}: the source no longer has this version; "
+                "only the target's files were checked"
+            )
             return ()
         moved = MetadataJson(written, decode_document(target.store.read(written)))
         compared = verify(
