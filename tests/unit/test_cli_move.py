@@ -119,6 +119,7 @@ def test_a_killed_move_goes_on(directory, capsys):
         (["shop.orders", "--to", "archive", "--limit", "fast"], 2, "is no size"),
         (["shop.order", "--to", "archive"], 1, "did you mean shop.orders"),
         (["shop.orders", "--to", "bucket"], 1, "cannot register tables"),
+        (["shop.orders", "--to", "archive", "--location", "nowhere"], 3, "neve: shop.orders: "),
         (["shop.orders", "--to", "archive", "--location", "nowhere"], 3, "is no address"),
     ],
 )

@@ -12,7 +12,7 @@ import typer
 from neve.cli.ages import age_text
 from neve.cli.completion import complete_tables
 from neve.cli.sizes import size_text
-from neve.errors import EXIT_INCOMPLETE, UsageError
+from neve.errors import EXIT_INCOMPLETE, NeveError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -214,7 +214,7 @@ def _move(call: Call, names: Sequence[str], spec: MoveSpec) -> None:
         for line in report.left_behind:
             call.output.progress(f"{report.table}: {line}")
         if report.error:
-            call.output.error(report.error)
+            call.output.error(_naming(report.table, report.error))
     call.output.data(_REPORT_COLUMNS, [_report_row(report) for report in reports])
     call.output.show(_REPORT_SHOWN, [_shown_report(report) for report in reports])
     if any(report.error for report in reports):
@@ -246,7 +246,7 @@ def _verify(call: Call, names: Sequence[str], spec: MoveSpec) -> None:
         reports = verify_moved(lake, names, spec)
     for report in reports:
         if report.error:
-            call.output.error(report.error)
+            call.output.error(_naming(report.table, report.error))
         for problem in report.problems:
             call.output.progress(f"{report.table}: {problem}")
     rows = [_check_row(report) for report in reports]
@@ -270,6 +270,13 @@ def _print_status(call: Call, names: Sequence[str], to: str | None) -> None:
         if error := row["error"] or row["rewrite_error"]:
             call.output.progress(f"{row['table']} to {row['target']}: {error}")
     call.output.show(_STATUS_SHOWN, [_shown_status(row) for row in rows])
+
+
+def _naming(table: str, error: NeveError) -> NeveError:
+    """Return the error with the table in its message: several may fail."""
+    if table in error.message:
+        return error
+    return NeveError(f"{table}: {error.message}", hint=error.hint, code=error.code)
 
 
 def _interval_seconds() -> float:
