@@ -77,6 +77,22 @@ def test_text_for_people(directory, capsys):
     assert "shop.orders: verifying" in captured.err
     assert run(["move", "status"]) == 0
     assert "registered" in capsys.readouterr().out
+    assert run(["move", "status", "shop.nothing"]) == 0
+    assert capsys.readouterr().out == "No such move is known.\n"
+
+
+def test_tables_fit_a_terminal(directory, capsys):
+    dry_run = ["move", "shop.orders", "--to", "archive", "--dry-run"]
+    verify = ["move", "verify", "shop.orders", "--to", "archive"]
+    assert run(dry_run) == 0
+    captured = capsys.readouterr()
+    location = (directory / "archive/warehouse/shop/orders").as_uri()
+    assert f"shop.orders: the target location is {location}" in captured.err
+    shown = captured.out
+    for arguments in (["move", "shop.orders", "--to", "archive"], ["move", "status"], verify):
+        assert run(arguments) == 0
+        shown += capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 80
 
 
 def test_a_killed_move_goes_on(directory, capsys):
@@ -103,6 +119,7 @@ def test_a_killed_move_goes_on(directory, capsys):
         (["shop.orders", "--to", "archive", "--limit", "fast"], 2, "is no size"),
         (["shop.order", "--to", "archive"], 1, "did you mean shop.orders"),
         (["shop.orders", "--to", "bucket"], 1, "cannot register tables"),
+        (["shop.orders", "--to", "archive", "--location", "nowhere"], 3, "neve: shop.orders: "),
         (["shop.orders", "--to", "archive", "--location", "nowhere"], 3, "is no address"),
     ],
 )

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
+from datetime import datetime, timezone
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from neve.cli.ages import age_text
 from neve.cli.completion import complete_tables
 from neve.cli.sizes import size_text
-from neve.errors import EXIT_INCOMPLETE, UsageError
+from neve.errors import EXIT_INCOMPLETE, NeveError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +39,7 @@ _PLAN_COLUMNS = (
     "left_behind",
     "blocked_by",
 )
-_PLAN_SHOWN = ("table", "location", "files", "size", "to copy", "to rewrite", "blocked by")
+_PLAN_SHOWN = ("table", "files", "size", "to copy", "to rewrite")
 _REPORT_COLUMNS = (
     "table",
     "target",
@@ -53,7 +55,7 @@ _REPORT_COLUMNS = (
     "seconds",
     "error",
 )
-_REPORT_SHOWN = ("table", "outcome", "location", "copied", "size", "rewritten", "seconds", "error")
+_REPORT_SHOWN = ("table", "outcome", "copied", "size", "rewritten", "seconds")
 _STATUS_COLUMNS = (
     "table",
     "target",
@@ -69,8 +71,9 @@ _STATUS_COLUMNS = (
     "began_at",
     "updated_at",
 )
-_STATUS_SHOWN = ("table", "target", "stage", "copied", "size", "rewritten", "updated", "error")
+_STATUS_SHOWN = ("table", "target", "stage", "copied", "size", "age")
 _CHECK_COLUMNS = ("table", "target", "outcome", "files", "snapshots", "problems", "error")
+_CHECK_SHOWN = ("table", "outcome", "files", "snapshots")
 _TERMINAL_SECONDS, _PIPE_SECONDS = 0.5, 10.0
 
 
@@ -79,7 +82,7 @@ def move(
     tables: Annotated[
         Optional[list[str]],  # noqa: UP045 - typer reads it on Python 3.10 too
         typer.Argument(
-            metavar="[status|verify] [TABLE]...",
+            metavar="status|verify|TABLE",
             help="namespace.table, a glob such as 'shop.o*', or a whole namespace.",
             autocompletion=complete_tables,
         ),
@@ -137,8 +140,9 @@ def move(
         return
     if not names or to is None:
         missing = "the tables" if not names else "--to CATALOG"
+        command = f"neve move {word}" if word else "neve move"
         raise UsageError(
-            f"neve move needs {missing}", hint="neve move shop.orders --to archive; or: status"
+            f"{command} needs {missing}", hint=f"such as: {command} shop.orders --to archive"
         )
     spec = _spec(
         to,
@@ -204,10 +208,13 @@ def _move(call: Call, names: Sequence[str], spec: MoveSpec) -> None:
     with call.open() as lake, call.output.working("planning"):
         reports = move_tables(lake, names, spec, interval_seconds=_interval_seconds())
     for report in reports:
+        # Elsewhere than on a terminal, the line stands there since the table arrived.
+        if sys.stderr.isatty() and report.location and not report.error:
+            call.output.progress(f"{report.table}: {report.outcome} at {report.location}")
         for line in report.left_behind:
             call.output.progress(f"{report.table}: {line}")
         if report.error:
-            call.output.error(report.error)
+            call.output.error(_naming(report.table, report.error))
     call.output.data(_REPORT_COLUMNS, [_report_row(report) for report in reports])
     call.output.show(_REPORT_SHOWN, [_shown_report(report) for report in reports])
     if any(report.error for report in reports):
@@ -220,8 +227,12 @@ def _plan(call: Call, names: Sequence[str], spec: MoveSpec) -> None:
     with call.open(reads=True) as lake, call.output.working("planning"):
         plans = plan_moves(lake, names, spec)
     for plan in plans:
+        if plan.location:
+            call.output.progress(f"{plan.table}: the target location is {plan.location}")
         for line in (*plan.notes, *plan.left_behind):
             call.output.progress(f"{plan.table}: {line}")
+        for reason in plan.blocked_by:
+            call.output.progress(f"{plan.table}: cannot be moved: {reason}")
     call.output.data(_PLAN_COLUMNS, [_plan_row(plan) for plan in plans])
     call.output.show(_PLAN_SHOWN, [_shown_plan(plan) for plan in plans])
     if any(plan.blocked_by for plan in plans):
@@ -235,24 +246,37 @@ def _verify(call: Call, names: Sequence[str], spec: MoveSpec) -> None:
         reports = verify_moved(lake, names, spec)
     for report in reports:
         if report.error:
-            call.output.error(report.error)
+            call.output.error(_naming(report.table, report.error))
         for problem in report.problems:
             call.output.progress(f"{report.table}: {problem}")
-    call.output.rows(_CHECK_COLUMNS, [_check_row(report) for report in reports])
+    rows = [_check_row(report) for report in reports]
+    call.output.data(_CHECK_COLUMNS, rows)
+    call.output.show(_CHECK_SHOWN, rows)
     if any(report.error or report.problems for report in reports):
         raise typer.Exit(EXIT_INCOMPLETE)
 
 
 def _print_status(call: Call, names: Sequence[str], to: str | None) -> None:
-    from neve.move.moves import list_moves
+    from neve.move.status import list_moves
 
     states = list_moves(call.load().settings, names, to)
     rows = [{column: state.get(column) for column in _STATUS_COLUMNS} for state in states]
     call.output.data(_STATUS_COLUMNS, rows)
     if not rows:
-        call.output.say("No table was moved from here.")
+        asked = bool(names) or to is not None
+        call.output.say("No such move is known." if asked else "No table was moved from here.")
         return
+    for row in rows:
+        if error := row["error"] or row["rewrite_error"]:
+            call.output.progress(f"{row['table']} to {row['target']}: {error}")
     call.output.show(_STATUS_SHOWN, [_shown_status(row) for row in rows])
+
+
+def _naming(table: str, error: NeveError) -> NeveError:
+    """Return the error with the table in its message: several may fail."""
+    if table in error.message:
+        return error
+    return NeveError(f"{table}: {error.message}", hint=error.hint, code=error.code)
 
 
 def _interval_seconds() -> float:
@@ -278,12 +302,10 @@ def _plan_row(plan: PlanReport) -> dict[str, Any]:
 def _shown_plan(plan: PlanReport) -> dict[str, Any]:
     return {
         "table": plan.table,
-        "location": plan.location,
         "files": sum(plan.files.values()),
         "size": size_text(plan.bytes),
         "to copy": f"{plan.copy_files} ({size_text(plan.copy_bytes)})",
         "to rewrite": plan.rewrite_count,
-        "blocked by": "; ".join(plan.blocked_by) or None,
     }
 
 
@@ -297,7 +319,12 @@ def _shown_status(row: dict[str, Any]) -> dict[str, Any]:
         **row,
         "copied": f"{row['files_copied']} of {row['files']}",
         "size": f"{size_text(row['bytes_copied'])} of {size_text(row['bytes'])}",
-        "rewritten": row["rewrite_count"],
-        "updated": (row["updated_at"] or "")[:19],
-        "error": row["error"] or row["rewrite_error"],
+        "age": _age(row["updated_at"]),
     }
+
+
+def _age(time_text: str | None) -> str | None:
+    if time_text is None:
+        return None
+    updated = datetime.fromisoformat(time_text)
+    return age_text((datetime.now(timezone.utc) - updated).total_seconds())

@@ -148,8 +148,8 @@ class FileStore:
             UnsupportedError: a file replaced another.
         """
         path = f"{directory.rstrip('/')}/neve-probe-{secrets.token_hex(8)}"
+        self.write_new(path, b"first")
         try:
-            self.write_new(path, b"first")
             if self.write_new(path, b"second"):
                 raise UnsupportedError(
                     f"the store of {directory} ignores If-None-Match: a file can be overwritten",

@@ -61,6 +61,7 @@ def tables_of(lake: Lake, text: str, in_catalog: str | None = None) -> list[Tabl
     if not chosen:
         if not _GLOB.isdisjoint(text):
             known = ", ".join(".".join(table) for table in tables[:5])
+            known += ", …" if len(tables) > 5 else ""
             raise NotFoundError(
                 f"no table of catalog {catalog} matches {text}",
                 hint=f"there are: {known}" if known else "the catalog has no tables yet",

@@ -32,13 +32,14 @@ class CopyCounts:
     """What a call of `copy_files` did.
 
     Args:
-        files: files that are at the target now.
-        existing_files: those of them that were there before.
+        files, bytes: of what is at the target now.
+        existing_files, existing_bytes: of what was there before.
     """
 
-    files: int
-    bytes: int
-    existing_files: int
+    files: int = 0
+    bytes: int = 0
+    existing_files: int = 0
+    existing_bytes: int = 0
 
 
 class _StoppedError(Exception):
@@ -82,7 +83,7 @@ def copy_files(
             work.stop.set()
     if work.failure is not None:
         raise work.failure
-    return CopyCounts(work.files, work.bytes, work.existing_files)
+    return CopyCounts(work.files, work.bytes, work.existing_files, work.existing_bytes)
 
 
 class _Copying:
@@ -103,7 +104,7 @@ class _Copying:
         self._lock = threading.Lock()
         self.stop = threading.Event()
         self.failure: BaseException | None = None
-        self.files = self.bytes = self.existing_files = 0
+        self.files = self.bytes = self.existing_files = self.existing_bytes = 0
 
     def run(self) -> None:
         """Copy file after file; the first failure of any worker ends all."""
@@ -160,6 +161,8 @@ class _Copying:
         with self._lock:
             self.files += 1
             self.bytes += copied.size
-            self.existing_files += copied.existed
+            if copied.existed:
+                self.existing_files += 1
+                self.existing_bytes += copied.size
             if job.target not in self._already:
                 self._done(job, copied)

@@ -18,15 +18,17 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from neve.errors import Code, ConflictError, StorageError
-from neve.lake.file_copy import Copied
 from neve.masking import mask_logins
-from neve.move.copy import CopyJob
 from neve.move.files import WrittenFile
 from neve.move.move_state import MoveHeader, MoveState, Stage, replay
+
+if TYPE_CHECKING:
+    from neve.lake.file_copy import Copied
+    from neve.move.copy import CopyJob
 
 _SUFFIX = ".jsonl"
 # `read_journal` takes the lock for a moment.

@@ -132,7 +132,7 @@ def _lines(
     marks = [key for key in properties if key.startswith((MARK_PREFIX, REJECTED_PREFIX))]
     if batches:
         yield (
-            f"{len(batches)} staged or held batches stay behind; finish them first: "
+            f"staged or held batches stay behind ({len(batches)}); finish them first: "
             f"neve staged list {table}, then neve staged publish or discard"
         )
     if branches:
@@ -148,8 +148,8 @@ def _lines(
         )
     if marks:
         yield (
-            f"{len(marks)} consumption marks stay behind; consolidate what is buffered first: "
-            "neve consolidate --once"
+            f"consumption marks stay behind ({len(marks)}); if something is still buffered "
+            "(neve buffer status), consolidate it first: neve consolidate --once"
         )
     if has_index:
         yield (

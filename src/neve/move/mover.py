@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING
 
 from neve import failpoints
 from neve.errors import ConflictError, CorruptionError, NeveError, NotFoundError
-from neve.lake.file_copy import Copied
 from neve.lake.metadata_json import MetadataJson, decode_document
 from neve.lake.profile import profile_named
 from neve.lake.spark_tasks import SparkTasks
 from neve.lake.table_ref import TableRef
 from neve.move.check_files import wrong_files
-from neve.move.copy import CopyCounts, CopyJob, copy_files
+from neve.move.copy import CopyCounts, copy_files
 from neve.move.files import FileKind, WrittenFile
 from neve.move.inventory import list_files
 from neve.move.journal import Journal, journal_path, read_journal
@@ -119,7 +118,7 @@ class Mover:
         name = plan.source.name
         journal.reached(Stage.PLANNED)
         failpoints.reach("move.planned")
-        copied, rewritten = CopyCounts(0, 0, 0), None
+        copied, rewritten = CopyCounts(), None
         moved = plan.version
         if plan.spec.rewrite:
             self.files(plan.spec.target).store.check_conditional_put(plan.location)
@@ -142,18 +141,11 @@ class Mover:
 
     def _copy(self, plan: TablePlan, journal: Journal) -> CopyCounts:
         self._progress.expect(sum(job.size or 0 for job in plan.copies))
-        fresh_bytes = 0
-
-        def note(job: CopyJob, file: Copied) -> None:
-            nonlocal fresh_bytes
-            journal.copied(job, file)
-            fresh_bytes += 0 if file.existed else file.size
-
         copied = copy_files(
             plan.copies,
             self.files(plan.source.catalog).store,
             self.files(plan.spec.target).store,
-            done=note,
+            done=journal.copied,
             already=dict(journal.state.copied),
             files_at_once=plan.spec.files_at_once,
             limit=self._limit,
@@ -161,7 +153,7 @@ class Mover:
         )
         journal.reached(Stage.COPIED)
         failpoints.reach("move.copied")
-        return replace(copied, bytes=fresh_bytes)
+        return copied
 
     def _count(self, size: int) -> None:
         self._require_running()
@@ -268,7 +260,10 @@ class Mover:
         lists = [each.get("manifest-list") for each in version.snapshots.values()]
         sizes = source.store.sizes([path for path in lists if path])
         if None in sizes.values() or target.store.size(written) is None:
-            self._progress.say(f"{header.target_table}: its source is gone, only its files count")
+            self._progress.say(
+                f"{header.target_table}: the source no longer has this version; "
+                "only the target's files were checked"
+            )
             return ()
         moved = MetadataJson(written, decode_document(target.store.read(written)))
         compared = verify(
@@ -277,7 +272,16 @@ class Mover:
             path_map(version.location, header.location).target,
             every_field=self._spec.verification is Verification.FULL,
         )
-        return compared.defects
+        if compared.defects or self._spec.verification is not Verification.FULL:
+            return compared.defects
+        at_source, at_target = (
+            StoredVersion(metadata, profile_named(self._lake.settings, catalog))
+            for metadata, catalog in (
+                (version, header.source_catalog),
+                (moved, header.target_catalog),
+            )
+        )
+        return check_rows(self._lake, at_source, at_target).defects
 
 
 def _begin(journal: Journal, plan: TablePlan) -> None:
@@ -336,7 +340,7 @@ def _report(
     copied: CopyCounts | None = None,
     rewritten: RewrittenTable | None = None,
 ) -> MoveReport:
-    counts = copied or CopyCounts(0, 0, 0)
+    counts = copied or CopyCounts()
     files = sum(not file.kind.names_paths for file in plan.inventory.files)
     fresh = counts.files - counts.existing_files
     return MoveReport(
@@ -347,7 +351,7 @@ def _report(
         metadata.metadata_location if metadata else None,
         plan.inventory.snapshots,
         fresh,
-        counts.bytes,
+        counts.bytes - counts.existing_bytes,
         files - fresh,
         rewritten.rewrite_count + 1 if rewritten else 0,
         (*plan.left_behind, *(rewritten.notes if rewritten else ())),

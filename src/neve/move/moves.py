@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from fnmatch import fnmatchcase
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from neve.errors import NeveError, UsageError
 from neve.lake.registering import require_registering
 from neve.lake.table_ref import TableRef
 from neve.move.choose import choose_tables, tables_of
-from neve.move.journal import list_journals, read_journal
-from neve.move.move_state import MoveState
 from neve.move.mover import Mover
 from neve.move.plan import failed_plan
 from neve.move.progress import Progress
@@ -21,7 +17,6 @@ from neve.move.report import CheckReport, MoveReport, PlanReport
 from neve.move.spec import MoveSpec
 
 if TYPE_CHECKING:
-    from neve.config import Settings
     from neve.lake import Lake
 
 Report = TypeVar("Report")
@@ -77,49 +72,6 @@ def verify_moved(lake: Lake, patterns: Sequence[str], spec: MoveSpec) -> list[Ch
 
     targets = [each for text in patterns for each in tables_of(lake, text, spec.target)]
     return _for_each(lake, targets, spec, check, Progress(lake.progress))
-
-
-def list_moves(
-    settings: Settings, patterns: Sequence[str] = (), target: str | None = None
-) -> list[dict[str, Any]]:
-    """Return how far each move is, from the journals alone.
-
-    Args:
-        patterns: tables or globs; none of them means all.
-        target: only moves to this catalog.
-    """
-    states = (read_journal(path) for path in list_journals(Path(settings.move.journals)))
-    rows = [_status(state) for state in states if state is not None and state.header is not None]
-    return [
-        row
-        for row in rows
-        if target in (None, row["target"])
-        and (not patterns or any(fnmatchcase(row["table"], each) for each in patterns))
-    ]
-
-
-def _status(state: MoveState) -> dict[str, Any]:
-    header = state.header
-    if header is None:
-        raise TypeError("a journal without a header says nothing")
-    source = TableRef(header.source_catalog, (header.source_table,))
-    counts = state.counts
-    return {
-        "table": source.name,
-        "target": header.target_catalog,
-        "location": header.location,
-        "stage": state.stage.value if state.stage else None,
-        "is_running": state.is_running,
-        "files": max(counts.get("files", 0), len(state.copied)),
-        "files_copied": len(state.copied),
-        "bytes": max(counts.get("bytes", 0), state.copied_bytes),
-        "bytes_copied": state.copied_bytes,
-        "rewrite_count": state.rewrite_count,
-        "rewrite_error": state.rewrite_error,
-        "error": state.error,
-        "began_at": state.began_at,
-        "updated_at": state.changed_at,
-    }
 
 
 def _for_each(

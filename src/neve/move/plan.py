@@ -98,7 +98,7 @@ class TablePlan:
             more = f" (and {len(self.blocked_by) - 1} more)" if len(self.blocked_by) > 1 else ""
             raise UnsupportedError(
                 f"{self.source.name} cannot be moved: {self.blocked_by[0]}{more}",
-                hint="all reasons: --dry-run",
+                hint="all reasons: --dry-run" if more else None,
             )
 
     def report(self) -> PlanReport:

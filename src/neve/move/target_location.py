@@ -37,7 +37,7 @@ def target_location(
         if wanted and normal_path(wanted).rstrip("/") != normal_path(present.location):
             raise UsageError(
                 f"table {target.name} is at {present.location} already",
-                hint="leave --location out, or move to another name",
+                hint="leave --location out: a table that exists keeps its location",
             )
         return present.location
     if wanted:

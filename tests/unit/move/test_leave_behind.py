@@ -50,11 +50,11 @@ def test_refs_of_neve_stay_and_the_snapshots_that_only_they_reach():
     # The staged batch may be published as it is, and follow in the next move.
     assert moved.document["last-sequence-number"] == 2
     text = "\n".join(version.lines)
-    assert "2 staged or held batches" in text
+    assert "staged or held batches stay behind (2)" in text
     assert "neve staged list shop.orders" in text
     assert "neve-merge-x" in text
     assert "followers hours" in text
-    assert "2 consumption marks" in text
+    assert "consumption marks stay behind (2)" in text
 
 
 def test_the_index_stays_and_other_statistics_move():
