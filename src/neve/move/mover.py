@@ -257,18 +257,17 @@ class Mover:
             return ()
         source, target = self.files(header.source_catalog), self.files(header.target_catalog)
         version = MetadataJson(header.source_metadata, json.loads(header.document))
-        lists = [each.get("manifest-list") for each in version.snapshots.values()]
-        sizes = source.store.sizes([path for path in lists if path])
-        if None in sizes.values() or target.store.size(written) is None:
+        try:
+            moved = MetadataJson(written, decode_document(target.store.read(written)))
+            compared = verify(
+                Version(version, source.store),
+                Version(moved, target.store),
+                path_map(version.location, header.location).target,
+                every_field=self._spec.verification is Verification.FULL,
+            )
+        except NotFoundError:
             self._progress.say(f"{header.target_table}: its source is gone, only its files count")
             return ()
-        moved = MetadataJson(written, decode_document(target.store.read(written)))
-        compared = verify(
-            Version(version, source.store),
-            Version(moved, target.store),
-            path_map(version.location, header.location).target,
-            every_field=self._spec.verification is Verification.FULL,
-        )
         return compared.defects
 
 
