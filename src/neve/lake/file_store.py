@@ -49,6 +49,8 @@ from neve.limits import MIB
 
 Result = TypeVar("Result")
 
+# How the names of files begin with which a store is tried out.
+PROBE_PREFIX = "neve-probe-"
 # Requests that ask for sizes, at the same time.
 _SIZES_AT_ONCE = 32
 # Parts of large files at the same time, of all files together: what bounds the memory of copies,
@@ -167,7 +169,7 @@ class FileStore:
         Raises:
             UnsupportedError: a file replaced another.
         """
-        path = f"{directory.rstrip('/')}/neve-probe-{secrets.token_hex(8)}"
+        path = f"{directory.rstrip('/')}/{PROBE_PREFIX}{secrets.token_hex(8)}"
         try:
             self.write_new(path, b"first")
             if self.write_new(path, b"second"):

@@ -334,7 +334,7 @@ def _report(
         plan.source.name,
         plan.target.name,
         outcome.value,
-        plan.location,
+        metadata.location if metadata else plan.location,
         metadata.metadata_location if metadata else None,
         plan.inventory.snapshots,
         fresh,

@@ -216,6 +216,9 @@ def test_without_its_journal_a_move_goes_on_all_the_same(lake, tmp_path):
     with power_cut("move.verified"):
         lake.move("shop.orders", to="archive")
     shutil.rmtree(tmp_path / "journals")
+    # What is written at this moment, by another move of the table.
+    data = tmp_path / "archive" / "warehouse" / "shop" / "orders" / "data"
+    (data / "copying-0123456789abcdef").write_bytes(b"half")
     before = content(tmp_path / "archive" / "warehouse")
     (report,) = lake.move("shop.orders", to="archive")
     assert report.files_copied == 0
