@@ -49,7 +49,7 @@ from neve.limits import MIB
 
 Result = TypeVar("Result")
 
-# How the names of files begin with which a store is tried out.
+# How names of files begin that try a store out.
 PROBE_PREFIX = "neve-probe-"
 # Requests that ask for sizes, at the same time.
 _SIZES_AT_ONCE = 32
