@@ -53,7 +53,7 @@ def test_plan_move_status_and_verify(directory, capsys):
     (report,) = printed(capsys, "move", "shop.orders", "--to", "archive")
     assert (report["outcome"], report["error"]) == ("registered", None)
     assert report["files_copied"] == plan["copy_files"]
-    (state,) = printed(capsys, "move", "status")
+    (state,) = printed(capsys, "move", "status", "shop")
     assert (state["table"], state["target"], state["stage"]) == (
         "shop.orders",
         "archive",
@@ -67,6 +67,14 @@ def test_plan_move_status_and_verify(directory, capsys):
     next((directory / "archive").rglob("*.parquet")).unlink()
     (check,) = printed(capsys, "move", "verify", "shop.orders", "--to", "archive", status=3)
     assert (check["outcome"], "does not exist" in check["problems"][0]) == ("damaged", True)
+
+
+def test_a_target_that_cannot_be_written_is_told_as_such(directory, capsys):
+    (directory / "archive").mkdir()
+    (directory / "archive" / "warehouse").write_text("in the place of the directory")
+    (report,) = printed(capsys, "move", "shop.orders", "--to", "archive", status=3)
+    assert "Not a directory" in report["error"]
+    assert printed(capsys, "tables", "shop")
 
 
 def test_text_for_people(directory, capsys):

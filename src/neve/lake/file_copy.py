@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from neve import failpoints
 from neve.errors import CorruptionError, NotFoundError, StorageError
-from neve.lake.store_faults import repeated
+from neve.lake.store_faults import WRITING, repeated
 from neve.lake.store_paths import store_path
 from neve.lake.stored_files import (
     PART_BYTES,
@@ -126,7 +126,7 @@ class FileCopy:
         """Write the file by one request, while it is read in parts."""
         for attempt in range(1, _ATTEMPTS + 1):
             stream = _Stream(self, facts.size)
-            written = self.target.request("cannot write", self.target_path, stream.put)
+            written = self.target.request(WRITING, self.target_path, stream.put)
             if written is None:
                 return self._accept_existing(facts.size, self._source_checksum)
             checksum = stream.checksum
@@ -144,7 +144,7 @@ class FileCopy:
     def _copy_parts(self, size: int) -> Copied:
         """Write the parts of a file side by side."""
         upload = self.target.request(
-            "cannot write", self.target_path, lambda files, key: files.upload(key)
+            WRITING, self.target_path, lambda files, key: files.upload(key)
         )
 
         def copy_part(number: int, offset: int, length: int) -> str:
@@ -153,7 +153,7 @@ class FileCopy:
             digest = md5(data)
             repeated(
                 lambda: upload.write_part(number, offset, data, digest),
-                "cannot write",
+                WRITING,
                 self.target_path,
             )
             failpoints.reach("lake.part_written")
@@ -164,13 +164,13 @@ class FileCopy:
             for number, (offset, length) in enumerate(part_ranges(size)):
                 parts.append(self.target.parts.submit(copy_part, number, offset, length))
             checksum = file_digest([part.result() for part in parts])
-            facts = repeated(upload.finish, "cannot write", self.target_path)
+            facts = repeated(upload.finish, WRITING, self.target_path)
         finally:
             for part in parts:
                 part.cancel()
             wait(parts)
             with suppress(StorageError):
-                repeated(upload.abort, "cannot write", self.target_path)
+                repeated(upload.abort, WRITING, self.target_path)
         if facts is None:
             return self._accept_existing(size, lambda: checksum)
         self.target.confirm_written(self.target_path, size, checksum, facts)

@@ -32,7 +32,7 @@ from neve.lake.object_files import ObjectFiles
 from neve.lake.profile import CatalogProfile
 from neve.lake.ranged_file import RangedFile
 from neve.lake.s3_files import S3Files
-from neve.lake.store_faults import repeated
+from neve.lake.store_faults import WRITING, repeated
 from neve.lake.store_paths import StorePath, store_path
 from neve.lake.stored_files import (
     FileFacts,
@@ -46,6 +46,8 @@ from neve.lake.stored_files import (
 
 Result = TypeVar("Result")
 
+# How names of files begin that try a store out.
+PROBE_PREFIX = "neve-probe-"
 # Requests that ask for sizes, at the same time.
 _SIZES_AT_ONCE = 32
 # Parts of large files at the same time, of all files together: what bounds the memory of copies,
@@ -131,7 +133,7 @@ class FileStore:
             False: something is there. It may be this very content, of an attempt whose answer was
             lost.
         """
-        facts = self.request("cannot write", path, lambda files, key: files.put_new(key, content))
+        facts = self.request(WRITING, path, lambda files, key: files.put_new(key, content))
         if facts:
             self.confirm_written(path, len(content), md5(content), facts)
         return facts is not None
@@ -147,7 +149,7 @@ class FileStore:
         Raises:
             UnsupportedError: a file replaced another.
         """
-        path = f"{directory.rstrip('/')}/neve-probe-{secrets.token_hex(8)}"
+        path = f"{directory.rstrip('/')}/{PROBE_PREFIX}{secrets.token_hex(8)}"
         self.write_new(path, b"first")
         try:
             if self.write_new(path, b"second"):

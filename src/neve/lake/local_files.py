@@ -55,8 +55,10 @@ class LocalFiles:
         for directory, _, names in os.walk(Path(prefix).parent if prefix[-1:] != "/" else prefix):
             for name in names:
                 path = Path(directory, name)
-                if str(path).startswith(prefix):
-                    yield str(path), path.stat().st_size
+                facts = self.facts(str(path)) if str(path).startswith(prefix) else None
+                # None: deleted meanwhile, as temporary files of other writers are.
+                if facts is not None:
+                    yield str(path), facts.size
 
     def has_md5_tag(self, key: str) -> bool:  # noqa: ARG002 - the port's
         return False

@@ -15,6 +15,7 @@ from neve.errors import Code, NeveError, NotFoundError, StorageError
 
 Result = TypeVar("Result")
 
+WRITING = "cannot write"
 ATTEMPTS = 5
 FIRST_WAIT_SECONDS = 0.1
 _WAIT_GROWTH = 3.0
@@ -53,7 +54,10 @@ def repeated(attempt: Callable[[], Result], what: str, path: str) -> Result:
 
 def explain(what: str, path: str, error: Exception) -> NeveError:
     """Say what an error means for a file, and whether the same request may succeed later."""
-    if isinstance(error, (FileNotFoundError, NotADirectoryError)):
+    is_missing = isinstance(error, FileNotFoundError) or (
+        isinstance(error, NotADirectoryError) and what != WRITING
+    )
+    if is_missing:
         return NotFoundError(f"{what}: {path} does not exist")
     reason = _reason(error)
     text = f"{type(error).__name__} {error}"

@@ -257,21 +257,20 @@ class Mover:
             return ()
         source, target = self.files(header.source_catalog), self.files(header.target_catalog)
         version = MetadataJson(header.source_metadata, json.loads(header.document))
-        lists = [each.get("manifest-list") for each in version.snapshots.values()]
-        sizes = source.store.sizes([path for path in lists if path])
-        if None in sizes.values() or target.store.size(written) is None:
+        try:
+            moved = MetadataJson(written, decode_document(target.store.read(written)))
+            compared = verify(
+                Version(version, source.store),
+                Version(moved, target.store),
+                path_map(version.location, header.location).target,
+                every_field=self._spec.verification is Verification.FULL,
+            )
+        except NotFoundError:
             self._progress.say(
-                f"{header.target_table}: the source no longer has this version; "
-                "only the target's files were checked"
+                f"{header.target_table}: one end no longer has the version that was moved; only "
+                "the target's present files were checked"
             )
             return ()
-        moved = MetadataJson(written, decode_document(target.store.read(written)))
-        compared = verify(
-            Version(version, source.store),
-            Version(moved, target.store),
-            path_map(version.location, header.location).target,
-            every_field=self._spec.verification is Verification.FULL,
-        )
         if compared.defects or self._spec.verification is not Verification.FULL:
             return compared.defects
         at_source, at_target = (
@@ -347,7 +346,7 @@ def _report(
         plan.source.name,
         plan.target.name,
         outcome.value,
-        plan.location,
+        metadata.location if metadata else plan.location,
         metadata.metadata_location if metadata else None,
         plan.inventory.snapshots,
         fresh,

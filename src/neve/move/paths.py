@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import posixpath
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -67,7 +66,7 @@ class PathMap:
                 return target + normal[len(source) :]
         if self._elsewhere is None:
             return None
-        directory, name = posixpath.split(normal)
+        directory, _, name = normal.rpartition("/")
         # The whole directory, so that equal names of different directories stay apart.
         digest = hashlib.sha256(directory.encode()).hexdigest()[:16]
         return f"{self._elsewhere.rstrip('/')}/{digest}/{name}"

@@ -12,6 +12,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from neve.errors import CatalogError, NeveError, NotFoundError, UnsupportedError, UsageError
+from neve.lake.file_store import PROBE_PREFIX
+from neve.lake.local_files import TEMPORARY_PREFIX
 from neve.lake.metadata_json import MetadataJson, decode_document
 from neve.lake.profile import profile_named
 from neve.lake.registering import registered_table
@@ -35,8 +37,9 @@ if TYPE_CHECKING:
 
 # Below the target's location: files that lie outside the source's.
 _ELSEWHERE = "data/elsewhere"
-# How the names of rewritten files begin; they have their content's digest.
-_REWRITTEN_NAME = "moved-"
+# How names begin that only moves give: rewritten files (with their content's digest), and what a
+# move at this moment, or a killed one, has not finished.
+_OWN_NAMES = ("moved-", TEMPORARY_PREFIX, PROBE_PREFIX)
 _METADATA_NAME = ".metadata.json"
 
 
@@ -245,7 +248,7 @@ def _has_table(lake: Lake, catalog: str, location: str, store: FileStore) -> boo
 def _is_left_over(path: str, table_uuid: str, store: FileStore) -> bool:
     """Tell whether an earlier move of this table has written a file."""
     name = path.rpartition("/")[2]
-    if name.startswith(_REWRITTEN_NAME):
+    if name.startswith(_OWN_NAMES):
         return True
     if not name.endswith(_METADATA_NAME):
         return False

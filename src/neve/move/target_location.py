@@ -70,6 +70,13 @@ def _checked(location: str, option: str) -> str:
     stripped = location.rstrip("/")
     if not stripped.rpartition(":")[2].strip("/"):
         raise UsageError(f"{option} {location} has no directory", hint="name one below it")
+    # Engines refuse such names, or take them for another directory.
+    if not {"", ".", ".."}.isdisjoint(
+        normal_path(stripped).partition(":")[2].lstrip("/").split("/")
+    ):
+        raise UsageError(
+            f"{option} {location} has an empty part, or one of dots only", hint="leave it out"
+        )
     return stripped
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
-from neve.errors import CorruptionError, NeveError
+from neve.errors import CorruptionError, NeveError, NotFoundError
 from neve.lake.metadata_json import MetadataJson
 from neve.move.in_threads import READS_AT_ONCE, in_threads
 from neve.move.manifest_pairs import (
@@ -102,6 +103,9 @@ def verify(
         target_path: where a file that is copied as it is goes (`PathMap.target`).
         every_field: of manifest entries, compare statistics, too.
         progress: told how many manifests were compared, and how many there are.
+
+    Raises:
+        NotFoundError: a file of the source is deleted, so that nothing can be proven.
     """
     return _Verification(source, target, target_path).run(progress, every_field=every_field)
 
@@ -167,7 +171,8 @@ class _Verification:
         theirs, ours = paths
         with _Named(ours) as named:
             target = ours, self._target.store.read(ours)
-            source = theirs, self._source.store.read(theirs)
+            with _reading_source(theirs):
+                source = theirs, self._source.store.read(theirs)
             return compare_lists(source, target)
         return [], named.defects
 
@@ -197,9 +202,27 @@ class _Verification:
     def _compare_sample(self) -> None:
         for theirs, ours in self._sample.pairs:
             with _Named(ours) as named:
-                if self._source.store.checksum(theirs) != self._target.store.checksum(ours):
+                with _reading_source(theirs):
+                    checksum = self._source.store.checksum(theirs)
+                if self._target.store.checksum(ours) != checksum:
                     named.defects.append(Defect(ours, f"its bytes are not those of {theirs}"))
             self._defects += named.defects
+
+
+class _SourceGoneError(NotFoundError):
+    """A file of the source is deleted: no defect of the copy, which can be compared no more."""
+
+
+@contextmanager
+def _reading_source(path: str) -> Iterator[None]:
+    try:
+        yield
+    except NotFoundError as error:
+        raise _SourceGoneError(
+            f"{path} was deleted before the copy was compared with it",
+            hint="the source has expired snapshots, and nothing was registered; run the command "
+            "again: it plans the present version and copies only what is missing",
+        ) from error
 
 
 class _Named:
@@ -213,7 +236,11 @@ class _Named:
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
-        if not isinstance(error, NeveError) or error.retryable:
+        if (
+            not isinstance(error, NeveError)
+            or error.retryable
+            or isinstance(error, _SourceGoneError)
+        ):
             return False
         self.defects.append(Defect(self._path, error.message))
         return True
@@ -230,9 +257,11 @@ class _Comparison:
 
     def __call__(self, pair: ManifestPair) -> ComparedManifest:
         with _Named(pair.target) as named:
+            with _reading_source(pair.source):
+                source = self.source.store.read(pair.source)
             return compare_manifests(
                 pair,
-                self.source.store.read(pair.source),
+                source,
                 self.target.store.read(pair.target),
                 self.target_path,
                 every_field=self.every_field,

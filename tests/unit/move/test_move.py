@@ -8,10 +8,17 @@ import pyarrow.parquet as pq
 import pytest
 
 import neve
-from neve.errors import ConflictError, CorruptionError, NeveError, UnsupportedError
+from neve.errors import (
+    ConflictError,
+    CorruptionError,
+    NeveError,
+    NotFoundError,
+    UnsupportedError,
+)
 from neve.failpoints import POINTS
+from neve.lake.metadata_json import MetadataJson
 from neve.lake.table_ref import TableRef
-from neve.move.journal import Journal, journal_path
+from neve.move.journal import Journal, journal_path, read_journal
 from neve.move.mover import Mover
 from neve.move.progress import Progress
 from neve.move.spec import MoveSpec
@@ -96,6 +103,23 @@ def test_what_is_not_proven_is_not_registered(lake, tmp_path):
     data.unlink()
     lake.move("shop.orders", to="archive")
     assert read_by_pyiceberg(lake, TARGET) == read_by_pyiceberg(lake, SOURCE)
+
+
+@pytest.mark.parametrize("kind", ["*.avro", "*.parquet"])
+def test_a_source_that_is_expired_before_it_is_verified_proves_nothing(lake, tmp_path, kind):
+    """It is not the copy that is damaged, so that what was copied is still trusted."""
+    with power_cut("move.rewritten"):
+        lake.move("shop.orders", to="archive")
+    state = read_journal(journal_path(tmp_path / "journals", "archive", "shop.orders"))
+    mover = Mover(lake, MoveSpec("archive"), Progress(lambda _: None))
+    plan = mover.plan(SOURCE)
+    written = Path(state.facts["metadata"].removeprefix("file://"))
+    moved = MetadataJson(state.facts["metadata"], json.loads(written.read_text()))
+    for path in (tmp_path / "warehouse").rglob(kind):
+        path.unlink()
+    with pytest.raises(NotFoundError, match=r"was deleted before .* run the command again"):
+        mover._verify(plan, moved)
+    mover.close()
 
 
 def test_a_source_that_was_written_to_meanwhile_moves_in_its_newest_version(lake):
@@ -194,6 +218,9 @@ def test_without_its_journal_a_move_goes_on_all_the_same(lake, tmp_path):
     with power_cut("move.verified"):
         lake.move("shop.orders", to="archive")
     shutil.rmtree(tmp_path / "journals")
+    # What is written at this moment, by another move of the table.
+    data = tmp_path / "archive" / "warehouse" / "shop" / "orders" / "data"
+    (data / "copying-0123456789abcdef").write_bytes(b"half")
     before = content(tmp_path / "archive" / "warehouse")
     (report,) = lake.move("shop.orders", to="archive")
     assert report.files_copied == 0

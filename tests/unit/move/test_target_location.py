@@ -34,7 +34,7 @@ def test_the_warehouse_then_the_namespace_then_the_table_then_the_option(lake, t
         target_location(lake, ORDERS, present, "s3://elsewhere")
 
 
-@pytest.mark.parametrize("wanted", ["orders", "s3://", "/", "file:///"])
+@pytest.mark.parametrize("wanted", ["orders", "s3://", "/", "file:///", "s3://b//x/t", "/a/../b"])
 def test_what_is_no_directory_is_refused(lake, wanted):
     with pytest.raises(UsageError, match="--location"):
         target_location(lake, ORDERS, None, wanted)
