@@ -4,7 +4,28 @@ import json
 import uuid
 
 from neve.lake.metadata_json import MetadataJson
+from neve.lake.paths import local_path
+from neve.move.verify import Version, verify
 from neve.move.verify_reading import StoredVersion, check_pyiceberg, check_rows
+
+
+class Files:
+    """Files of this machine; a bit of those with a given ending is wrong."""
+
+    def __init__(self, damaged=None):
+        self.damaged = damaged
+
+    def read(self, path):
+        content = bytearray(local_path(path).read_bytes())
+        if self.damaged and path.endswith(self.damaged):
+            content[10] ^= 1
+        return bytes(content)
+
+    def sizes(self, paths):
+        return {path: len(self.read(path)) for path in paths}
+
+    def checksum(self, path):
+        return self.read(path)
 
 
 def test_rows_of_every_snapshot_are_compared(embedded_lake, tmp_path):
@@ -23,6 +44,12 @@ def test_rows_of_every_snapshot_are_compared(embedded_lake, tmp_path):
     path = location.removeprefix("file:")
     with open(path) as file:  # noqa: PTH123 - the path has one slash or three
         source = MetadataJson(location, json.load(file))
+
+    # Of the same length, so that nothing but its content is wrong.
+    whole, damaged = Files(), Files(damaged=".puffin")
+    assert not verify(Version(source, whole), Version(source, whole), lambda path: path).defects
+    (defect,) = verify(Version(source, whole), Version(source, damaged), lambda path: path).defects
+    assert "its deletion vectors are not those of" in defect.reason
 
     # With the first snapshot's rows in the second: the deletion vector is left out.
     first, second = sorted(source.snapshots.values(), key=lambda each: each["sequence-number"])

@@ -8,6 +8,7 @@ from itertools import zip_longest
 from typing import Any
 
 from neve.lake.manifests import DELETED, Content, open_avro
+from neve.move.compare_deletes import DeletesPair
 from neve.move.metadata_pairs import Defect, TargetPath
 from neve.move.paths import normal_path
 
@@ -48,10 +49,12 @@ class ComparedManifest:
 
     Args:
         copies: live files that were copied as they are: the path at the source, and at the target.
+        deletes: live files of deletes that were rewritten.
         sizes: the recorded lengths of all live files, by the path at the target.
     """
 
     copies: list[tuple[str, str]] = field(default_factory=list)
+    deletes: list[DeletesPair] = field(default_factory=list)
     sizes: dict[str, int] = field(default_factory=dict)
     defects: list[Defect] = field(default_factory=list)
 
@@ -163,7 +166,10 @@ def _compare_entry(
     if before["status"] == DELETED:
         return None
     compared.sizes[new["file_path"]] = new["file_size_in_bytes"]
-    if not is_rewritten:
+    if is_rewritten:
+        file_format = old["file_format"].upper()
+        compared.deletes.append(DeletesPair(old["file_path"], new["file_path"], file_format))
+    else:
         if not _is_target(old["file_path"], new["file_path"], target_path):
             return f"{new['file_path']} is not where {old['file_path']} goes"
         compared.copies.append((old["file_path"], new["file_path"]))

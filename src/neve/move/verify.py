@@ -16,6 +16,7 @@ from typing import Protocol
 
 from neve.errors import CorruptionError, NeveError, NotFoundError
 from neve.lake.metadata_json import MetadataJson
+from neve.move.compare_deletes import DeletesPair, compare_deletes
 from neve.move.in_threads import READS_AT_ONCE, in_threads
 from neve.move.manifest_pairs import (
     ComparedManifest,
@@ -97,7 +98,8 @@ def verify(
     """Compare the version that was moved with what is at the target.
 
     Every file that the target's metadata names must be there with the length that is recorded, and
-    below the target's location; every manifest must have the source's entries.
+    below the target's location; every manifest must have the source's entries, and every file of
+    deletes must delete the same rows.
 
     Args:
         target_path: where a file that is copied as it is goes (`PathMap.target`).
@@ -119,6 +121,7 @@ class _Verification:
         # The recorded lengths of the target's files; None: not recorded.
         self._sizes: dict[str, int | None] = {}
         self._sample = _Sample()
+        self._deletes: dict[DeletesPair, None] = {}
 
     def run(self, progress: Callable[[int, int], None], *, every_field: bool) -> Verified:
         source, target = self._source.metadata, self._target.metadata
@@ -135,6 +138,7 @@ class _Verification:
         self._check_places()
         self._check_lengths()
         if not self._defects:
+            self._compare_deletes()
             self._compare_sample()
         return Verified(
             len(target.snapshots),
@@ -181,6 +185,21 @@ class _Verification:
         self._sizes.update(compared.sizes)
         for source, target in compared.copies:
             self._sample.offer(source, target, compared.sizes[target])
+        self._deletes.update(dict.fromkeys(compared.deletes))
+
+    def _compare_deletes(self) -> None:
+        pairs = list(self._deletes)
+        for defects in in_threads(self._defects_of_deletes, pairs, READS_AT_ONCE):
+            self._defects += defects
+
+    def _defects_of_deletes(self, pair: DeletesPair) -> list[Defect]:
+        with _Named(pair.target) as named:
+            target = self._target.store.read(pair.target)
+            with _reading_source(pair.source):
+                source = self._source.store.read(pair.source)
+            reason = compare_deletes(pair, source, target, self._target_path)
+            return [Defect(pair.target, reason)] if reason else []
+        return named.defects
 
     def _check_places(self) -> None:
         location = self._target.metadata.location

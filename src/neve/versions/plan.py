@@ -17,6 +17,7 @@ from pyroaring import BitMap64
 
 from neve.lake.chosen_files import ChosenFile
 from neve.lake.manifests import Content, FileEntry, Manifest
+from neve.lake.positions import read_positions
 from neve.versions.file_changes import (
     DeleteIndex,
     FileChanges,
@@ -27,7 +28,6 @@ from neve.versions.file_changes import (
     files_affected,
     unpartitioned_specs,
 )
-from neve.versions.positions import read_positions
 
 if TYPE_CHECKING:
     from neve.lake.chosen_files import TableReader

@@ -13,6 +13,7 @@ from pyroaring import BitMap64
 from neve.errors import CorruptionError, UnsupportedError
 from neve.lake.puffin import PuffinWriter, read_blob, read_footer
 from neve.lake.vectors import BLOB_TYPE, decode_vector, encode_vector
+from neve.move.compare_deletes import DeletesPair, compare_deletes
 from neve.move.deletion_vectors import rewrite_deletion_vectors
 from neve.move.paths import PathMap, Prefix
 from neve.move.position_deletes import rewrite_position_deletes
@@ -202,6 +203,19 @@ def test_avro():
     assert (rewritten.lower, rewritten.upper) == ("s3://new/b b/2", "s3://new/z/1")
 
 
+@pytest.mark.parametrize("file_format", ["PARQUET", "ORC", "AVRO"])
+def test_rewritten_positions_are_compared_with_their_source(file_format):
+    make = {"PARQUET": parquet, "ORC": orc_file, "AVRO": avro_file}[file_format]
+    pair = DeletesPair("theirs", "ours", file_format)
+    rewritten = rewrite_position_deletes(make(ROWS), "p", file_format, target).content
+    assert compare_deletes(pair, make(ROWS), rewritten, PATHS.target) is None
+    for wrong in (MAPPED[1:], [*MAPPED, ("s3://new/z/1", 6)], ROWS, []):
+        reason = compare_deletes(pair, make(ROWS), make(wrong), PATHS.target)
+        assert reason == "it deletes other rows than theirs"
+    nothing = compare_deletes(pair, make([]), make([]), PATHS.target)
+    assert nothing is None
+
+
 def test_what_is_no_file_of_position_deletes_is_named():
     with pytest.raises(UnsupportedError, match="VORTEX"):
         rewrite_position_deletes(b"", "p", "VORTEX", target)
@@ -240,3 +254,9 @@ def test_vectors_stay_at_their_offsets():
     assert list(decode_vector(blob, "p")) == [1, 5]
     with pytest.raises(CorruptionError, match="the-file"):
         rewrite_deletion_vectors(content[:-3], "the-file", target)
+
+    pair = DeletesPair("theirs", "ours", "PUFFIN")
+    assert compare_deletes(pair, source, content, PATHS.target) is None
+    assert "its footer" in compare_deletes(pair, source, source, PATHS.target)
+    damaged = content[:10] + bytes([content[10] ^ 1]) + content[11:]
+    assert "its deletion vectors" in compare_deletes(pair, source, damaged, PATHS.target)

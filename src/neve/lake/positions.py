@@ -16,7 +16,8 @@ from neve.lake.manifests import FileEntry, open_avro
 from neve.lake.vectors import decode_vector
 
 ReadFile = Callable[..., bytes]
-_COLUMNS = ["file_path", "pos"]
+_SCHEMA = pa.schema([("file_path", pa.string()), ("pos", pa.int64())])
+_COLUMNS = _SCHEMA.names
 
 
 def read_positions(read: ReadFile, entries: Iterable[FileEntry]) -> dict[str, BitMap64]:
@@ -32,23 +33,31 @@ def _of_one(read: ReadFile, entry: FileEntry) -> Mapping[str, BitMap64]:
     if entry.is_vector:
         blob = read(entry.path, entry.offset, entry.length)
         return {entry.data_file or "": decode_vector(blob, entry.path)}
-    rows = _read_file(entry, read(entry.path))
-    paths = pc.dictionary_encode(rows["file_path"].combine_chunks())
+    return positions_in(read(entry.path), entry.path, entry.format)
+
+
+def positions_in(content: bytes, path: str, file_format: str) -> dict[str, BitMap64]:
+    """Return the positions that a file of position deletes has of each data file.
+
+    Raises:
+        UnsupportedError: position deletes have no such format.
+    """
+    rows = _read_file(content, path, file_format)
+    paths = pc.dictionary_encode(rows["file_path"].cast(pa.string()).combine_chunks())
     # Deletes are sorted by file as a rule, but not every writer does it.
     order = np.argsort(paths.indices.to_numpy(), kind="stable")
     positions = rows["pos"].to_numpy()[order]
     ends = np.cumsum(np.bincount(paths.indices.to_numpy(), minlength=len(paths.dictionary)))
     parts = np.split(positions, ends[:-1])
-    return dict(zip(paths.dictionary.to_pylist(), map(BitMap64, parts), strict=True))
+    return dict(zip(paths.dictionary.to_pylist(), map(BitMap64, parts), strict=False))
 
 
-def _read_file(entry: FileEntry, content: bytes) -> pa.Table:
+def _read_file(content: bytes, path: str, file_format: str) -> pa.Table:
     source = io.BytesIO(content)
-    if entry.format == "PARQUET":
+    if file_format == "PARQUET":
         return parquet.read_table(source, columns=_COLUMNS)
-    if entry.format == "ORC":
+    if file_format == "ORC":
         return orc.read_table(source, columns=_COLUMNS)
-    if entry.format == "AVRO":
-        records = list(open_avro(content, entry.path).records())
-        return pa.Table.from_pylist([{name: one[name] for name in _COLUMNS} for one in records])
-    raise UnsupportedError(f"{entry.path}: position deletes in the format {entry.format}")
+    if file_format == "AVRO":
+        return pa.Table.from_pylist(list(open_avro(content, path).records()), _SCHEMA)
+    raise UnsupportedError(f"{path}: position deletes in the format {file_format}")
