@@ -77,6 +77,12 @@ def test_a_target_that_cannot_be_written_is_told_as_such(directory, capsys):
     assert printed(capsys, "tables", "shop")
 
 
+def test_a_table_that_stays_where_it_is_takes_no_location(directory, capsys):
+    arguments = ["move", "shop.orders", "--to", "archive", "--skip-rewrite", "--location", "/x"]
+    assert run(arguments) == 2
+    assert "leave out --location or --skip-rewrite" in capsys.readouterr().err
+
+
 def test_text_for_people(directory, capsys):
     assert run(["move", "shop.orders", "--to", "archive", "--limit", "50MB"]) == 0
     captured = capsys.readouterr()

@@ -82,7 +82,7 @@ def refused(profile: CatalogProfile, reason: str) -> CatalogError:
 def unreachable(profile: CatalogProfile, reason: str) -> CatalogError:
     return CatalogError(
         f"catalog {profile.name} at {_where(profile)} cannot be reached: {reason}",
-        hint="check catalog.uri, and that the server runs",
+        hint=f"check {profile.section}.uri, and that the server runs",
         code=Code.UNREACHABLE,
         retryable=True,
     )
@@ -121,7 +121,7 @@ def _not_iceberg(profile: CatalogProfile, reason: str) -> CatalogError:
     return CatalogError(
         f"catalog {profile.name} at {_where(profile)} gave an answer that is not of an Iceberg "
         f"REST catalog ({reason})",
-        hint="check catalog.uri",
+        hint=f"check {profile.section}.uri",
     )
 
 

@@ -44,7 +44,8 @@ def storage_fault(profile: CatalogProfile, error: OSError) -> StorageError:
     return StorageError(
         f"catalog {profile.name}: {error.filename or profile.warehouse}: "
         f"{error.strerror or one_line(error)}",
-        hint="check catalog.uri, catalog.warehouse, the storage section and the permissions",
+        hint=f"check {profile.section}.uri, {profile.section}.warehouse, the storage section and "
+        "the permissions",
         retryable=_PASSING_STORE.search(str(error)) is not None,
     )
 

@@ -29,6 +29,11 @@ class CatalogProfile:
     storage: StorageSettings
 
     @property
+    def section(self) -> str:
+        """Where the configuration has it."""
+        return "catalog" if self.name == DEFAULT_CATALOG else f"catalogs.{self.name}"
+
+    @property
     def has_catalog(self) -> bool:
         return self.settings.type != "none"
 

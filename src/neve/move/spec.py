@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from neve.errors import UsageError
+
 
 class Engine(str, Enum):
     """Where manifests are rewritten."""
@@ -50,3 +52,10 @@ class MoveSpec:
     bytes_per_second: int | None = None
     tables_at_once: int = 2
     files_at_once: int = 16
+
+    def __post_init__(self) -> None:
+        if self.location and not self.rewrite:
+            raise UsageError(
+                "a table that is not rewritten stays where it is, and cannot have a location",
+                hint="leave out --location or --skip-rewrite",
+            )
