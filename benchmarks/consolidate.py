@@ -38,9 +38,10 @@ from neve.buffer.buffer import open_buffer, open_reader
 from neve.buffer.payload import NO_SENDER, Codec, Request
 from neve.buffer.spec import BufferSpec
 from neve.config import Settings
-from neve.consolidate.consolidator import TABLE_PROPERTIES, Consolidator, SparkRunner
+from neve.consolidate.consolidator import Consolidator, SparkRunner
 from neve.consolidate.spec import ConsolidateSpec
 from neve.lake.create import TableSpec, ensure_table
+from neve.publish.telemetry_tables import TABLE_PROPERTIES
 from neve.signals import Signal
 from neve.telemetry.decode import decode
 from neve.telemetry.schemas import SCHEMAS

@@ -72,6 +72,8 @@ POINTS = MappingProxyType(
         "move.rewritten": "a table's metadata is at the target, and not yet verified",
         "move.verified": "a moved table is proven to be whole, and not yet registered",
         "move.registered": "a moved table is registered, and its journal does not say so yet",
+        "direct.written": "a direct write's data files are written, and no commit names them",
+        "direct.committed": "a direct write is in its table, and its sender has no answer yet",
         "lake.part_written": "a part of a large file is written, and the file is not there yet",
         "lake.jar_fetched": "a jar was downloaded and checked, but is not yet in the cache",
     }

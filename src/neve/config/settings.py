@@ -21,6 +21,7 @@ from pydantic import (
 )
 
 from neve.config.address import ListenAddress
+from neve.config.direct import DirectSettings
 from neve.config.merging import MergeSettings
 from neve.config.paths import EMBEDDED_DIRECTORY, LocalPath, resolve_path
 from neve.config.receiving import BufferSettings, ReceiveSettings
@@ -433,6 +434,7 @@ class Settings(Section):
     merge: MergeSettings = Field(default_factory=MergeSettings)
     upkeep: UpkeepSettings = Field(default_factory=UpkeepSettings)
     move: MoveSettings = Field(default_factory=MoveSettings)
+    direct: DirectSettings = Field(default_factory=DirectSettings)
     observe: ObserveSettings = Field(default_factory=ObserveSettings)
 
     @field_validator("catalogs")

@@ -20,7 +20,7 @@ from neve.consolidate.memory import SignalMemory
 from neve.consolidate.report import Report, TableResult
 from neve.consolidate.signal_worker import Runner, SignalWorker, describe_failure
 from neve.consolidate.spec import ConsolidateSpec
-from neve.consolidate.tables import TABLE_PROPERTIES, ensure_telemetry_table
+from neve.consolidate.tables import ensure_telemetry_table
 from neve.consolidate.task import Job
 from neve.lake.shared_paths import require_shared
 from neve.observe import sentry
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from neve.buffer.reader import StreamStatus
     from neve.lake import Lake
 
-__all__ = ["TABLE_PROPERTIES", "Consolidator", "Report", "SparkRunner"]
+__all__ = ["Consolidator", "Report", "SparkRunner"]
 
 logger = logging.getLogger(__name__)
 

@@ -105,7 +105,7 @@ def test_a_new_version_that_knows_more_columns_adds_them(bench, monkeypatch, col
     without = known.remove(known.get_field_index(column))
     older = bench()
     with monkeypatch.context() as patch:
-        patch.setattr("neve.consolidate.tables.SCHEMAS", {**schemas.SCHEMAS, "logs": without})
+        patch.setattr("neve.publish.telemetry_tables.SCHEMAS", {**schemas.SCHEMAS, "logs": without})
         send(older, "a", "200")
         older.run()
     table = older.lake.catalog().load_table("otel.logs")
