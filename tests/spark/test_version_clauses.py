@@ -179,6 +179,10 @@ def test_parameters_are_bound(lake):
     assert values(lake.sql(statement, args)) == [(3, "y"), (4, "' OR 1=1")]
     for version in ("first", first, str(first), times(lake)[0]):
         assert values(lake.sql("SELECT id FROM clauses.t VERSION AS OF ?", [version])) == [(1,)]
+    statement = "SELECT id, ? AS x FROM clauses.t VERSION SINCE ? WITH (mode = ?) WHERE id > ?"
+    assert values(lake.sql(statement, ["x", second, "appends", 3])) == [(4, "x")]
+    with pytest.raises(UsageError, match="mode and keys of a version clause are texts, not int"):
+        lake.sql("SELECT id FROM clauses.t VERSION SINCE 'first' WITH (keys = :k)", {"k": 1})
     with pytest.raises(UsageError, match=r"the 1\. \? of the statement has no value"):
         lake.sql("SELECT * FROM clauses.t VERSION SINCE ?", [])
     with pytest.raises(UsageError, match=":a of the statement has no value"):

@@ -15,6 +15,8 @@ from neve.cli.statements import has_words, split_statements
         ("SELECT 'open; ", [], "SELECT 'open;"),
         ("SELECT 1 -- one; two\n + 1;", ["SELECT 1 -- one; two\n + 1"], ""),
         ("SELECT /* ; */ 6 / 2 - 1;", ["SELECT /* ; */ 6 / 2 - 1"], ""),
+        ("SELECT /* a /* ; */ ; */ 1; SELECT 2", ["SELECT /* a /* ; */ ; */ 1"], "SELECT 2"),
+        ("SELECT 1 /* open /* ; */ ; ", [], "SELECT 1 /* open /* ; */ ;"),
         (";; -- nothing\n;", [], ""),
     ],
 )

@@ -101,7 +101,7 @@ class VersionClause:
     end: int
     table: Identifier
     points: tuple[Point, ...]
-    options: Mapping[str, str]
+    options: Mapping[str, Union[str, Parameter]]  # noqa: UP007 - as above
     place: Place = "relation"
     is_cte: bool = False
 
@@ -133,8 +133,21 @@ def find_clauses(statement: str) -> list[VersionClause]:
             clauses.append(reader.read(table))
             at = reader.at
         else:
+            _require_name(statement, tokens, at)
             at += 1
     return clauses
+
+
+def _require_name(statement: str, tokens: Sequence[Token], at: int) -> None:
+    """Refuse `IDENTIFIER('t') VERSION SINCE …`, which Spark would not understand."""
+    words = [token.text.upper() for token in tokens[max(0, at - 4) : at]]
+    if words[:2] == ["IDENTIFIER", "("] and words[-1:] == [")"] and _begins_range(tokens, at):
+        place = _place(statement, tokens[at].start)
+        raise SqlError(
+            f"{tokens[at].text} {tokens[at + 1].text} stands after a table's name, not after "
+            f"IDENTIFIER ({place})",
+            hint="write the name itself, or use lake.changes(name, …)",
+        )
 
 
 def tokenize(statement: str) -> list[Token]:
@@ -220,12 +233,27 @@ def _table_before(
     before = tokens[first - 2].token_type if first > 1 else None
     if place is None or before is TokenType.DELETE:
         return None
-    if place == "name" and before is not None and before not in _BEFORE_TABLE_QUERY:
+    if place == "name" and not _begins_table_query(tokens, first - 1):
         return None
     is_cte = first == last and any(
         tokens[first].text.lower() == name and first in visible for name, visible in queries
     )
     return _Table(first, last, place, is_cte)
+
+
+def _begins_table_query(tokens: Sequence[Token], at: int) -> bool:
+    """Tell whether TABLE stands where a query does, and names nothing that a command changes."""
+    if at == 0 or tokens[at - 1].token_type in _BEFORE_TABLE_QUERY:
+        return True
+    # INSERT INTO x TABLE t, INSERT INTO x BY NAME TABLE t
+    last = at - 1
+    if last > 1 and [token.text.upper() for token in tokens[last - 1 : at]] == ["BY", "NAME"]:
+        last -= 2
+    while last >= 2 and tokens[last - 1].token_type is TokenType.DOT:
+        last -= 2
+    before = [token.text.upper() for token in tokens[max(0, last - 2) : last]]
+    words = before[:-1] if before[-1:] == ["TABLE"] else before
+    return words[-1:] in (["INTO"], ["OVERWRITE"])
 
 
 def _is_part(token: Token) -> bool:
@@ -239,8 +267,14 @@ def _begins_clause(tokens: Sequence[Token], at: int) -> bool:
         return False
     if len(following) == 2 and following[0].token_type is TokenType.ALIAS:
         return _is_word(following[1], "OF")
-    is_range = _is_word(following[0], "SINCE") or following[0].token_type is TokenType.BETWEEN
-    return is_range and _is_word(tokens[at], "VERSION")
+    return _begins_range(tokens, at)
+
+
+def _begins_range(tokens: Sequence[Token], at: int) -> bool:
+    if at + 1 >= len(tokens) or not _is_word(tokens[at], "VERSION"):
+        return False
+    following = tokens[at + 1]
+    return _is_word(following, "SINCE") or following.token_type is TokenType.BETWEEN
 
 
 def _begins_time(tokens: Sequence[Token], at: int) -> bool:
@@ -288,12 +322,9 @@ class _ClauseReader:
 
     def _point(self, after: str) -> Point:
         wanted = f"{after} needs a snapshot id, a quoted tag, branch or time, or a parameter"
+        if parameter := self._parameter(wanted):
+            return parameter
         token = self._next(wanted)
-        if token.token_type is TokenType.PLACEHOLDER:
-            before = self.tokens[: self.at - 1]
-            return Parameter(sum(each.token_type is TokenType.PLACEHOLDER for each in before))
-        if token.token_type is TokenType.COLON:
-            return Parameter(self._next(wanted).text)
         if token.token_type not in _LITERALS:
             raise self._error(wanted, token)
         if token.token_type in _STRINGS:
@@ -305,28 +336,43 @@ class _ClauseReader:
             raise self._error(wanted, token)
         return int(token.text)
 
-    def _options(self) -> dict[str, str]:
+    def _parameter(self, wanted: str) -> Parameter | None:
+        """Read a parameter, if one is there."""
+        if self._peek() is TokenType.PLACEHOLDER:
+            before = self.tokens[: self.at]
+            self.at += 1
+            return Parameter(sum(each.token_type is TokenType.PLACEHOLDER for each in before))
+        if self._peek() is TokenType.COLON:
+            self.at += 1
+            return Parameter(self._next(wanted).text)
+        return None
+
+    def _options(self) -> dict[str, str | Parameter]:
         """Read `WITH (name = 'value', …)`, if it is there."""
         if self._peek() is not TokenType.WITH:
             return {}
         form = "WITH is written WITH (mode = 'net', keys = 'id')"
         self.at += 1
         self._take(TokenType.L_PAREN, form)
-        options: dict[str, str] = {}
+        options: dict[str, str | Parameter] = {}
         while True:
             name = self._next(form)
             self._take(TokenType.EQ, form)
-            value = self._next(form)
-            if value.token_type not in _STRINGS and value.token_type not in _NAMES:
-                raise self._error(form, value)
+            value = self._parameter(form) or self._option(form)
             if name.text.lower() in options:
                 raise self._error(f"{form}; each option stands there once", name)
-            options[name.text.lower()] = value.text
+            options[name.text.lower()] = value
             closing = self._next(form)
             if closing.token_type is TokenType.R_PAREN:
                 return options
             if closing.token_type is not TokenType.COMMA:
                 raise self._error(form, closing)
+
+    def _option(self, form: str) -> str:
+        value = self._next(form)
+        if value.token_type not in _STRINGS and value.token_type not in _NAMES:
+            raise self._error(form, value)
+        return value.text
 
     def _peek(self) -> TokenType | None:
         return self.tokens[self.at].token_type if self.at < len(self.tokens) else None

@@ -68,9 +68,10 @@ class Replacing:
         if len(clause.table) == 1:
             require_versions(self._lake, clause.table)
         ref = named_table(self._lake, clause.table)
-        mode, keys = parse_options(ref.name, clause.options)
+        options = {name: self._option(value) for name, value in clause.options.items()}
+        mode, keys = parse_options(ref.name, options)
         versions = [self._version(point) for point in clause.points]
-        self._take(clause.points)
+        self._take([*clause.points, *clause.options.values()])
         try:
             with self._lake.explaining():
                 return read_changes(self._lake, ref, versions[0], _second(versions), mode, keys)
@@ -97,6 +98,14 @@ class Replacing:
 
     def _version(self, point: Point) -> Version:
         return parse_version(self._value(point) if isinstance(point, Parameter) else point)
+
+    def _option(self, value: str | Parameter) -> str:
+        given = self._value(value) if isinstance(value, Parameter) else value
+        if not isinstance(given, str):
+            raise UsageError(
+                f"mode and keys of a version clause are texts, not {type(given).__name__}"
+            )
+        return given
 
     def _value(self, parameter: Parameter) -> Any:
         key, args = parameter.key, self._args

@@ -15,7 +15,7 @@ class StoredQuery:
     """What a statement makes of its query.
 
     Args:
-        name: the view that is made.
+        name: the view that is made, in lower case.
         is_temporary: only this session knows it, and it ends with it.
     """
 
@@ -38,4 +38,15 @@ def stored_query(tokens: Sequence[Token]) -> StoredQuery | None:
     is_view = tokens[at].token_type is not TokenType.FUNCTION
     is_temporary = verb == "CACHE" or bool(before & {"TEMPORARY", "TEMP"} and is_view)
     is_local = verb != "ALTER" and "GLOBAL" not in before
-    return StoredQuery(tokens[at + 1].text.lower(), is_temporary and is_local)
+    return StoredQuery(_name(tokens, at + 1), is_temporary and is_local)
+
+
+def _name(tokens: Sequence[Token], at: int) -> str:
+    """Return the name that stands at a token, behind IF NOT EXISTS, all its parts with dots."""
+    if [token.text.upper() for token in tokens[at : at + 3]] == ["IF", "NOT", "EXISTS"]:
+        at += 3
+    parts = [tokens[at].text] if at < len(tokens) else []
+    while at + 2 < len(tokens) and tokens[at + 1].token_type is TokenType.DOT:
+        at += 2
+        parts.append(tokens[at].text)
+    return ".".join(parts).lower()

@@ -53,6 +53,11 @@ def replaced(statement):
          "since", ("a", "t"), (1,), {}),
         ("SELECT * FROM a.t FOR SYSTEM_VERSION AS OF 'x'", "as of", ("a", "t"), ("x",), {}),
         ("CREATE TABLE x AS TABLE a.t VERSION SINCE 1", "since", ("a", "t"), (1,), {}),
+        ("INSERT INTO x.y TABLE a.t VERSION SINCE 1", "since", ("a", "t"), (1,), {}),
+        ("INSERT OVERWRITE TABLE x BY NAME TABLE a.t VERSION SINCE 1", "since", ("a", "t"), (1,),
+         {}),
+        ("SELECT ? FROM a.t VERSION SINCE ? WITH (mode = ?, keys = :k)", "since", ("a", "t"),
+         (Parameter(1),), {"mode": Parameter(2), "keys": Parameter("k")}),
         ("VALUES (1) UNION ALL SELECT id FROM t VERSION SINCE 1", "since", ("t",), (1,), {}),
         ("FROM a.t VERSION SINCE 1 |> WHERE version > 2", "since", ("a", "t"), (1,), {}),
         ("SELECT * FROM a.t VERSION/**/SINCE--\n1", "since", ("a", "t"), (1,), {}),
@@ -88,6 +93,7 @@ def test_a_clause_is_read(statement, kind, table, points, options):
         "ALTER TABLE a.t VERSION SINCE 1 RENAME TO a.u",
         "DELETE FROM a.t VERSION SINCE 1",
         "INSERT INTO TABLE a.t VERSION SINCE 1 SELECT 1",
+        "INSERT OVERWRITE TABLE a.t VERSION SINCE 1 SELECT 1",
         "UPDATE a.t VERSION SINCE 1 SET x = 1",
         "SELECT * FROM range(3) VERSION SINCE 1",
         "SELECT * FROM a.t SYSTEM_VERSION SINCE 1",
@@ -167,6 +173,8 @@ def test_names_of_queries_in_with(statement, of_ctes):
         ("CACHE LAZY TABLE v AS SELECT 1", StoredQuery("v", is_temporary=True)),
         ("CREATE VIEW v AS SELECT 1", StoredQuery("v", is_temporary=False)),
         ("CREATE GLOBAL TEMPORARY VIEW v AS SELECT 1", StoredQuery("v", is_temporary=False)),
+        ("CREATE VIEW a.V AS SELECT 1", StoredQuery("a.v", is_temporary=False)),
+        ("CREATE VIEW IF NOT EXISTS a.v AS SELECT 1", StoredQuery("a.v", is_temporary=False)),
         ("ALTER VIEW v AS SELECT 1", StoredQuery("v", is_temporary=False)),
         ("CREATE TEMPORARY FUNCTION f() RETURN SELECT 1", StoredQuery("f", is_temporary=False)),
         ("CREATE OR REPLACE TABLE v AS SELECT view FROM t", None),
@@ -218,3 +226,11 @@ def test_half_a_clause_is_refused(clause, message):
     with pytest.raises(SqlError) as refused:
         find_clauses(f"SELECT * FROM a.t VERSION {clause}")
     assert message in refused.value.message
+
+
+def test_a_name_that_is_computed_has_no_clause():
+    with pytest.raises(SqlError) as refused:
+        find_clauses("SELECT * FROM IDENTIFIER('a.t') VERSION SINCE 1")
+    assert "stands after a table's name, not after IDENTIFIER (line 1, pos 32)" in str(
+        refused.value
+    )
