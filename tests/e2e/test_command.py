@@ -107,6 +107,7 @@ def test_demo_tells_its_story_and_ends_in_results(demo):
     spans = [line for line in lines if "426334966724" in line]
     assert [line[0] for line in spans] == ["Spark", "PyIceberg", "DuckDB"]
     assert {tuple(line) for line in lines} >= SENT_AND_KEPT | ANSWERED | EVENTS
+    assert ["nightly-report", "5"] in lines  # written directly, beside what was consolidated
     assert "answered 413:\n   the request has more than 1,000,000 records" in screen.text
     warnings = [line for line in screen.lines if "WARN" in line]
     assert [HELD in line for line in warnings] == [True]

@@ -33,6 +33,7 @@ from neve.telemetry import schemas
 
 CHECKOUTS = 1_000
 NAMELESS = 20
+JOB_RECORDS = 5
 _BOMB_BYTES = 60_000_000
 SEED = 7
 _CITIES = ("Chamonix", "Zermatt", "Grindelwald", "Courmayeur")
@@ -108,11 +109,23 @@ def _prefixed(field: int, content: bytes) -> bytes:
 
 def nameless_request() -> bytes:
     """Build log records of a script that does not say which service it belongs to."""
+    return _log_request(None, "cleaned up", NAMELESS)
+
+
+def job_request() -> bytes:
+    """Build log records of a small job."""
+    return _log_request("nightly-report", "wrote page", JOB_RECORDS)
+
+
+def _log_request(service: str | None, text: str, count: int) -> bytes:
     request = Signal.LOGS.request()
-    scope: Any = request.resource_logs.add().scope_logs.add()  # type: ignore[attr-defined]
-    for number in range(NAMELESS):
+    resource: Any = request.resource_logs.add()  # type: ignore[attr-defined]
+    if service:
+        resource.resource.attributes.add(key="service.name").value.string_value = service
+    scope = resource.scope_logs.add()
+    for number in range(count):
         record = scope.log_records.add(time_unix_nano=time.time_ns())
-        record.body.string_value = f"cleaned up {number}"
+        record.body.string_value = f"{text} {number}"
     return request.SerializeToString()
 
 

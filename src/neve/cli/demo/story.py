@@ -48,7 +48,7 @@ def demo(
     ] = Path("neve-demo"),
 ) -> None:
     """Run the pipeline on an embedded lake with data it makes, and leave it to explore."""
-    from neve.cli.demo import mirror, move, orders, tables, telemetry
+    from neve.cli.demo import direct, mirror, move, orders, tables, telemetry
     from neve.cli.demo.narrator import Narrator
     from neve.cli.demo.next_steps import next_steps
 
@@ -66,6 +66,7 @@ def demo(
         sent = telemetry.tell(lake, config, narrator)
         results: dict[str, Any] = {"telemetry": tables.publish(lake, sent, since, narrator)}
         results["held back"] = tables.hold(lake, config, narrator)
+        direct.tell(lake, narrator)
         results |= tables.answer(lake, narrator)
         results["spans"] = tables.read(lake, narrator)
         results["orders"] = orders.tell(lake, narrator)
