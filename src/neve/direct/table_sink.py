@@ -1,28 +1,20 @@
-"""Rows into tables of a catalog: data files, then one commit through the lake's commit loop."""
+"""Rows into the telemetry tables of a catalog, which are made on demand."""
 
 from __future__ import annotations
 
 import logging
 import threading
-import uuid
 from typing import TYPE_CHECKING
 
-from neve import failpoints
-from neve.direct.results import TableResult
-from neve.errors import ConflictError, NeveError, UnknownOutcomeError
+from neve.direct.table_append import OpenTable, TableAppend, held
 from neve.lake.appends import AppendTable
 from neve.lake.catalog import open_catalog
-from neve.lake.commit_loop import CommitCounters, RetryPolicy
+from neve.lake.commit_loop import RetryPolicy, read_until_available
 from neve.lake.create import ensure_table
-from neve.lake.data_files import write_data_files
+from neve.observe.commits import CommitObserver, ignore_commits
 from neve.publish.telemetry_tables import telemetry_table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import pyarrow as pa
-    from pyiceberg.manifest import DataFile
-
     from neve.direct.deadline import Deadline
     from neve.direct.spec import DirectSpec
     from neve.lake.profile import CatalogProfile
@@ -33,59 +25,51 @@ logger = logging.getLogger(__name__)
 class TableSink:
     """Writes to the telemetry tables of a catalog; `Sink` has the contract."""
 
-    def __init__(self, profile: CatalogProfile, spec: DirectSpec) -> None:
+    def __init__(
+        self,
+        profile: CatalogProfile,
+        spec: DirectSpec,
+        observer: CommitObserver = ignore_commits,
+    ) -> None:
         self._profile = profile
         self._spec = spec
+        self._observer = observer
         self._catalog = open_catalog(profile)
-        self._lock = threading.Lock()
-        self._tables: dict[str, AppendTable] = {}
+        self._opening = threading.Lock()
+        self._tables: dict[str, OpenTable] = {}
 
-    def write(self, table: str, rows: pa.Table, deadline: Deadline) -> TableResult:
-        deadline.require("writing data files")
-        target = self._table(table)
-        files = write_data_files(target.metadata, target.io, rows, partition_directories=True)
-        failpoints.reach("direct.written")
-        return self._commit(target, files, deadline)
+    def begin(self, table: str, deadline: Deadline) -> TableAppend:
+        deadline.require(f"opening {table}")
+        live = self._open(table, deadline)
+        return TableAppend(self._profile, live, self._observer, lambda: self._forget(table, live))
 
     def close(self) -> None:
         self._catalog.close()
 
-    def _table(self, name: str) -> AppendTable:
-        """Return a table, made or given its columns on first use."""
-        with self._lock:
-            if name not in self._tables:
-                wanted = telemetry_table(self._spec.namespace, name, self._spec.promotions)
-                made = ensure_table(self._profile, self._catalog, wanted)
-                self._tables[name] = AppendTable(self._profile, made)
-            return self._tables[name]
+    def _open(self, name: str, deadline: Deadline) -> OpenTable:
+        """Return a table; on first use and after each change of its schema it gets its columns."""
+        table = self._tables.get(name)
+        if table is not None and table.is_current:
+            return table
+        with held(self._opening, deadline, f"opening {name}"):
+            table = self._tables.get(name)
+            if table is None or not table.is_current:
+                table = self._ensure(name, deadline)
+                self._tables[name] = table
+        return table
 
-    def _commit(
-        self, target: AppendTable, files: Sequence[DataFile], deadline: Deadline
-    ) -> TableResult:
-        append_id = str(uuid.uuid4())
-        counters = CommitCounters()
-        paths = tuple(file.file_path for file in files)
-        rows = sum(file.record_count for file in files)
-        size = sum(file.file_size_in_bytes for file in files)
-        try:
-            deadline.require("a commit")
-            policy = RetryPolicy(deadline_seconds=deadline.remaining_seconds())
-            snapshot_id = target.append(files, append_id, policy=policy, counters=counters)
-        except (ConflictError, UnknownOutcomeError) as error:
-            logger.warning(
-                "%s: %d rows are written and not committed: %s; files: %s",
-                target.name,
-                rows,
-                error,
-                ", ".join(paths),
-            )
-            return TableResult(target.name, rows, size, paths, committed=False, error=error)
-        except NeveError as error:
-            if not error.retryable:
-                raise
-            return TableResult(target.name, rows, size, paths, committed=False, error=error)
-        failpoints.reach("direct.committed")
-        logger.info(
-            "%s: snapshot %d has %d rows in %d files", target.name, snapshot_id, rows, len(files)
+    def _ensure(self, name: str, deadline: Deadline) -> OpenTable:
+        wanted = telemetry_table(self._spec.namespace, name, self._spec.promotions)
+        policy = RetryPolicy(deadline_seconds=deadline.remaining_seconds())
+        live = read_until_available(
+            lambda: ensure_table(self._profile, self._catalog, wanted, policy), policy
         )
-        return TableResult(target.name, rows, size, paths, committed=True, snapshot_id=snapshot_id)
+        logger.debug(
+            "%s: open with schema %d", ".".join(wanted.identifier), live.schema().schema_id
+        )
+        return OpenTable(AppendTable(self._profile, live), live.metadata.current_schema_id)
+
+    def _forget(self, name: str, table: OpenTable) -> None:
+        with self._opening:
+            if self._tables.get(name) is table:
+                del self._tables[name]
