@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from neve import failpoints
@@ -15,6 +16,7 @@ from neve.lake.catalog import open_catalog
 from neve.lake.commit_loop import CommitCounters, RetryPolicy
 from neve.lake.create import ensure_table
 from neve.lake.data_files import write_data_files
+from neve.observe.commits import CommitMeasured, CommitObserver, ignore_commits
 from neve.publish.telemetry_tables import telemetry_table
 
 if TYPE_CHECKING:
@@ -33,9 +35,15 @@ logger = logging.getLogger(__name__)
 class TableSink:
     """Writes to the telemetry tables of a catalog; `Sink` has the contract."""
 
-    def __init__(self, profile: CatalogProfile, spec: DirectSpec) -> None:
+    def __init__(
+        self,
+        profile: CatalogProfile,
+        spec: DirectSpec,
+        observer: CommitObserver = ignore_commits,
+    ) -> None:
         self._profile = profile
         self._spec = spec
+        self._observer = observer
         self._catalog = open_catalog(profile)
         self._lock = threading.Lock()
         self._tables: dict[str, AppendTable] = {}
@@ -62,30 +70,65 @@ class TableSink:
     def _commit(
         self, target: AppendTable, files: Sequence[DataFile], deadline: Deadline
     ) -> TableResult:
-        append_id = str(uuid.uuid4())
+        """Commit files that are written. A commit that may still come true is no exception."""
         counters = CommitCounters()
-        paths = tuple(file.file_path for file in files)
-        rows = sum(file.record_count for file in files)
-        size = sum(file.file_size_in_bytes for file in files)
+        written = TableResult(
+            target.name,
+            rows=sum(file.record_count for file in files),
+            bytes=sum(file.file_size_in_bytes for file in files),
+            files=tuple(file.file_path for file in files),
+            committed=False,
+        )
+        result = written
         try:
             deadline.require("a commit")
             policy = RetryPolicy(deadline_seconds=deadline.remaining_seconds())
-            snapshot_id = target.append(files, append_id, policy=policy, counters=counters)
-        except (ConflictError, UnknownOutcomeError) as error:
-            logger.warning(
-                "%s: %d rows are written and not committed: %s; files: %s",
-                target.name,
-                rows,
-                error,
-                ", ".join(paths),
-            )
-            return TableResult(target.name, rows, size, paths, committed=False, error=error)
+            snapshot_id = target.append(files, str(uuid.uuid4()), policy=policy, counters=counters)
+            result = replace(written, committed=True, snapshot_id=snapshot_id)
         except NeveError as error:
-            if not error.retryable:
+            if not (error.retryable or isinstance(error, (ConflictError, UnknownOutcomeError))):
                 raise
-            return TableResult(target.name, rows, size, paths, committed=False, error=error)
-        failpoints.reach("direct.committed")
-        logger.info(
-            "%s: snapshot %d has %d rows in %d files", target.name, snapshot_id, rows, len(files)
-        )
-        return TableResult(target.name, rows, size, paths, committed=True, snapshot_id=snapshot_id)
+            result = replace(written, error=error)
+        finally:
+            self._observer(_measured(result, counters))
+        if result.committed:
+            failpoints.reach("direct.committed")
+            _log_committed(result)
+        else:
+            _log_not_committed(result)
+        return result
+
+
+def _measured(result: TableResult, counters: CommitCounters) -> CommitMeasured:
+    return CommitMeasured(
+        result.table,
+        attempts=counters.attempts,
+        conflicts=counters.conflicts,
+        unknown_outcomes=counters.unknown_outcomes,
+        seconds=sum(counters.commit_seconds),
+        manifests=counters.manifests,
+        files=len(result.files),
+        rows=result.rows,
+        bytes=result.bytes,
+        committed=result.committed,
+    )
+
+
+def _log_committed(result: TableResult) -> None:
+    logger.info(
+        "%s: snapshot %s has %d rows in %d files",
+        result.table,
+        result.snapshot_id,
+        result.rows,
+        len(result.files),
+    )
+
+
+def _log_not_committed(result: TableResult) -> None:
+    logger.warning(
+        "%s: %d rows are written and not committed: %s; files: %s",
+        result.table,
+        result.rows,
+        result.error,
+        ", ".join(result.files),
+    )

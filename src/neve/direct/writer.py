@@ -15,6 +15,7 @@ from neve.direct.spec import DirectSpec, direct_spec
 from neve.direct.table_sink import TableSink
 from neve.errors import UsageError
 from neve.lake.profile import DEFAULT_CATALOG, profile_named
+from neve.observe.commits import CommitObserver, ignore_commits
 from neve.signals import Signal
 from neve.telemetry.schemas import TABLES_OF
 
@@ -34,11 +35,15 @@ class Writer:
         self._sink = sink
 
     @classmethod
-    def open(cls, settings: Settings) -> Self:
-        """Connect to what a configuration names: its catalog, or with type none, its storage."""
+    def open(cls, settings: Settings, *, observer: CommitObserver = ignore_commits) -> Self:
+        """Connect to what a configuration names: its catalog, or with type none, its storage.
+
+        Args:
+            observer: is told what each commit cost, by the thread that made it.
+        """
         spec = direct_spec(settings)
         profile = profile_named(settings, DEFAULT_CATALOG)
-        return cls(TableSink(profile, spec), spec)
+        return cls(TableSink(profile, spec, observer), spec)
 
     def __enter__(self) -> Self:
         return self

@@ -60,6 +60,8 @@ class CommitCounters:
     attempts: int = 0
     conflicts: int = 0
     unknown_outcomes: int = 0
+    # Manifests that were written, in all attempts: counted by whoever writes them.
+    manifests: int = 0
     # Of each commit that came to an end, with all its attempts.
     commit_seconds: list[float] = field(default_factory=list)
 
