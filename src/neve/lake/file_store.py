@@ -60,10 +60,12 @@ class FileStore:
     """Files by any spelling of their path: `s3://`, `s3a://`, `file:`, `/…`, other stores'.
 
     Paths are taken letter by letter: `%20` in a path is three letters of the name. Requests that
-    fail in passing are repeated; every method may be called from many threads.
+    fail in passing are repeated; every method may be called from many threads. Pickled, a store is
+    connected again on the other side.
     """
 
     def __init__(self, profile: CatalogProfile, vended: Mapping[str, str] | None = None) -> None:
+        self._arguments = profile, vended
         self.access = object_access(profile, vended or {})
         self._buckets: dict[tuple[str, str], StoredFiles] = {}
         # Buckets whose ETags were seen to be MD5s, and those where one was not.
@@ -71,6 +73,11 @@ class FileStore:
         self._opaque_tags: set[StoredFiles] = set()
         self._lock = threading.Lock()
         self.parts = ThreadPoolExecutor(_PARTS_AT_ONCE, "parts")
+
+    def __reduce__(
+        self,
+    ) -> tuple[type[FileStore], tuple[CatalogProfile, Mapping[str, str] | None]]:
+        return FileStore, self._arguments
 
     def close(self) -> None:
         self.parts.shutdown()
