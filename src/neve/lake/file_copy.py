@@ -118,7 +118,7 @@ class FileCopy:
         checksum = md5(data)
         self.source.confirm_read(self.source_path, checksum, content)
         self._on_bytes(len(data))
-        if self.target.write_new(self.target_path, data):
+        if self.target.write_new(self.target_path, data, checksum):
             return Copied(len(data), checksum)
         return self._accept_existing(len(data), lambda: checksum)
 

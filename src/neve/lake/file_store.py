@@ -133,8 +133,11 @@ class FileStore:
         listing = repeated(lambda: list(bucket.sizes(key)), "cannot list", prefix)
         return {directory + found[len(key) :]: size for found, size in listing}
 
-    def write_new(self, path: str, content: bytes) -> bool:
+    def write_new(self, path: str, content: bytes, checksum: str | None = None) -> bool:
         """Write a file if nothing has its name. Atomic, durable.
+
+        Args:
+            checksum: its MD5, where that is known: it takes longer than anything else here.
 
         Returns:
             False: something is there. It may be this very content, of an attempt whose answer was
@@ -142,7 +145,7 @@ class FileStore:
         """
         facts = self.request(WRITING, path, lambda files, key: files.put_new(key, content))
         if facts:
-            self.confirm_written(path, len(content), md5(content), facts)
+            self.confirm_written(path, len(content), checksum or md5(content), facts)
         return facts is not None
 
     def delete(self, paths: Sequence[str]) -> None:
