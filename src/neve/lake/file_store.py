@@ -35,6 +35,7 @@ from neve.lake.s3_files import S3Files
 from neve.lake.store_faults import WRITING, repeated
 from neve.lake.store_paths import StorePath, store_path
 from neve.lake.stored_files import (
+    Bytes,
     FileFacts,
     StoredFiles,
     file_digest,
@@ -96,7 +97,7 @@ class FileStore:
             CorruptionError: the store has another MD5 of it.
         """
         content = self.request("cannot read", path, lambda files, key: files.get(key, _ANY_SIZE))
-        data = content.data or b""
+        data = bytes(content.data or b"")
         if content.digest:
             self.confirm_read(path, md5(data), content)
         return data
@@ -105,6 +106,10 @@ class FileStore:
         """Return part of a file; fewer bytes where it ends earlier."""
         if length == 0:
             return b""
+        return bytes(self.view_range(path, offset, length))
+
+    def view_range(self, path: str, offset: int, length: int) -> Bytes:
+        """Do the same, without a copy of what the library has read."""
         return self.request(
             "cannot read", path, lambda files, key: files.get_range(key, offset, length)
         )
@@ -133,7 +138,7 @@ class FileStore:
         listing = repeated(lambda: list(bucket.sizes(key)), "cannot list", prefix)
         return {directory + found[len(key) :]: size for found, size in listing}
 
-    def write_new(self, path: str, content: bytes, checksum: str | None = None) -> bool:
+    def write_new(self, path: str, content: Bytes, checksum: str | None = None) -> bool:
         """Write a file if nothing has its name. Atomic, durable.
 
         Args:
