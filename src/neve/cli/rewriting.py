@@ -43,6 +43,7 @@ def rewrite(
     from neve.move.rewrite_copied import rewrite_copied
     from neve.move.spec import Engine
     from neve.move.stores import CatalogFiles
+    from neve.move.workers import Processes, SparkWorkers
 
     call: Call = context.obj
     if len(sources) != len(targets):
@@ -55,9 +56,10 @@ def rewrite(
     prefixes = [Prefix(*pair) for pair in zip(sources, targets, strict=True)]
     with call.open(reads=True) as lake, call.output.working(f"rewriting {metadata}"):
         profile = profile_named(lake.settings, catalog or DEFAULT_CATALOG)
-        tasks = SparkTasks(lake) if engine == Engine.SPARK.value else None
-        with closing(CatalogFiles(profile)) as files:
-            table = rewrite_copied(files, metadata, prefixes, tasks)
+        on_spark = engine == Engine.SPARK.value
+        with closing(CatalogFiles(profile)) as files, Processes() as processes:
+            workers = SparkWorkers(SparkTasks(lake)) if on_spark else processes
+            table = rewrite_copied(files, metadata, prefixes, workers)
     for line in table.notes:
         call.output.progress(line)
     counts = {kind.value.replace(" ", "_"): count for kind, count in table.counts.items()}

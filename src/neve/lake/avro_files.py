@@ -20,7 +20,8 @@ import fastavro
 
 from neve.errors import CorruptionError, UnsupportedError
 from neve.lake.avro_blocks import CODECS, block_bytes, read_blocks
-from neve.lake.avro_skip import Decode, Skip, make_decode, make_skip
+from neve.lake.avro_shapes import Skip
+from neve.lake.avro_skip import Decode, make_decode, make_skip
 
 _HEADER = fastavro.parse_schema(
     {

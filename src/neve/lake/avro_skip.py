@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
-# Both take a block and where a value begins, and return where it ends.
-Skip = Callable[[bytes, int], int]
+from neve.lake.avro_shapes import Skip, remember_shapes
+
+# Takes a block and where a value begins, and returns it and where it ends.
 Decode = Callable[[bytes, int], tuple[Any, int]]
 
 _NUMBERS = ("int", "long", "enum")
@@ -72,9 +73,16 @@ def make_skip(types: Sequence[Any], named: dict[str, Any]) -> Skip:
     Args:
         named: the types that a schema has defined so far; it grows by those defined here.
     """
+    flat = _flat(types, named)
+    skip = _skip_all(flat, named)
+    is_plain = all(isinstance(kind, str) for kind in flat)
+    return skip if is_plain else remember_shapes(flat, named, skip)
+
+
+def _skip_all(flat: Sequence[Any], named: dict[str, Any]) -> Skip:
     steps: list[Skip] = []
     numbers = 0
-    for kind in _flat(types, named):
+    for kind in flat:
         if kind in _NUMBERS:
             numbers += 1
             continue
@@ -116,12 +124,13 @@ def _flat(types: Sequence[Any], named: dict[str, Any]) -> list[Any]:
 
 def _skip_one(type_: Any, named: dict[str, Any]) -> Skip:
     if isinstance(type_, list):
-        return _skip_union([make_skip([branch], named) for branch in type_])
+        return _skip_union([_skip_all(_flat([branch], named), named) for branch in type_])
     if isinstance(type_, dict):
         if type_["type"] == "fixed":
             return _skip_fixed(type_["size"])
         items = [type_["items"]] if type_["type"] == "array" else ["string", type_["values"]]
-        return _skip_items(_flat(items, named), make_skip(items, named))
+        flat = _flat(items, named)
+        return _skip_items(flat, _skip_all(flat, named))
     if type_ in _SIZED:
         return _skip_sized
     return _skip_fixed(_FIXED[type_])

@@ -14,6 +14,7 @@ from neve.lake.store_faults import WRITING, repeated
 from neve.lake.store_paths import store_path
 from neve.lake.stored_files import (
     PART_BYTES,
+    Bytes,
     Content,
     FileFacts,
     StoredFiles,
@@ -114,11 +115,11 @@ class FileCopy:
                 return Copied(size, f"store:{facts.digest}")
         return self._accept_existing(size, self._source_checksum)
 
-    def _copy_small(self, content: Content, data: bytes) -> Copied:
+    def _copy_small(self, content: Content, data: Bytes) -> Copied:
         checksum = md5(data)
         self.source.confirm_read(self.source_path, checksum, content)
         self._on_bytes(len(data))
-        if self.target.write_new(self.target_path, data):
+        if self.target.write_new(self.target_path, data, checksum):
             return Copied(len(data), checksum)
         return self._accept_existing(len(data), lambda: checksum)
 
@@ -176,8 +177,8 @@ class FileCopy:
         self.target.confirm_written(self.target_path, size, checksum, facts)
         return Copied(size, checksum)
 
-    def read_part(self, offset: int, length: int) -> bytes:
-        data = self.source.read_range(self.source_path, offset, length)
+    def read_part(self, offset: int, length: int) -> Bytes:
+        data = self.source.view_range(self.source_path, offset, length)
         _check_length(self.source_path, length, len(data))
         return data
 
@@ -203,7 +204,7 @@ class _Stream:
         self._digest = new_md5()
         return files.put_stream(key, self._parts(), self._size)
 
-    def _parts(self) -> Iterator[bytes]:
+    def _parts(self) -> Iterator[Bytes]:
         ranges = part_ranges(self._size)
         submit = self._copy.target.parts.submit
         ahead = submit(self._copy.read_part, *ranges[0])

@@ -35,6 +35,7 @@ from neve.lake.s3_files import S3Files
 from neve.lake.store_faults import WRITING, repeated
 from neve.lake.store_paths import StorePath, store_path
 from neve.lake.stored_files import (
+    Bytes,
     FileFacts,
     StoredFiles,
     file_digest,
@@ -60,10 +61,12 @@ class FileStore:
     """Files by any spelling of their path: `s3://`, `s3a://`, `file:`, `/…`, other stores'.
 
     Paths are taken letter by letter: `%20` in a path is three letters of the name. Requests that
-    fail in passing are repeated; every method may be called from many threads.
+    fail in passing are repeated; every method may be called from many threads. Pickled, a store is
+    connected again on the other side.
     """
 
     def __init__(self, profile: CatalogProfile, vended: Mapping[str, str] | None = None) -> None:
+        self._arguments = profile, vended
         self.access = object_access(profile, vended or {})
         self._buckets: dict[tuple[str, str], StoredFiles] = {}
         # Buckets whose ETags were seen to be MD5s, and those where one was not.
@@ -71,6 +74,11 @@ class FileStore:
         self._opaque_tags: set[StoredFiles] = set()
         self._lock = threading.Lock()
         self.parts = ThreadPoolExecutor(_PARTS_AT_ONCE, "parts")
+
+    def __reduce__(
+        self,
+    ) -> tuple[type[FileStore], tuple[CatalogProfile, Mapping[str, str] | None]]:
+        return FileStore, self._arguments
 
     def close(self) -> None:
         self.parts.shutdown()
@@ -89,7 +97,7 @@ class FileStore:
             CorruptionError: the store has another MD5 of it.
         """
         content = self.request("cannot read", path, lambda files, key: files.get(key, _ANY_SIZE))
-        data = content.data or b""
+        data = bytes(content.data or b"")
         if content.digest:
             self.confirm_read(path, md5(data), content)
         return data
@@ -98,6 +106,10 @@ class FileStore:
         """Return part of a file; fewer bytes where it ends earlier."""
         if length == 0:
             return b""
+        return bytes(self.view_range(path, offset, length))
+
+    def view_range(self, path: str, offset: int, length: int) -> Bytes:
+        """Do the same, without a copy of what the library has read."""
         return self.request(
             "cannot read", path, lambda files, key: files.get_range(key, offset, length)
         )
@@ -126,8 +138,11 @@ class FileStore:
         listing = repeated(lambda: list(bucket.sizes(key)), "cannot list", prefix)
         return {directory + found[len(key) :]: size for found, size in listing}
 
-    def write_new(self, path: str, content: bytes) -> bool:
+    def write_new(self, path: str, content: Bytes, checksum: str | None = None) -> bool:
         """Write a file if nothing has its name. Atomic, durable.
+
+        Args:
+            checksum: its MD5, where that is known: it takes longer than anything else here.
 
         Returns:
             False: something is there. It may be this very content, of an attempt whose answer was
@@ -135,7 +150,7 @@ class FileStore:
         """
         facts = self.request(WRITING, path, lambda files, key: files.put_new(key, content))
         if facts:
-            self.confirm_written(path, len(content), md5(content), facts)
+            self.confirm_written(path, len(content), checksum or md5(content), facts)
         return facts is not None
 
     def delete(self, paths: Sequence[str]) -> None:

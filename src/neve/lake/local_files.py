@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from neve.lake.stored_files import Content, FileFacts, put_in_order
+from neve.lake.stored_files import Bytes, Content, FileFacts, put_in_order
 
 # Not hidden: Iceberg's remove_orphan_files takes away what a killed process left.
 TEMPORARY_PREFIX = "copying-"
@@ -36,10 +36,10 @@ class LocalFiles:
             file.seek(offset)
             return file.read(length)
 
-    def put_new(self, key: str, data: bytes) -> FileFacts | None:
+    def put_new(self, key: str, data: Bytes) -> FileFacts | None:
         return put_in_order(self.upload(key), iter([data]))
 
-    def put_stream(self, key: str, parts: Iterator[bytes], size: int) -> FileFacts | None:  # noqa: ARG002 - S3's
+    def put_stream(self, key: str, parts: Iterator[Bytes], size: int) -> FileFacts | None:  # noqa: ARG002 - S3's
         return put_in_order(self.upload(key), parts)
 
     def upload(self, key: str) -> LocalUpload:
@@ -77,7 +77,7 @@ class LocalUpload:
         self._temporary: Path | None = path.with_name(TEMPORARY_PREFIX + secrets.token_hex(8))
         self._file = os.open(self._temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
 
-    def write_part(self, number: int, offset: int, data: bytes, digest: str) -> None:  # noqa: ARG002 - S3's
+    def write_part(self, number: int, offset: int, data: Bytes, digest: str) -> None:  # noqa: ARG002 - S3's
         rest = memoryview(data)
         while rest:
             written = os.pwrite(self._file, rest, offset)

@@ -10,7 +10,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError
 from obstore.store import ObjectStore
 
-from neve.lake.stored_files import PART_BYTES, Content, FileFacts, Upload, put_in_order
+from neve.lake.stored_files import PART_BYTES, Bytes, Content, FileFacts, Upload, put_in_order
 
 
 class ObjectFiles:
@@ -29,13 +29,13 @@ class ObjectFiles:
     def get(self, key: str, most_bytes: int) -> Content:
         result = obstore.get(self._bucket, key)
         meta = result.meta
-        data = result.bytes().to_bytes() if meta["size"] <= most_bytes else None
+        data = memoryview(result.bytes()) if meta["size"] <= most_bytes else None
         return Content(meta["size"], digest_of(meta["e_tag"]), data)
 
-    def get_range(self, key: str, offset: int, length: int) -> bytes:
-        return obstore.get_range(self._bucket, key, start=offset, length=length).to_bytes()
+    def get_range(self, key: str, offset: int, length: int) -> Bytes:
+        return memoryview(obstore.get_range(self._bucket, key, start=offset, length=length))
 
-    def put_new(self, key: str, data: bytes) -> FileFacts | None:
+    def put_new(self, key: str, data: Bytes) -> FileFacts | None:
         try:
             result = obstore.put(self._bucket, key, data, mode="create", use_multipart=False)
         except AlreadyExistsError:
@@ -45,7 +45,7 @@ class ObjectFiles:
             return None
         return FileFacts(len(data), digest_of(result["e_tag"]))
 
-    def put_stream(self, key: str, parts: Iterator[bytes], size: int) -> FileFacts | None:  # noqa: ARG002 - S3's
+    def put_stream(self, key: str, parts: Iterator[Bytes], size: int) -> FileFacts | None:  # noqa: ARG002 - S3's
         return put_in_order(self.upload(key), parts)
 
     def upload(self, key: str) -> Upload:
@@ -85,7 +85,7 @@ class SpooledUpload:
         self._files, self._bucket, self._key = files, bucket, key
         self._spool = tempfile.NamedTemporaryFile(prefix="neve-move-")  # noqa: SIM115 - abort
 
-    def write_part(self, number: int, offset: int, data: bytes, digest: str) -> None:  # noqa: ARG002 - S3's
+    def write_part(self, number: int, offset: int, data: Bytes, digest: str) -> None:  # noqa: ARG002 - S3's
         with Path(self._spool.name).open("r+b") as file:
             file.seek(offset)
             file.write(data)

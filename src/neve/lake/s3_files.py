@@ -21,7 +21,7 @@ from obstore.store import S3Store
 
 from neve.lake.object_access import ObjectAccess
 from neve.lake.object_files import ObjectFiles, digest_of
-from neve.lake.stored_files import Content, FileFacts, part_ranges
+from neve.lake.stored_files import Bytes, Content, FileFacts, part_ranges
 
 if TYPE_CHECKING:
     from obstore.store import S3Config, S3Credential
@@ -119,7 +119,7 @@ class S3Files:
             data = body.read() if size <= most_bytes else None
         return Content(size, digest_of(answer.get("ETag")), data)
 
-    def get_range(self, key: str, offset: int, length: int) -> bytes:
+    def get_range(self, key: str, offset: int, length: int) -> Bytes:
         if _is_plain(key):
             return self._objects.get_range(key, offset, length)
         answer = self._get_object(key, Range=f"bytes={offset}-{offset + length - 1}")
@@ -138,12 +138,12 @@ class S3Files:
             raise
         return answer
 
-    def put_new(self, key: str, data: bytes) -> FileFacts | None:
+    def put_new(self, key: str, data: Bytes) -> FileFacts | None:
         if _is_plain(key):
             return self._objects.put_new(key, data)
-        return self._put_object(key, data, len(data))
+        return self._put_object(key, bytes(data), len(data))
 
-    def put_stream(self, key: str, parts: Iterator[bytes], size: int) -> FileFacts | None:
+    def put_stream(self, key: str, parts: Iterator[Bytes], size: int) -> FileFacts | None:
         return self._put_object(key, _Body(parts), size)
 
     def _put_object(self, key: str, body: bytes | _Body, size: int) -> FileFacts | None:
@@ -200,10 +200,10 @@ class S3Files:
 class _Body:
     """The body of a request from the parts of a file."""
 
-    def __init__(self, parts: Iterator[bytes]) -> None:
+    def __init__(self, parts: Iterator[Bytes]) -> None:
         self._parts = parts
 
-    def read(self, _size: int = -1) -> bytes:
+    def read(self, _size: int = -1) -> Bytes:
         """Return a whole part, however little was asked for: http.client sends what it gets."""
         return next(self._parts, b"")
 
@@ -218,12 +218,12 @@ class S3Upload:
         self._digests: dict[int, str] = {}
         self._size = 0
 
-    def write_part(self, number: int, offset: int, data: bytes, digest: str) -> None:
+    def write_part(self, number: int, offset: int, data: Bytes, digest: str) -> None:
         self._client.upload_part(
             **self._where,
             UploadId=self._id,
             PartNumber=number + 1,
-            Body=data,
+            Body=bytes(data),
             ContentMD5=b64encode(bytes.fromhex(digest)).decode(),
         )
         self._part_done(number, offset + len(data), digest)

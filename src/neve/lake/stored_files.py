@@ -17,6 +17,9 @@ WHOLE_BYTES = 200 * MIB
 # What S3 allows.
 MOST_PARTS = 10_000
 
+# What a library has read is handed on as it is: a copy takes as long as a tenth of the whole way.
+Bytes = bytes | memoryview
+
 
 @dataclass(frozen=True)
 class FileFacts:
@@ -34,13 +37,13 @@ class FileFacts:
 class Content(FileFacts):
     """A file and its bytes; None: it is longer than was asked for."""
 
-    data: bytes | None = None
+    data: Bytes | None = None
 
 
 class Upload(Protocol):
     """A file that is written in parts, in any order, and is not visible before `finish`."""
 
-    def write_part(self, number: int, offset: int, data: bytes, digest: str) -> None:
+    def write_part(self, number: int, offset: int, data: Bytes, digest: str) -> None:
         """Write a part, the first is 0; `digest` is its MD5. Writing it again is harmless."""
 
     def finish(self) -> FileFacts | None:
@@ -63,13 +66,13 @@ class StoredFiles(Protocol):
     def get(self, key: str, most_bytes: int) -> Content:
         """Read a whole file, unless it is longer than `most_bytes`."""
 
-    def get_range(self, key: str, offset: int, length: int) -> bytes:
+    def get_range(self, key: str, offset: int, length: int) -> Bytes:
         """Read part of a file: fewer bytes where it ends earlier."""
 
-    def put_new(self, key: str, data: bytes) -> FileFacts | None:
+    def put_new(self, key: str, data: Bytes) -> FileFacts | None:
         """Write a file; None: there is one already, perhaps of a lost first attempt."""
 
-    def put_stream(self, key: str, parts: Iterator[bytes], size: int) -> FileFacts | None:
+    def put_stream(self, key: str, parts: Iterator[Bytes], size: int) -> FileFacts | None:
         """Write a file from its parts in order; None: there is one already."""
 
     def upload(self, key: str) -> Upload:
@@ -111,7 +114,7 @@ def part_ranges(size: int) -> list[tuple[int, int]]:
     return [(offset, min(step, size - offset)) for offset in range(0, size, step)]
 
 
-def put_in_order(upload: Upload, parts: Iterator[bytes]) -> FileFacts | None:
+def put_in_order(upload: Upload, parts: Iterator[Bytes]) -> FileFacts | None:
     """Write a file part by part, for stores that take no stream."""
     offset = 0
     try:
@@ -123,7 +126,7 @@ def put_in_order(upload: Upload, parts: Iterator[bytes]) -> FileFacts | None:
         upload.abort()
 
 
-def md5(data: bytes) -> str:
+def md5(data: Bytes) -> str:
     """Return the MD5 as S3 reports it. It detects damage, and no forgery."""
     digest = new_md5()
     digest.update(data)

@@ -15,8 +15,8 @@ from neve.errors import NeveError
 from neve.lake.avro_files import AvroRecords, SeenRecords
 from neve.lake.manifests import DELETED, Content
 from neve.move.files import FileKind, TableFile
-from neve.move.in_threads import READS_AT_ONCE, in_threads
 from neve.move.paths import normal_path
+from neve.move.workers import Threads, Workers
 
 Read = Callable[[str], bytes]
 
@@ -76,29 +76,31 @@ class _Listed:
 
 
 def list_files(
-    document: Mapping[str, Any], read: Read, *, parallel: int = READS_AT_ONCE, path: str = "table"
+    document: Mapping[str, Any], read: Read, *, workers: Workers | None = None, path: str = "table"
 ) -> Inventory:
     """List the files that the snapshots of a metadata document reach.
 
     Every manifest is read once, and one block of it is decoded at a time.
 
     Args:
-        read: returns the content of a file; called by several threads.
+        read: returns the content of a file; called by several threads, and pickled for processes.
+        workers: read the files; None: threads.
         path: the name of the metadata file, for problems.
     """
     refusal = _refusal(document)
     if refusal:
         return Inventory((), len(document.get("snapshots") or ()), (Problem(path, refusal),))
+    workers = workers or Threads()
     collected = _Collected()
     snapshots = document.get("snapshots") or ()
     collected.add(_of_metadata(document))
     lists = collected.paths(FileKind.MANIFEST_LIST)
     listing = partial(_of_manifest_list, seen=SeenRecords())
-    for listed in in_threads(partial(_read, listing, read), lists, parallel):
+    for listed in workers.results(partial(_read, listing, read), lists):
         collected.add(listed)
     manifests = collected.paths(FileKind.MANIFEST)
     deletes = {}
-    results = in_threads(partial(_read, _of_manifest, read), manifests, parallel)
+    results = workers.results(partial(_read, _of_manifest, read), manifests)
     for manifest, listed in zip(manifests, results, strict=True):
         collected.add(listed)
         if listed.deletes:

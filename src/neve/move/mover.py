@@ -39,6 +39,7 @@ from neve.move.spec import Engine, MoveSpec, Verification
 from neve.move.stores import CatalogFiles
 from neve.move.verify import Version, verify
 from neve.move.verify_reading import StoredVersion, check_pyiceberg, check_rows
+from neve.move.workers import Processes, SparkWorkers
 
 if TYPE_CHECKING:
     from neve.lake import Lake
@@ -58,12 +59,15 @@ class Mover:
         self._files: dict[str, CatalogFiles] = {}
         self._lock = threading.Lock()
         self._stopped = threading.Event()
+        self._workers = Processes()
 
     def stop(self) -> None:
         """End the moves in progress at their next step, before they register anything."""
         self._stopped.set()
+        self._workers.close()
 
     def close(self) -> None:
+        self._workers.close()
         for files in self._files.values():
             files.close()
 
@@ -80,6 +84,7 @@ class Mover:
             self._spec,
             self.files(source.catalog).store,
             self.files(self._spec.target).store,
+            self._workers,
             earlier,
         )
 
@@ -176,7 +181,7 @@ class Mover:
             plan.location,
             known=self._rewritten_before(plan, journal),
             done=note,
-            tasks=SparkTasks(self._lake) if on_spark else None,
+            workers=SparkWorkers(SparkTasks(self._lake)) if on_spark else self._workers,
         )
         rewritten = rewriter.rewrite(
             plan.version.document,
@@ -211,6 +216,7 @@ class Mover:
                 Version(moved, target.store),
                 plan.path_map.target,
                 every_field=plan.spec.verification is Verification.FULL,
+                workers=self._workers,
             ).require_whole(plan.source.name)
         return self._try_reading(plan, moved)
 
@@ -235,7 +241,12 @@ class Mover:
         if present is None:
             raise NotFoundError(f"table {target.name} does not exist", hint="neve move status")
         files = self.files(target.catalog)
-        inventory = list_files(present.document, files.store.read, path=present.metadata_location)
+        inventory = list_files(
+            present.document,
+            files.store.read,
+            workers=self._workers,
+            path=present.metadata_location,
+        )
         wrong = [*islice(wrong_files(inventory, files.store), _MOST_PROBLEMS)]
         state = read_journal(self._journal_path(target))
         if not wrong and state is not None and state.is_finished:
@@ -264,6 +275,7 @@ class Mover:
                 Version(moved, target.store),
                 path_map(version.location, header.location).target,
                 every_field=self._spec.verification is Verification.FULL,
+                workers=self._workers,
             )
         except NotFoundError:
             self._progress.say(

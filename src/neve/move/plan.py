@@ -30,6 +30,7 @@ from neve.move.register import read_target
 from neve.move.report import PlanReport
 from neve.move.spec import Existing, MoveSpec
 from neve.move.target_location import free_location, require_apart, target_location
+from neve.move.workers import Workers
 
 if TYPE_CHECKING:
     from neve.lake import Lake
@@ -139,11 +140,13 @@ def plan_table(
     spec: MoveSpec,
     source_store: FileStore,
     target_store: FileStore,
+    workers: Workers,
     earlier_location: str | None = None,
 ) -> TablePlan:
     """Plan the move of a table's present version. Reads the catalogs' pointers once.
 
     Args:
+        workers: read the manifests.
         earlier_location: where an interrupted move of this table has put files.
 
     Raises:
@@ -153,19 +156,26 @@ def plan_table(
     pinned = _read_source(lake, source)
     present = read_target(lake, target)
     if not spec.rewrite:
-        return _plan_in_place(pinned, present, source, target, spec, source_store)
+        inventory = _list_files(pinned, source_store, workers)
+        return _plan_in_place(pinned, present, source, target, spec, inventory)
     moved = leave_behind(pinned, source.name)
     version = moved.metadata
     if present is not None and spec.existing is Existing.EXTEND:
         version = without_expired(version, present)
     base = spec.location or earlier_location if present is None else spec.location
     location = target_location(lake, target, present, base)
-    inventory = list_files(version.document, source_store.read, path=version.metadata_location)
+    inventory = _list_files(version, source_store, workers)
     plan = TablePlan(source, target, spec, version, present, location, inventory)
     plan = replace(plan, left_behind=moved.lines, is_done=_is_done(plan))
     if plan.is_done:
         return plan
-    plan = _with_target_files(lake, plan, target_store, is_resumed=earlier_location is not None)
+    if plan.present is None:
+        plan = _with_free_location(
+            lake, plan, target_store, is_resumed=earlier_location is not None
+        )
+    elif spec.existing is Existing.EXTEND:
+        listed = _list_files(plan.present, target_store, workers)
+        plan = replace(plan, already=_proven_files(plan.present, listed, target_store))
     shares = _share_a_store(lake, plan)
     return replace(plan, blocked_by=tuple(_blockers(plan, shares_store=shares)))
 
@@ -183,10 +193,9 @@ def _plan_in_place(
     source: TableRef,
     target: TableRef,
     spec: MoveSpec,
-    source_store: FileStore,
+    inventory: Inventory,
 ) -> TablePlan:
     """Plan to register the source's own metadata file: nothing is copied."""
-    inventory = list_files(pinned.document, source_store.read, path=pinned.metadata_location)
     plan = TablePlan(source, target, spec, pinned, present, pinned.location, inventory)
     note = "the metadata file is registered as it is, with all refs and properties"
     return replace(plan, notes=(note,), is_done=_is_done(plan), blocked_by=tuple(_blockers(plan)))
@@ -203,14 +212,15 @@ def _is_done(plan: TablePlan) -> bool:
     return record is not None and record == read_record(present)
 
 
-def _with_target_files(
+def _list_files(table: MetadataJson, store: FileStore, workers: Workers) -> Inventory:
+    return list_files(table.document, store.read, workers=workers, path=table.metadata_location)
+
+
+def _with_free_location(
     lake: Lake, plan: TablePlan, store: FileStore, *, is_resumed: bool
 ) -> TablePlan:
     """Look at what lies at the target; keep away from somebody else's files."""
     wanted = plan.location
-    if plan.present is not None:
-        is_extended = plan.spec.existing is Existing.EXTEND
-        return replace(plan, already=_proven_files(plan.present, store) if is_extended else {})
 
     def is_taken(location: str) -> bool:
         if _has_table(lake, plan.target.catalog, location, store):
@@ -259,9 +269,8 @@ def _is_left_over(path: str, table_uuid: str, store: FileStore) -> bool:
     return MOVED in metadata.properties and metadata.uuid == table_uuid
 
 
-def _proven_files(present: MetadataJson, store: FileStore) -> dict[str, int]:
+def _proven_files(present: MetadataJson, inventory: Inventory, store: FileStore) -> dict[str, int]:
     """Return the files of a table that a move extends: they were proven when it was registered."""
-    inventory = list_files(present.document, store.read, path=present.metadata_location)
     stored = {normal_path(path): size for path, size in store.list_sizes(present.location).items()}
     return {
         file.path: file.size

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 from neve.errors import CorruptionError, UnsupportedError, UsageError
 from neve.lake.metadata_json import MetadataJson, decode_document
-from neve.lake.spark_tasks import TaskRunner
 from neve.move.check_files import wrong_files
 from neve.move.inventory import list_files
 from neve.move.leave_behind import without_index
 from neve.move.paths import PathMap, Prefix
 from neve.move.rewriter import Rewriter, RewrittenTable
 from neve.move.stores import CatalogFiles
+from neve.move.workers import Workers
 
 _GZIP = b"\x1f\x8b"
 _MOST_NAMED = 3
@@ -21,7 +21,8 @@ _MOST_NAMED = 3
 
 @dataclass(frozen=True)
 class _CopiedFiles:
-    """Reads files by the paths that they had before they were copied. Pickled for Spark."""
+    """Reads files by the paths that they had before they were copied. Pickled for
+    other processes."""
 
     files: CatalogFiles
     paths: PathMap
@@ -34,7 +35,7 @@ def rewrite_copied(
     files: CatalogFiles,
     metadata: str,
     prefixes: Sequence[Prefix],
-    tasks: TaskRunner | None = None,
+    workers: Workers,
 ) -> RewrittenTable:
     """Write metadata that names the copied files, beside them, under new names.
 
@@ -43,6 +44,7 @@ def rewrite_copied(
     Args:
         metadata: the path of the metadata file, where it lies now.
         prefixes: where the files were, and where they are.
+        workers: read the manifests, and rewrite them.
 
     Raises:
         CorruptionError: a file is missing, or has another length than the table says.
@@ -64,7 +66,7 @@ def rewrite_copied(
         )
     table = without_index(table)
     read = _CopiedFiles(files, paths)
-    inventory = list_files(table.document, read, path=metadata)
+    inventory = list_files(table.document, read, workers=workers, path=metadata)
     if inventory.problems:
         raise UnsupportedError(_some([str(problem) for problem in inventory.problems]))
     copied = [replace(file, path=paths.required_target(file.path)) for file in inventory.files]
@@ -73,7 +75,7 @@ def rewrite_copied(
         raise CorruptionError(
             f"the copy is not whole: {_some(wrong)}", hint="nothing was written; copy them first"
         )
-    rewriter = Rewriter(read, files.write, paths, target, tasks=tasks)
+    rewriter = Rewriter(read, files.write, paths, target, workers=workers)
     return rewriter.rewrite(table.document, inventory, compressed=content.startswith(_GZIP))
 
 

@@ -9,27 +9,24 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from neve.lake.avro_files import SeenRecords
-from neve.lake.spark_tasks import TaskRunner
 from neve.move.deletion_vectors import rewrite_deletion_vectors
 from neve.move.files import FileKind, TableFile, WrittenFile
-from neve.move.in_threads import READS_AT_ONCE, in_threads
 from neve.move.inventory import Inventory
 from neve.move.manifest_rewrite import TargetDeletes, rewrite_manifest, rewrite_manifest_list
 from neve.move.metadata_rewrite import encode_metadata, rewrite_metadata
 from neve.move.paths import PathMap, normal_path
 from neve.move.position_deletes import rewrite_position_deletes
+from neve.move.workers import Threads, Workers
 
 Read = Callable[[str], bytes]
 Write = Callable[[str, bytes], None]
-Result = TypeVar("Result")
 
 _DELETES = (FileKind.POSITION_DELETES, FileKind.DELETION_VECTORS)
-_GROUPS_PER_CORE = 8
 
 
 @dataclass(frozen=True)
@@ -62,14 +59,13 @@ class Rewriter:
 
     Args:
         read: returns the content of a file of the source, by the path that metadata has.
-        write: writes a file unless it is there. Both are called by several threads, and with
-            `tasks` they are pickled.
+        write: writes a file unless it is there. Both are called by several threads, and for other
+            processes they are pickled.
         paths: where each file goes.
         location: of the table at the target.
         known: manifests and manifest lists that an earlier run has rewritten, by source path.
         done: called for each manifest and manifest list, when it is written.
-        parallel: files that are rewritten at the same time.
-        tasks: runs the work on Spark; None: in threads of this process.
+        workers: do the work.
     """
 
     read: Read
@@ -78,8 +74,7 @@ class Rewriter:
     location: str
     known: Mapping[str, WrittenFile] = field(default_factory=dict)
     done: Callable[[FileKind, str, WrittenFile], None] = lambda _kind, _path, _file: None
-    parallel: int = READS_AT_ONCE
-    tasks: TaskRunner | None = None
+    workers: Workers = field(default_factory=Threads)
 
     def rewrite(
         self, document: Mapping[str, Any], inventory: Inventory, *, compressed: bool = False
@@ -128,7 +123,9 @@ class _Run:
             if path in live
         }
         targets = {}
-        for file, target in self._results(_DeletesTask(self.files_of), list(needed.values())):
+        files = list(needed.values())
+        results = self._rewriter.workers.results(_DeletesTask(self.files_of), files)
+        for file, target in zip(files, results, strict=True):
             path = normal_path(file.path)
             targets[path], self.files[path] = target, target.file
             self.counts[file.kind] += 1
@@ -145,34 +142,11 @@ class _Run:
                 self.files[path] = self._known[path]
             elif file.kind == kind:
                 unknown.append(file)
-        for file, written in self._results(task, unknown):
+        results = self._rewriter.workers.results(task, unknown)
+        for file, written in zip(unknown, results, strict=True):
             self.files[normal_path(file.path)] = written
             self.counts[kind] += 1
             self._rewriter.done(kind, file.path, written)
-
-    def _results(
-        self, task: Callable[[TableFile], Result], files: Sequence[TableFile]
-    ) -> Iterator[tuple[TableFile, Result]]:
-        tasks = self._rewriter.tasks
-        if tasks is None:
-            results = in_threads(task, files, self._rewriter.parallel)
-            yield from zip(files, results, strict=True)
-            return
-        # A Spark task for each file would cost more than most files do.
-        count = tasks.parallelism * _GROUPS_PER_CORE
-        groups = [group for start in range(count) if (group := files[start::count])]
-        for group, done in zip(groups, tasks.run(_Group(task), groups), strict=True):
-            yield from zip(group, done, strict=True)
-
-
-@dataclass(frozen=True)
-class _Group(Generic[Result]):
-    """Runs a task for several files. Pickled, as all tasks are."""
-
-    task: Callable[[TableFile], Result]
-
-    def __call__(self, files: Sequence[TableFile]) -> list[Result]:
-        return [self.task(file) for file in files]
 
 
 @dataclass(frozen=True)

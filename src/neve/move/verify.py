@@ -17,7 +17,6 @@ from typing import Protocol
 from neve.errors import CorruptionError, NeveError, NotFoundError
 from neve.lake.metadata_json import MetadataJson
 from neve.move.compare_deletes import DeletesPair, compare_deletes
-from neve.move.in_threads import READS_AT_ONCE, in_threads
 from neve.move.manifest_pairs import (
     ComparedManifest,
     ManifestPair,
@@ -31,6 +30,7 @@ from neve.move.metadata_pairs import (
     is_below,
     statistics_files,
 )
+from neve.move.workers import Threads, Workers
 
 _SIZES_AT_ONCE = 1000
 # Both sides are read: it should take seconds, whatever the table's size.
@@ -93,6 +93,7 @@ def verify(
     target_path: TargetPath,
     *,
     every_field: bool = False,
+    workers: Workers | None = None,
     progress: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> Verified:
     """Compare the version that was moved with what is at the target.
@@ -104,12 +105,14 @@ def verify(
     Args:
         target_path: where a file that is copied as it is goes (`PathMap.target`).
         every_field: of manifest entries, compare statistics, too.
+        workers: compare the manifests; None: threads.
         progress: told how many manifests were compared, and how many there are.
 
     Raises:
         NotFoundError: a file of the source is deleted, so that nothing can be proven.
     """
-    return _Verification(source, target, target_path).run(progress, every_field=every_field)
+    verification = _Verification(source, target, target_path)
+    return verification.run(progress, workers or Threads(), every_field=every_field)
 
 
 class _Verification:
@@ -123,12 +126,15 @@ class _Verification:
         self._sample = _Sample()
         self._deletes: dict[DeletesPair, None] = {}
 
-    def run(self, progress: Callable[[int, int], None], *, every_field: bool) -> Verified:
+    def run(
+        self, progress: Callable[[int, int], None], workers: Workers, *, every_field: bool
+    ) -> Verified:
         source, target = self._source.metadata, self._target.metadata
         self._defects += compare_documents(source, target, self._target_path)
         pairs = self._pair_manifests()
-        compare = _Comparison(self._source, self._target, self._target_path, every_field)
-        for number, compared in enumerate(in_threads(compare, pairs, READS_AT_ONCE), 1):
+        stores = self._source.store, self._target.store
+        compare = _Comparison(*stores, self._target_path, every_field)
+        for number, compared in enumerate(workers.results(compare, pairs), 1):
             self._note(compared)
             progress(number, len(pairs))
         self._sizes.update(statistics_files(target))
@@ -164,7 +170,7 @@ class _Verification:
                 reason = f"snapshot {snapshot_id} names more or fewer manifests than the source's"
                 self._defects.append(Defect(self._target.metadata.metadata_location, reason))
             pairs.update((ManifestPair(*both), None) for both in zip(*inline, strict=False))
-        for compared, defects in in_threads(self._compare_lists, list(lists), READS_AT_ONCE):
+        for compared, defects in Threads().results(self._compare_lists, list(lists)):
             pairs.update(dict.fromkeys(compared))
             self._defects += defects
         self._sizes.update((ours, None) for _, ours in lists)
@@ -189,7 +195,7 @@ class _Verification:
 
     def _compare_deletes(self) -> None:
         pairs = list(self._deletes)
-        for defects in in_threads(self._defects_of_deletes, pairs, READS_AT_ONCE):
+        for defects in Threads().results(self._defects_of_deletes, pairs):
             self._defects += defects
 
     def _defects_of_deletes(self, pair: DeletesPair) -> list[Defect]:
@@ -269,19 +275,19 @@ class _Named:
 class _Comparison:
     """Reads a manifest at both sides, and compares."""
 
-    source: Version
-    target: Version
+    source: Store
+    target: Store
     target_path: TargetPath
     every_field: bool
 
     def __call__(self, pair: ManifestPair) -> ComparedManifest:
         with _Named(pair.target) as named:
             with _reading_source(pair.source):
-                source = self.source.store.read(pair.source)
+                source = self.source.read(pair.source)
             return compare_manifests(
                 pair,
                 source,
-                self.target.store.read(pair.target),
+                self.target.read(pair.target),
                 self.target_path,
                 every_field=self.every_field,
             )

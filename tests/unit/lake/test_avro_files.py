@@ -4,6 +4,7 @@ import io
 import json
 import struct
 import zlib
+from random import Random
 
 import fastavro
 import pytest
@@ -140,6 +141,47 @@ def test_values_of_every_type_are_stepped_over():
     assert [each["path"] for each in files.values()] == ["a", None, "b"]
     edited = files.edit(lambda values: {"path": (values["path"] or "") + "x"})
     expected = [{**each, "path": (each["path"] or "") + "x"} for each in records]
+    assert list(fastavro.reader(io.BytesIO(edited))) == expected
+
+
+KEYS = {
+    "type": "record",
+    "name": "kv",
+    "fields": [{"name": "key", "type": "int"}, {"name": "value", "type": "bytes"}],
+}
+
+
+def bounds(random):
+    sizes = [random.choice([0, 1, 8, 63, 64, 200]) for _ in range(random.randrange(4))]
+    return [{"key": random.getrandbits(30), "value": b"\x80" * size} for size in sizes]
+
+
+SHAPED = [
+    (["null", {"type": "array", "items": KEYS}], lambda r: r.choice([None, bounds(r)])),
+    ({"type": "array", "items": "kv"}, bounds),
+    (["null", "long", "string"], lambda r: r.choice([None, r.getrandbits(62), "text" * 30])),
+    ({"type": "map", "values": "double"}, lambda r: dict.fromkeys("ab"[: r.randrange(3)], 0.5)),
+    ({"type": "array", "items": ["null", "int"]}, lambda r: [r.choice([None, 3])] * 2),
+]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_values_shaped_like_others_are_stepped_over(seed):
+    random = Random(seed)
+    fields = [{"name": f"f{n}", "type": type_} for n, (type_, _) in enumerate(SHAPED)]
+    fields.append({"name": "path", "type": "string"})
+    schema = {"type": "record", "name": f"shaped{seed}", "fields": fields}
+    records = []
+    for number in range(60):
+        values = {f"f{n}": make(random) for n, (_, make) in enumerate(SHAPED)}
+        # Some shapes come again and again.
+        again = random.choice(records) if records and random.random() < 0.7 else values
+        records.append({**again, "path": f"p{number}"})
+    stream = io.BytesIO()
+    fastavro.writer(stream, schema, records)
+    files = AvroRecords(stream.getvalue(), "m", read={}, edit={100: "path"})
+    edited = files.edit(lambda values: {"path": values["path"] + "x"})
+    expected = [{**each, "path": each["path"] + "x"} for each in records]
     assert list(fastavro.reader(io.BytesIO(edited))) == expected
 
 
