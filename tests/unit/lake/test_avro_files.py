@@ -153,7 +153,7 @@ KEYS = {
 
 def bounds(random):
     sizes = [random.choice([0, 1, 8, 63, 64, 200]) for _ in range(random.randrange(4))]
-    return [{"key": random.getrandbits(30), "value": b"\x80" * size} for size in sizes]
+    return [{"key": random.choice([0, 1, 2**30]), "value": bytes(size)} for size in sizes]
 
 
 SHAPED = [
