@@ -51,7 +51,7 @@ class TableSink:
     def write(self, table: str, rows: pa.Table, deadline: Deadline) -> TableResult:
         deadline.require("writing data files")
         target = self._table(table)
-        files = write_data_files(target.metadata, target.io, rows)
+        files = write_data_files(target.metadata, target.io, rows, partition_directories=True)
         failpoints.reach("direct.written")
         return self._commit(target, files, deadline)
 
