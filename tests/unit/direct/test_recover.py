@@ -18,7 +18,7 @@ from pyiceberg.types import StringType
 from neve import failpoints
 from neve.direct import Writer
 from neve.direct.recover import recover
-from neve.errors import NotFoundError, UnavailableError
+from neve.errors import NotFoundError
 from neve.lake.data_files import data_file_of
 from neve.lake.profile import DEFAULT_CATALOG, profile_named
 from neve.lake.staging import StagingTable
@@ -301,11 +301,21 @@ def test_a_catalog_that_goes_away_meanwhile_keeps_the_other_records(lake, monkey
 
 def test_a_table_that_was_never_loaded_is_refused_while_the_catalog_is_away(lake):
     with Writer.open(lake.settings) as writer:
-        with lake.away(), pytest.raises(UnavailableError, match="otel.logs cannot be loaded"):
-            lake.send(writer, "refused")
+        with lake.away():
+            result = lake.send(writer, "refused")
+        assert (result.is_kept, result.files) == (False, ())
+        assert "is locked by another process" in str(result.error)
         assert list(lake.records.parent.glob("**/*.json")) == []
         lake.send(writer, "kept")
     assert lake.rows() == Counter(["kept"])
+
+
+def test_rows_of_a_table_that_was_dropped_are_not_accepted(lake):
+    with Writer.open(lake.settings) as writer:
+        lake.send(writer, "before")
+        lake.table().catalog.drop_table("otel.logs")
+        result = lake.send(writer, "refused")
+    assert (result.committed, result.is_kept) == (False, False)
 
 
 def test_a_record_that_cannot_be_written_is_no_acknowledgement(lake):
