@@ -10,7 +10,6 @@ import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from operator import attrgetter
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +26,7 @@ from neve.buffer.store import BufferStore
 from neve.consolidate.duplicates import Place
 from neve.errors import CorruptionError, NotFoundError, StorageError
 from neve.lake.data_files import write_data_files
+from neve.lake.pending_rows import PendingRows, tables_to_write
 from neve.publish.ranges import Ranges
 from neve.signals import Signal
 from neve.telemetry.decode import Decoded, decode
@@ -93,32 +93,20 @@ class _Tally:
     unfit_values: int = 0
 
 
-class _PendingRows:
-    """Rows of one table that wait to be written."""
+class _PendingRows(PendingRows):
+    """Rows of one table that wait to be written, and where they go."""
 
     def __init__(self, target: Target) -> None:
+        super().__init__()
         self.target = target
         self.metadata = TableMetadataUtil.parse_raw(target.metadata_json)
         self.io = load_file_io(target.io_properties, self.metadata.location)
-        self.tables: list[pa.Table] = []
-        self.bytes = 0
-
-    def add(self, rows: pa.Table) -> None:
-        """Keep a copy of rows.
-
-        Some of their columns are parts of what the decoder read, and keep all of it in memory: as
-        much again as the rows. A copy does not.
-        """
-        self.tables.append(rows.take(pa.array(np.arange(len(rows)))))
-        self.bytes += self.tables[-1].nbytes
 
     def write(self) -> pa.RecordBatch:
         """Write the rows as data files; returns these, as `RESULT`."""
-        if not self.tables:
+        if not self.bytes:
             return _result([])
-        rows = pa.concat_tables(self.tables)
-        row_bytes = self.bytes // len(rows)
-        self.tables, self.bytes = [], 0
+        rows, row_bytes = self.take()
         return _result(
             [
                 {
@@ -152,7 +140,9 @@ def run_task(job: Job, number: int) -> Iterator[pa.RecordBatch]:
                         continue
                     promoted = promote(part.tables[table.target.table], job.promotions)
                     tally.unfit_values += promoted.unfit_values
-                    yield from _make_room(pending, promoted.rows.nbytes, job.flush_bytes)
+                    needed = promoted.rows.nbytes
+                    for full in tables_to_write(pending, needed, job.flush_bytes):
+                        yield full.write()
                     table.add(promoted.rows)
     for table in pending:
         yield table.write()
@@ -167,16 +157,6 @@ def _decode(job: Job, requests: pa.RecordBatch) -> Iterator[Decoded]:
         requests.column("received_unix_nano"),
         requests.column("sender_name"),
     )
-
-
-def _make_room(
-    pending: Sequence[_PendingRows], needed_bytes: int, flush_bytes: int
-) -> Iterator[pa.RecordBatch]:
-    """Write the largest tables, until rows of this size fit beside the others."""
-    while any(table.bytes for table in pending):
-        if sum(table.bytes for table in pending) + needed_bytes <= flush_bytes:
-            return
-        yield max(pending, key=attrgetter("bytes")).write()
 
 
 def _read(store: BufferStore, job: Job, number: int, tally: _Tally) -> Iterator[pa.RecordBatch]:

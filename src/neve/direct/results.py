@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from neve.errors import ConflictError, NeveError, UnknownOutcomeError
+
 if TYPE_CHECKING:
-    from neve.errors import NeveError
     from neve.signals import Signal
 
 
@@ -16,10 +17,12 @@ class TableResult:
 
     Args:
         table: namespace and name.
+        rows: those of the request, or of the call; others may be in the same files.
+        bytes: of the files.
         files: the paths of the data files that were written. Where the outcome of the commit is
             unknown they are still there, and nobody may delete them.
-        committed: whether readers see the rows.
-        snapshot_id: the snapshot that has them; None without a catalog.
+        committed: whether readers see the rows; True also where there were none to write.
+        snapshot_id: the snapshot that has them; None without a catalog, and without rows.
         recovery_record: from which `neve recover` registers the files; None: there is none.
         error: why the rows were not committed.
     """
@@ -56,6 +59,7 @@ class RequestResult:
 
     @property
     def committed(self) -> bool:
+        """Whether readers see all its rows."""
         return all(table.committed for table in self.tables)
 
     @property
@@ -66,3 +70,14 @@ class RequestResult:
     @property
     def rows(self) -> int:
         return sum(table.rows for table in self.tables)
+
+    @property
+    def error(self) -> NeveError | None:
+        """Why it may not be acknowledged; None: it may."""
+        failed = (table.error for table in self.tables if not table.is_kept)
+        return next(failed, None)
+
+
+def may_pass(error: NeveError) -> bool:
+    """Tell whether the same rows may be committed later, or are already."""
+    return error.retryable or isinstance(error, (ConflictError, UnknownOutcomeError))

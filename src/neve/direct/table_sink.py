@@ -1,31 +1,22 @@
-"""Rows into tables of a catalog: data files, then one commit through the lake's commit loop."""
+"""Rows into the telemetry tables of a catalog, which are made on demand."""
 
 from __future__ import annotations
 
 import logging
 import threading
-import uuid
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from neve import failpoints
-from neve.direct.results import TableResult
-from neve.errors import ConflictError, NeveError, UnknownOutcomeError
+from neve.direct.table_append import OpenTable, TableAppend, held
 from neve.lake.appends import AppendTable
 from neve.lake.catalog import open_catalog
-from neve.lake.commit_loop import CommitCounters, RetryPolicy
+from neve.lake.commit_loop import RetryPolicy, read_until_available
 from neve.lake.create import ensure_table
-from neve.lake.data_files import write_data_files
-from neve.observe.commits import CommitMeasured, CommitObserver, ignore_commits
+from neve.observe.commits import CommitObserver, ignore_commits
 from neve.publish.telemetry_tables import telemetry_table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import pyarrow as pa
-    from pyiceberg.manifest import DataFile
-
     from neve.direct.deadline import Deadline
+    from neve.direct.recovery import RecoveryStore
     from neve.direct.spec import DirectSpec
     from neve.lake.profile import CatalogProfile
 
@@ -44,91 +35,66 @@ class TableSink:
         self._profile = profile
         self._spec = spec
         self._observer = observer
+        self._recovery = _open_recovery(profile, spec)
         self._catalog = open_catalog(profile)
-        self._lock = threading.Lock()
-        self._tables: dict[str, AppendTable] = {}
+        self._opening = threading.Lock()
+        self._tables: dict[str, OpenTable] = {}
 
-    def write(self, table: str, rows: pa.Table, deadline: Deadline) -> TableResult:
-        deadline.require("writing data files")
-        target = self._table(table)
-        files = write_data_files(target.metadata, target.io, rows)
-        failpoints.reach("direct.written")
-        return self._commit(target, files, deadline)
+    def begin(self, table: str, deadline: Deadline) -> TableAppend:
+        deadline.require(f"opening {table}")
+        live = self._open(table, deadline)
+        return TableAppend(
+            self._profile,
+            live,
+            self._observer,
+            lambda: self._forget(table, live),
+            self._recovery,
+        )
 
     def close(self) -> None:
         self._catalog.close()
+        if self._recovery is not None:
+            self._recovery.close()
 
-    def _table(self, name: str) -> AppendTable:
-        """Return a table, made or given its columns on first use."""
-        with self._lock:
-            if name not in self._tables:
-                wanted = telemetry_table(self._spec.namespace, name, self._spec.promotions)
-                made = ensure_table(self._profile, self._catalog, wanted)
-                self._tables[name] = AppendTable(self._profile, made)
-            return self._tables[name]
+    def _open(self, name: str, deadline: Deadline) -> OpenTable:
+        """Return a table; on first use and after each change of its schema it gets its columns."""
+        table = self._tables.get(name)
+        if table is not None and table.is_current:
+            return table
+        with held(self._opening, deadline, f"opening {name}"):
+            table = self._tables.get(name)
+            if table is None or not table.is_current:
+                table = self._ensure(name, deadline)
+                self._tables[name] = table
+        return table
 
-    def _commit(
-        self, target: AppendTable, files: Sequence[DataFile], deadline: Deadline
-    ) -> TableResult:
-        """Commit files that are written. A commit that may still come true is no exception."""
-        counters = CommitCounters()
-        written = TableResult(
-            target.name,
-            rows=sum(file.record_count for file in files),
-            bytes=sum(file.file_size_in_bytes for file in files),
-            files=tuple(file.file_path for file in files),
-            committed=False,
+    def _ensure(self, name: str, deadline: Deadline) -> OpenTable:
+        wanted = telemetry_table(self._spec.namespace, name, self._spec.promotions)
+        policy = RetryPolicy(deadline_seconds=deadline.remaining_seconds())
+        live = read_until_available(
+            lambda: ensure_table(self._profile, self._catalog, wanted, policy), policy
         )
-        result = written
-        try:
-            deadline.require("a commit")
-            policy = RetryPolicy(deadline_seconds=deadline.remaining_seconds())
-            snapshot_id = target.append(files, str(uuid.uuid4()), policy=policy, counters=counters)
-            result = replace(written, committed=True, snapshot_id=snapshot_id)
-        except NeveError as error:
-            if not (error.retryable or isinstance(error, (ConflictError, UnknownOutcomeError))):
-                raise
-            result = replace(written, error=error)
-        finally:
-            self._observer(_measured(result, counters))
-        if result.committed:
-            failpoints.reach("direct.committed")
-            _log_committed(result)
-        else:
-            _log_not_committed(result)
-        return result
+        logger.debug(
+            "%s: open with schema %d", ".".join(wanted.identifier), live.schema().schema_id
+        )
+        return OpenTable(AppendTable(self._profile, live), live.metadata.current_schema_id)
+
+    def _forget(self, name: str, table: OpenTable) -> None:
+        with self._opening:
+            if self._tables.get(name) is table:
+                del self._tables[name]
 
 
-def _measured(result: TableResult, counters: CommitCounters) -> CommitMeasured:
-    return CommitMeasured(
-        result.table,
-        attempts=counters.attempts,
-        conflicts=counters.conflicts,
-        unknown_outcomes=counters.unknown_outcomes,
-        seconds=sum(counters.commit_seconds),
-        manifests=counters.manifests,
-        files=len(result.files),
-        rows=result.rows,
-        bytes=result.bytes,
-        committed=result.committed,
-    )
+def _open_recovery(profile: CatalogProfile, spec: DirectSpec) -> RecoveryStore | None:
+    """Return where recovery records go; None: what is not confirmed is refused.
 
+    Raises:
+        ConfigError: accepted rows could be lost.
+    """
+    if not spec.accepts_unconfirmed:
+        return None
+    # Loads libraries that other writers do not need.
+    from neve.direct.recovery import RecoveryStore, require_recovery
 
-def _log_committed(result: TableResult) -> None:
-    logger.info(
-        "%s: snapshot %s has %d rows in %d files",
-        result.table,
-        result.snapshot_id,
-        result.rows,
-        len(result.files),
-    )
-
-
-def _log_not_committed(result: TableResult) -> None:
-    logger.warning(
-        "%s: %d rows are written and not committed: %s; files: %s",
-        result.table,
-        result.rows,
-        result.error,
-        ", ".join(result.files),
-    )
+    require_recovery(profile, spec.recovery)
+    return RecoveryStore(profile, spec.recovery)

@@ -5,25 +5,30 @@ At least once: a client that sends a request again whose answer was lost stores 
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from neve.direct.deadline import Deadline
-from neve.direct.request_rows import decode_request
-from neve.direct.results import RequestResult, TableResult
+from neve.direct.request_batch import RequestBatch
+from neve.direct.request_rows import check_request
+from neve.direct.results import RequestResult, TableResult, may_pass
+from neve.direct.row_checks import checked_rows, with_promoted
 from neve.direct.spec import DirectSpec, direct_spec
 from neve.direct.table_sink import TableSink
-from neve.errors import UsageError
+from neve.errors import NeveError, UsageError
 from neve.lake.profile import DEFAULT_CATALOG, profile_named
 from neve.observe.commits import CommitObserver, ignore_commits
 from neve.signals import Signal
 from neve.telemetry.schemas import TABLES_OF
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from collections.abc import Sequence
+
     from typing_extensions import Self
 
     from neve.config import Settings
+    from neve.direct.request_rows import IncomingRequest
     from neve.direct.sink import Sink
 
 
@@ -52,13 +57,14 @@ class Writer:
         self.close()
 
     def close(self) -> None:
+        """Let go of connections."""
         self._sink.close()
 
     def write_and_commit(
         self,
         signal_type: Signal | str,
         metric_type: str | None,
-        batch: pa.Table,
+        batch: pa.Table | pa.RecordBatch,
         *,
         deadline: Deadline | None = None,
     ) -> TableResult:
@@ -66,13 +72,37 @@ class Writer:
 
         Args:
             metric_type: of metrics: gauge, sum, histogram, exponential_histogram or summary.
-            batch: rows with the table's columns; those it lacks are NULL.
+            batch: rows with the table's columns; those it lacks are NULL. Promoted columns that
+                it lacks are filled from the attributes.
 
         Returns:
-            What became of the rows; see its `committed`.
+            What became of the rows; see its `committed`. An empty batch writes nothing.
+
+        Raises:
+            UsageError: there is no such table, or the rows do not fit it; nothing is written.
+            NeveError: nothing is written that anybody will see.
         """
-        table = table_of(Signal(signal_type), metric_type)
-        return self._sink.write(table, batch, self._deadline(deadline))
+        name = table_of(signal_type, metric_type)
+        rows = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
+        table = f"{self.spec.namespace}.{name}"
+        if not len(rows):
+            return TableResult(table, 0, 0, (), committed=True)
+        until = self._deadline(deadline)
+        try:
+            write = self._sink.begin(name, until)
+        except NeveError as error:
+            if not may_pass(error):
+                raise
+            return TableResult(table, len(rows), 0, (), committed=False, error=error)
+        rows = with_promoted(checked_rows(table, rows, write.schema), self.spec.promotions)
+        try:
+            write.write(rows, until)
+        except NeveError as error:
+            result = write.abandon(error)
+            if not may_pass(error):
+                raise
+            return result
+        return write.commit(until)
 
     def write_request(
         self,
@@ -91,21 +121,36 @@ class Writer:
 
         Raises:
             MalformedError, TooLargeError: nothing of the request is stored.
+            NeveError: it cannot be stored as it is, or as the tables are.
         """
-        until = self._deadline(deadline)
-        decoded = decode_request(
-            Signal(signal),
-            body,
-            self.spec.promotions,
-            received_unix_nano=time.time_ns(),
-            sender=sender,
-            json=json,
-        )
-        results = tuple(
-            self._sink.write(name, decoded.rows(name), until) for name in decoded.tables
-        )
-        warning = "; ".join(decoded.reasons[:3])
-        return RequestResult(Signal(signal), results, decoded.rejected, warning)
+        chosen = signal_of(signal)
+        request = self.check(chosen, body, json=json, sender=sender)
+        (outcome,) = self.write_requests(chosen, [request], deadline=deadline)
+        if isinstance(outcome, NeveError):
+            raise outcome
+        return outcome
+
+    def check(
+        self, signal: Signal, body: bytes, *, json: bool = False, sender: str = ""
+    ) -> IncomingRequest:
+        """Check a request for `write_requests`. Raises MalformedError, TooLargeError."""
+        limit = self.spec.max_request_bytes
+        return check_request(signal, body, json=json, sender=sender, max_bytes=limit)
+
+    def write_requests(
+        self,
+        signal: Signal,
+        requests: Sequence[IncomingRequest],
+        *,
+        deadline: Deadline | None = None,
+    ) -> tuple[RequestResult | NeveError, ...]:
+        """Write requests of one signal together: each table by one commit.
+
+        Returns:
+            For each request its result, or why it cannot be stored.
+        """
+        batch = RequestBatch(self._sink, self.spec, signal, requests, self._deadline(deadline))
+        return batch.write().outcomes
 
     def _deadline(self, deadline: Deadline | None) -> Deadline:
         if deadline is None:
@@ -113,8 +158,18 @@ class Writer:
         return deadline.at_most(self.spec.deadline_seconds)
 
 
-def table_of(signal: Signal, metric_type: str | None) -> str:
+def signal_of(name: Signal | str) -> Signal:
+    """Return the signal of that name. Raises UsageError."""
+    try:
+        return Signal(name)
+    except ValueError as error:
+        known = ", ".join(signal.value for signal in Signal)
+        raise UsageError(f"there is no signal {name}", hint=f"it is one of {known}") from error
+
+
+def table_of(signal_type: Signal | str, metric_type: str | None) -> str:
     """Return the name of a telemetry table. Raises UsageError."""
+    signal = signal_of(signal_type)
     name = f"metrics_{metric_type}" if signal is Signal.METRICS else signal.value
     if name not in TABLES_OF[signal] or (metric_type and signal is not Signal.METRICS):
         kinds = ", ".join(each.removeprefix("metrics_") for each in TABLES_OF[Signal.METRICS])

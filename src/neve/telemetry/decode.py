@@ -6,7 +6,7 @@ inherit from their resource are repeated for one part at a time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -28,7 +28,7 @@ from neve.telemetry.wire import UnreadableError, parse, read, rewrite
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from neve.telemetry.arrays import Column, Texts
+    from neve.telemetry.arrays import Column, Integers, Texts
     from neve.telemetry.rows import TableRows
 
 UNREADABLE = "the request is not of this signal"
@@ -49,6 +49,8 @@ class Decoded:
     """All of a request come in one part."""
     duplicate_keys: int
     """How many attributes lost to a later one of the same key."""
+    row_requests: dict[str, Integers] = field(default_factory=dict)
+    """By table, for each row the position of its request among those decoded together."""
 
 
 @dataclass(frozen=True)
@@ -106,13 +108,16 @@ def _decode_group(requests: _Requests) -> Iterator[Decoded]:
     except UnreadableError:
         yield from _decode_rewritten(requests)
     else:
-        yield from _parts(tables, rest)
+        yield from _parts(requests, tables, rest)
 
 
-def _parts(tables: list[TableRows], rest: Decoded) -> Iterator[Decoded]:
+def _parts(requests: _Requests, tables: list[TableRows], rest: Decoded) -> Iterator[Decoded]:
     for rows in tables:
+        end = 0
         for part in rows.parts():
-            yield Decoded({rows.name: part}, [], 0)
+            start, end = end, end + len(part)
+            row_requests = rows.requests[start:end] + requests.first
+            yield Decoded({rows.name: part}, [], 0, {rows.name: row_requests})
     if rest.dead_letters or rest.duplicate_keys:
         yield rest
 
@@ -136,7 +141,7 @@ def _decode_rewritten(requests: _Requests) -> Iterator[Decoded]:
     except UnreadableError:
         yield from _decode_halves(requests)
     else:
-        yield from _parts(tables, replace(rest, dead_letters=letters + rest.dead_letters))
+        yield from _parts(requests, tables, replace(rest, dead_letters=letters + rest.dead_letters))
 
 
 def _decode_halves(requests: _Requests) -> Iterator[Decoded]:

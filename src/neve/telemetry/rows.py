@@ -16,7 +16,7 @@ from neve.telemetry.schemas import SCHEMAS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from neve.telemetry.arrays import Column, Mask
+    from neve.telemetry.arrays import Column, Integers, Mask
     from neve.telemetry.faults import Faults
     from neve.telemetry.inherited import Inherited
 
@@ -39,6 +39,7 @@ class TableRows:
     name: str
     own: dict[str, Column]
     inherited: list[Inherited]
+    """From its request first, as `Context.inherited` has it."""
     dead_letters: list[DeadLetter]
 
     @classmethod
@@ -64,6 +65,11 @@ class TableRows:
             [columns.only(is_sound) for columns in inherited],
             letters,
         )
+
+    @property
+    def requests(self) -> Integers:
+        """The position of each row's request among those read together."""
+        return self.inherited[0].owners
 
     def parts(self) -> Iterator[pa.Table]:
         """Yield the rows in order, as tables of about `DECODED_PART_BYTES`."""

@@ -136,3 +136,19 @@ def test_deep_values_take_no_more_memory_for_each_depth():
     )
     # The value has 10 MiB; with all depths in memory it was 1,000.
     assert grown < 200
+
+
+def test_each_row_says_which_request_it_came_from(small_parts, monkeypatch):
+    monkeypatch.setattr(limits, "DECODE_GROUP_BYTES", 40_000)
+    late = b"\x09" + (2**63).to_bytes(8, "little")
+    payloads = [
+        request([late, *(log(str(number)) for _ in range(number % 3))], resource=WIDE)
+        for number in range(12)
+    ]
+    rows = [
+        (int(body), position)
+        for part in parts(Signal.LOGS, *payloads)
+        for table, positions in zip(part.tables.values(), part.row_requests.values(), strict=True)
+        for body, position in zip(table["body"].to_pylist(), positions.tolist(), strict=True)
+    ]
+    assert rows == [(number, number) for number in range(12) for _ in range(number % 3)]
