@@ -81,9 +81,8 @@ def build(directory: Path, python_version: str = RUNNING, architecture: str | No
 
 
 def _install(directory: Path, python_version: str, wanted_platform: str) -> None:
-    version = re.match(r"uv==([\d.]+)", (REQUIREMENTS / "uv.txt").read_text())
-    assert version, "requirements/uv.txt names no version"
-    uv = cache_directory() / f"uv-{version[1]}" / "bin" / "uv"
+    (version,) = re.findall(r"^uv==([\d.]+)", (REQUIREMENTS / "uv.txt").read_text(), re.MULTILINE)
+    uv = cache_directory() / f"uv-{version}" / "bin" / "uv"
     command = ["pip", "install", "--quiet", "--target", str(directory), "--no-deps"]
     command += ["--only-binary", ":all:", "--require-hashes", "--python-version", python_version]
     # A copy: links into uv's cache would have it stripped, too.
@@ -91,7 +90,9 @@ def _install(directory: Path, python_version: str, wanted_platform: str) -> None
     command += ["--python", sys.executable, "-r", str(REQUIREMENTS / "lambda.txt")]
     environment = {**os.environ, "UV_PYTHON_DOWNLOADS": "never"}
     for options in (["--offline"], []):
-        done = subprocess.run([str(uv), *options, *command], env=environment, capture_output=True)
+        done = subprocess.run(
+            [str(uv), *options, *command], env=environment, check=False, capture_output=True
+        )
         if done.returncode == 0:
             return
         shutil.rmtree(directory)
