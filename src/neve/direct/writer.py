@@ -48,7 +48,12 @@ class Writer:
         """
         spec = direct_spec(settings)
         profile = profile_named(settings, DEFAULT_CATALOG)
-        return cls(TableSink(profile, spec, observer), spec)
+        if profile.has_catalog:
+            return cls(TableSink(profile, spec, observer), spec)
+        # Loads libraries that writers to tables do not need.
+        from neve.direct.parquet_sink import ParquetSink
+
+        return cls(ParquetSink(profile, spec), spec)
 
     def __enter__(self) -> Self:
         return self
