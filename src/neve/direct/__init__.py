@@ -6,7 +6,8 @@ store it twice.
 
 from __future__ import annotations
 
+from neve.direct.batching import BatchingWriter
 from neve.direct.results import RequestResult, TableResult
 from neve.direct.writer import Writer
 
-__all__ = ["RequestResult", "TableResult", "Writer"]
+__all__ = ["BatchingWriter", "RequestResult", "TableResult", "Writer"]
