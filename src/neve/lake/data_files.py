@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from itertools import pairwise
 from typing import Any
 
@@ -18,9 +19,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import (
+    DataFileStatistics,
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
     parquet_path_to_id_mapping,
+    pyarrow_to_schema,
     schema_to_pyarrow,
 )
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
@@ -76,7 +79,12 @@ class WrittenFile:
 
 
 def write_data_files(
-    metadata: TableMetadata, io: FileIO, rows: pa.Table, *, row_bytes: int = 0
+    metadata: TableMetadata,
+    io: FileIO,
+    rows: pa.Table,
+    *,
+    row_bytes: int = 0,
+    partition_directories: bool = False,
 ) -> list[DataFile]:
     """Write one sorted file for each partition that `rows` touch; columns they lack are NULL.
 
@@ -85,20 +93,57 @@ def write_data_files(
     fewer rows. It is not asked of `rows`: where Java made these, some have no offsets, and
     `Table.nbytes` then ends the process.
 
+    With `partition_directories`, a file lies in a directory of its partition, and its name begins
+    with the time, so that people who list a store find what was written when.
+
     Not atomic: a file without a commit is an orphan, and harmless.
     """
-    return [file.data_file for file in write_rows(metadata, io, rows, row_bytes=row_bytes)]
-
-
-def write_rows(
-    metadata: TableMetadata, io: FileIO, rows: pa.Table, *, row_bytes: int = 0
-) -> list[WrittenFile]:
-    """Write as `write_data_files` does, and say at which position of which file each row is."""
-    row_group_rows = max(1, min(ROW_GROUP_ROWS, ROW_GROUP_BYTES // max(1, row_bytes)))
+    row_group_rows = _row_group_rows(row_bytes)
     return [
-        WrittenFile(_write_file(metadata, io, partition, row_group_rows), partition)
+        _write_file(metadata, io, partition, row_group_rows, in_directory=partition_directories)
         for partition in _split_by_partition(metadata, rows)
     ]
+
+
+def write_rows(metadata: TableMetadata, io: FileIO, rows: pa.Table) -> list[WrittenFile]:
+    """Write as `write_data_files` does, and say at which position of which file each row is."""
+    return [
+        WrittenFile(_write_file(metadata, io, partition, _row_group_rows(0)), partition)
+        for partition in _split_by_partition(metadata, rows)
+    ]
+
+
+def timed_file_name() -> str:
+    """Return a name that no other Parquet file has, and that begins with the time."""
+    return f"{datetime.now(timezone.utc):%Y%m%dT%H%M%S%fZ}-{uuid.uuid4()}.parquet"
+
+
+def data_file_of(
+    metadata: TableMetadata,
+    io: FileIO,
+    path: str,
+    partition: Record,
+    spec_id: int,
+    sort_order_id: int | None,
+) -> DataFile:
+    """Describe a Parquet file that was written for a table earlier, from its footer.
+
+    Its columns are known by their field ids, so that the table may have got other ones since.
+
+    Raises:
+        OSError: the file cannot be read; FileNotFoundError: it is not there.
+        ValueError: it is no Parquet file, or its columns have no field ids.
+    """
+    file = io.new_input(path)
+    with file.open() as stream:
+        footer = pq.read_metadata(stream)
+    schema = pyarrow_to_schema(footer.schema.to_arrow_schema())
+    statistics = _statistics(footer, schema, metadata.properties)
+    return _data_file(path, len(file), statistics, partition, spec_id, sort_order_id)
+
+
+def _row_group_rows(row_bytes: int) -> int:
+    return max(1, min(ROW_GROUP_ROWS, ROW_GROUP_BYTES // max(1, row_bytes)))
 
 
 def with_table_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -218,12 +263,18 @@ def _day_column(spec: PartitionSpec, schema: Schema, rows: pa.Table) -> str | No
 
 
 def _write_file(
-    metadata: TableMetadata, io: FileIO, rows: PartitionRows, row_group_rows: int
+    metadata: TableMetadata,
+    io: FileIO,
+    rows: PartitionRows,
+    row_group_rows: int,
+    *,
+    in_directory: bool = False,
 ) -> DataFile:
     schema, properties = metadata.schema(), metadata.properties
     columns = schema_to_pyarrow(schema, include_field_ids=True)
     locations = load_location_provider(metadata.location, properties)
-    path = locations.new_data_location(f"{uuid.uuid4()}.parquet")
+    name = _name_in_directory(metadata, rows) if in_directory else f"{uuid.uuid4()}.parquet"
+    path = locations.new_data_location(name)
     output = io.new_output(path)
     with output.create(overwrite=False) as stream:
         writer = pq.ParquetWriter(
@@ -237,23 +288,49 @@ def _write_file(
             for start in range(0, len(rows.indices), row_group_rows):
                 group = _take(rows.table, rows.indices.slice(start, row_group_rows))
                 writer.write_table(with_table_columns(group, columns))
-    statistics = data_file_statistics_from_parquet_metadata(
-        parquet_metadata=writer.writer.metadata,
+    statistics = _statistics(writer.writer.metadata, schema, properties)
+    order_id = rows.order.sort_order_id
+    spec_id = metadata.default_spec_id
+    return _data_file(path, len(output), statistics, rows.partition, spec_id, order_id)
+
+
+def _name_in_directory(metadata: TableMetadata, rows: PartitionRows) -> str:
+    spec = metadata.spec()
+    if spec.is_unpartitioned():
+        return timed_file_name()
+    return f"{spec.partition_to_path(rows.partition, metadata.schema())}/{timed_file_name()}"
+
+
+def _statistics(
+    footer: pq.FileMetaData, schema: Schema, properties: dict[str, str]
+) -> DataFileStatistics:
+    return data_file_statistics_from_parquet_metadata(
+        parquet_metadata=footer,
         stats_columns=compute_statistics_plan(schema, properties),
         parquet_column_mapping=parquet_path_to_id_mapping(schema),
     )
+
+
+def _data_file(
+    path: str,
+    size: int,
+    statistics: DataFileStatistics,
+    partition: Record,
+    spec_id: int,
+    sort_order_id: int | None,
+) -> DataFile:
     file = DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=path,
         file_format=FileFormat.PARQUET,
-        partition=rows.partition,
-        file_size_in_bytes=len(output),
-        sort_order_id=rows.order.sort_order_id,
+        partition=partition,
+        file_size_in_bytes=size,
+        sort_order_id=sort_order_id,
         equality_ids=None,
         key_metadata=None,
         **statistics.to_serialized_dict(),
     )
-    file.spec_id = metadata.default_spec_id
+    file.spec_id = spec_id
     return file
 
 

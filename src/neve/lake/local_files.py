@@ -52,7 +52,8 @@ class LocalFiles:
 
     def sizes(self, prefix: str) -> Iterator[tuple[str, int]]:
         # A prefix need not end at a directory: neither do the keys of a bucket.
-        for directory, _, names in os.walk(Path(prefix).parent if prefix[-1:] != "/" else prefix):
+        top = Path(prefix).parent if prefix[-1:] != "/" else prefix
+        for directory, _, names in os.walk(top, onerror=_raise_unless_missing):
             for name in names:
                 path = Path(directory, name)
                 facts = self.facts(str(path)) if str(path).startswith(prefix) else None
@@ -68,12 +69,18 @@ class LocalFiles:
             Path(key).unlink(missing_ok=True)
 
 
+def _raise_unless_missing(error: OSError) -> None:
+    """Let nobody take a directory that cannot be read for an empty one."""
+    if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
+        raise error
+
+
 class LocalUpload:
     """A file that is written under a temporary name."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make_directory(path.parent)
         self._temporary: Path | None = path.with_name(TEMPORARY_PREFIX + secrets.token_hex(8))
         self._file = os.open(self._temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
 
@@ -102,6 +109,14 @@ class LocalUpload:
             os.close(self._file)
             self._temporary.unlink(missing_ok=True)
             self._temporary = None
+
+
+def _make_directory(directory: Path) -> None:
+    """Make a directory that outlives a power cut, as the file in it will."""
+    missing = [each for each in (directory, *directory.parents) if not each.exists()]
+    directory.mkdir(parents=True, exist_ok=True)
+    for made in reversed(missing):
+        _sync_directory(made.parent)
 
 
 def _sync_directory(directory: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,7 +27,7 @@ from pyiceberg.types import (
 )
 
 from neve.errors import UnsupportedError
-from neve.lake.data_files import write_data_files
+from neve.lake.data_files import data_file_of, write_data_files
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType()),
@@ -47,7 +49,7 @@ ROWS = pa.table(
 )
 
 
-def written(directory, *fields, properties=None):
+def table_metadata(directory, *fields, properties=None):
     spec = PartitionSpec(
         *(
             PartitionField(source, 1000 + number, transform, f"part{number}")
@@ -55,7 +57,11 @@ def written(directory, *fields, properties=None):
         )
     )
     order = UNSORTED_SORT_ORDER
-    metadata = new_table_metadata(SCHEMA, spec, order, str(directory), properties or {})
+    return new_table_metadata(SCHEMA, spec, order, str(directory), properties or {})
+
+
+def written(directory, *fields, properties=None):
+    metadata = table_metadata(directory, *fields, properties=properties)
     return write_data_files(metadata, load_file_io(), ROWS)
 
 
@@ -112,6 +118,30 @@ def by_partition(files):
 )
 def test_rows_are_split_by_partition(tmp_path, fields, wanted):
     assert by_partition(written(tmp_path, *fields)) == wanted
+    # Also in directories of their own, from where their footers describe them as the writer did.
+    metadata, io = table_metadata(tmp_path, *fields), load_file_io()
+    files = write_data_files(metadata, io, ROWS, partition_directories=True)
+    assert by_partition(files) == wanted
+    for file in files:
+        directory = Path(file.file_path).parent
+        assert len(directory.relative_to(tmp_path / "data").parts) == len(fields)
+        partition, order = file.partition, file.sort_order_id
+        described = data_file_of(metadata, io, file.file_path, partition, file.spec_id, order)
+        assert repr(described) == repr(file)
+
+
+def test_a_file_is_described_after_its_columns_were_renamed_and_dropped(tmp_path):
+    before = table_metadata(tmp_path, (1, BucketTransform(1)))
+    (file,) = write_data_files(before, load_file_io(), ROWS, partition_directories=True)
+    assert re.fullmatch(
+        r"data/part0=0/\d{8}T\d{12}Z-[-0-9a-f]{36}\.parquet",
+        file.file_path[len(str(tmp_path)) + 1 :],
+    )
+    renamed = Schema(NestedField(1, "number", LongType()), NestedField(9, "new", StringType()))
+    after = before.model_copy(update={"schemas": [renamed]})
+    described = data_file_of(after, load_file_io(), file.file_path, file.partition, 0, None)
+    assert described.lower_bounds[1] == file.lower_bounds[1]
+    assert described.record_count == len(ROWS)
 
 
 # As Iceberg's documentation of write.parquet.compression-codec names them, and Parquet's footer.
