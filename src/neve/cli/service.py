@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from neve.cli.output import JsonOutput
+from neve.observe.json_log import JsonFormatter
 from neve.service import log
 from neve.service.log import say
 
@@ -51,7 +52,7 @@ def start_service(call: Call) -> Loaded:
     is_json = call.is_json or loaded.settings.observe.log_format == "json"
     call.output = JsonServiceOutput() if is_json else ServiceOutput()
     call.output.hide(secrets_to_mask(loaded.settings))
-    formatter = log.JsonFormatter if is_json else log.ServiceFormatter
+    formatter = JsonFormatter if is_json else log.ServiceFormatter
     log.configure(call.verbosity, formatter(call.output.redact))
     log.speak()
     return loaded

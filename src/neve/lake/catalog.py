@@ -17,9 +17,9 @@ from neve.lake.faults import explained
 from neve.lake.identifier import Identifier
 from neve.lake.metadata_json import unreadable_table
 from neve.lake.near_names import missing_namespace_error, missing_table_error
-from neve.lake.postgres_timeout import Timeouts
 from neve.lake.profile import CatalogProfile
 from neve.lake.pyiceberg_catalogs import NeveRestCatalog, NeveSqlCatalog
+from neve.lake.timeouts import Timeouts
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

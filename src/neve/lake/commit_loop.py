@@ -10,6 +10,7 @@ after an unknown outcome.
 from __future__ import annotations
 
 import logging
+import math
 import random
 import time
 from collections.abc import Callable
@@ -47,10 +48,12 @@ class RetryPolicy:
         most = min(self.most_seconds, self.first_seconds * 2**attempt)
         return random.uniform(most / 2, most)  # noqa: S311 - no secret
 
-    def wait(self, attempt: int, stop: threading.Event | None = None) -> None:
-        """Wait until the next attempt is due, or `stop` is set."""
+    def wait(
+        self, attempt: int, stop: threading.Event | None = None, *, deadline: float = math.inf
+    ) -> None:
+        """Wait until the next attempt is due, `stop` is set, or the clock shows `deadline`."""
         sleep: Callable[[float], object] = self.sleep if stop is None else stop.wait
-        sleep(self.pause_seconds(attempt))
+        sleep(max(0.0, min(self.pause_seconds(attempt), deadline - self.clock())))
 
 
 @dataclass
@@ -186,5 +189,5 @@ def _wait_for_next(
     """Wait until the next attempt is due; False when there is to be none."""
     if policy.clock() >= deadline or (stop is not None and stop.is_set()):
         return False
-    policy.wait(number, stop)
+    policy.wait(number, stop, deadline=deadline)
     return stop is None or not stop.is_set()

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyiceberg.exceptions import NotInstalledError
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import (
     DataFileStatistics,
@@ -205,7 +206,7 @@ def _split_by_spec(
             numbers = numbers * len(encoded.dictionary) + np.asarray(encoded.indices)
             # Numbered anew, so that the product of all sizes passes no bound.
             numbers = np.unique(numbers, return_inverse=True)[1]
-    except (KeyError, ValueError, NotImplementedError) as error:
+    except (KeyError, ValueError, NotImplementedError, NotInstalledError) as error:
         raise UnsupportedError(
             f"files cannot be written for the partition spec {spec}: {error}",
             hint="let Spark write to this table, or partition it otherwise",

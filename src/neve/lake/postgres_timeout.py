@@ -12,7 +12,6 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import psycopg2
@@ -22,13 +21,7 @@ from sqlalchemy import event
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-
-@dataclass(frozen=True)
-class Timeouts:
-    """How long a server may take: to accept a connection, and to answer."""
-
-    connect_seconds: float
-    answer_seconds: float
+    from neve.lake.timeouts import Timeouts
 
 
 def bound_answers(engine: Engine, timeouts: Timeouts) -> None:

@@ -30,7 +30,6 @@ from sqlalchemy import insert, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from neve.lake.postgres_timeout import Timeouts, bound_answers
 from neve.lake.pyiceberg_private import raise_for_answer
 
 if TYPE_CHECKING:
@@ -38,6 +37,8 @@ if TYPE_CHECKING:
     from pyiceberg.table.update import TableRequirement, TableUpdate
     from pyiceberg.typedef import Identifier
     from sqlalchemy import ColumnElement, CursorResult
+
+    from neve.lake.timeouts import Timeouts
 
 
 _EXPIRED_LOGIN = (401, 419)
@@ -159,12 +160,16 @@ class _BoundedAdapter(BaseAdapter):
     def __init__(self, adapter: BaseAdapter, timeouts: Timeouts) -> None:
         super().__init__()
         self._adapter = adapter
-        self._timeouts = (timeouts.connect_seconds, timeouts.answer_seconds)
+        self._timeouts = timeouts
 
     def send(
         self, request: requests.PreparedRequest, *arguments: Any, **options: Any
     ) -> requests.Response:
-        options["timeout"] = options.get("timeout") or self._timeouts
+        timeouts = self._timeouts.now()
+        options["timeout"] = options.get("timeout") or (
+            timeouts.connect_seconds,
+            timeouts.answer_seconds,
+        )
         return self._adapter.send(request, *arguments, **options)
 
     def close(self) -> None:
@@ -187,6 +192,9 @@ class NeveSqlCatalog(SqlCatalog):
     def _init_catalog(self) -> None:
         # Called by the constructor when there is an engine, and no connection yet.
         if self.engine.dialect.name == "postgresql":
+            # Imported here: on AWS Lambda there is no driver of PostgreSQL.
+            from neve.lake.postgres_timeout import bound_answers
+
             bound_answers(self.engine, self._timeouts)
         super()._init_catalog()
 

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from neve.compression import UNPACK, CompressionError, gunzip_small
 from neve.errors import MalformedError, TooLargeError, UnsupportedError
+from neve.limits import MAX_JSON_BYTES
 
 # What a client may say in Content-Encoding or grpc-encoding for no compression.
 IDENTITY = ("", "identity", "none")
@@ -28,6 +29,11 @@ def codec_name(encoding: str) -> str | None:
         f"content encoding {encoding!r} is not supported",
         hint="Send gzip, zstd or no compression.",
     )
+
+
+def size_limit(limit: int, *, json: bool) -> int:
+    """Return how many bytes a request may have, where `limit` is that of protobuf."""
+    return min(limit, MAX_JSON_BYTES) if json else limit
 
 
 def check_size(size: int, limit: int) -> None:

@@ -22,8 +22,8 @@ import httptools
 from neve.errors import MalformedError, NeveError, UnavailableError
 from neve.limits import MAX_DISCARDED_BYTES, MAX_HEAD_BYTES, MAX_PIPELINED_REQUESTS
 from neve.otlp.encoding import check_size
+from neve.otlp.http import Head, Response
 from neve.receive.budget import TooSlowError
-from neve.receive.http_routes import Head, Response
 
 if TYPE_CHECKING:
     from neve.receive.budget import Share

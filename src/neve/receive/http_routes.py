@@ -4,68 +4,23 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass, field
-from functools import lru_cache
 from http import HTTPStatus
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from google.rpc import code_pb2
-
-from neve.errors import NeveError, UnavailableError, UnsupportedError
-from neve.otlp import answer
-from neve.receive.senders import RefusedError
+from neve.errors import NeveError, UnavailableError
+from neve.otlp import answer, http
+from neve.otlp.http import SIGNALS, Head, Headers, Response
 from neve.signals import Signal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from neve.receive.budget import Share
     from neve.receive.request_handler import Export, RequestHandler
 
 logger = logging.getLogger(__name__)
 
-Headers = tuple[tuple[bytes, bytes], ...]
-
-SIGNALS = MappingProxyType({signal.http_path.encode(): signal for signal in Signal})
 HEALTH_PATH = b"/healthz"
 READY_PATH = b"/readyz"
-RPC_NOT_FOUND: int = code_pb2.NOT_FOUND
-RPC_UNIMPLEMENTED: int = code_pb2.UNIMPLEMENTED
-RPC_INVALID_ARGUMENT: int = code_pb2.INVALID_ARGUMENT
 CORS_MAX_AGE_SECONDS = 7200
-
-
-@dataclass(frozen=True, slots=True)
-class Response:
-    """An answer."""
-
-    status: int
-    body: bytes
-    content_type: str
-    headers: Headers = field(default=())
-
-
-@dataclass(slots=True)
-class Head:
-    """The request line and the headers of a request; names in lower case."""
-
-    method: bytes
-    path: bytes
-    headers: Mapping[bytes, bytes]
-
-    @property
-    def media_type(self) -> str:
-        return _media_type(self.headers.get(b"content-type", b""))
-
-    @property
-    def is_json(self) -> bool:
-        """Whether errors are written as JSON: always, unless the request is protobuf."""
-        return self.media_type != answer.PROTOBUF
-
-    def text(self, name: bytes) -> str | None:
-        value = self.headers.get(name)
-        return None if value is None else value.decode("latin-1")
 
 
 class Routes:
@@ -75,11 +30,7 @@ class Routes:
         self.handler = handler
         self._origins = frozenset(origin.encode() for origin in handler.spec.cors_origins)
         self._successes = {
-            (signal, is_json): Response(
-                HTTPStatus.OK,
-                answer.encode(answer.success(signal), json=is_json),
-                answer.content_type(json=is_json),
-            )
+            (signal, is_json): http.success(answer.success(signal), is_json=is_json)
             for signal in Signal
             for is_json in (False, True)
         }
@@ -97,19 +48,14 @@ class Routes:
             if head.method == b"OPTIONS" and self._origins:
                 return self._preflight(head)
             return self._not_allowed(head, "POST")
-        media_type = head.media_type
         # The sender first: whoever may not send learns nothing else.
         export = self.handler.admit(
             signal,
             head.text(b"authorization"),
             encoding=head.text(b"content-encoding") or "",
-            is_json=media_type != answer.PROTOBUF,
+            is_json=head.is_json,
         )
-        if media_type not in (answer.PROTOBUF, answer.JSON):
-            raise UnsupportedError(
-                f"content type {media_type!r} is not supported",
-                hint=f"send {answer.PROTOBUF} or {answer.JSON}",
-            )
+        head.require_otlp()
         return export
 
     def _route_others(self, head: Head) -> Response:
@@ -118,19 +64,11 @@ class Routes:
                 return self._not_allowed(head, "GET, HEAD")
             return self._health(ready=head.path == READY_PATH)
         self.handler.counters.refuse("unknown_path")
-        path = head.path[:200].decode("latin-1")
-        message = f"nothing is served at {path}"
-        return _failure(HTTPStatus.NOT_FOUND, RPC_NOT_FOUND, message, is_json=head.is_json)
+        return http.not_found(head)
 
     def _not_allowed(self, head: Head, methods: str) -> Response:
         self.handler.counters.refuse("http_method")
-        return _failure(
-            HTTPStatus.METHOD_NOT_ALLOWED,
-            RPC_UNIMPLEMENTED,
-            f"use {methods}",
-            is_json=head.is_json,
-            headers=((b"allow", methods.encode()),),
-        )
+        return http.not_allowed(head, methods)
 
     async def export(self, export: Export, body: bytes, share: Share) -> Response:
         """Store a request; the answer says whether that was done."""
@@ -142,33 +80,19 @@ class Routes:
             # A defect of ours must not be answered with 500, on which clients drop their data.
             logger.exception("a request of %s failed", export.signal.value)
             return self.refusal(UnavailableError("internal error"), is_json=export.is_json)
-        success = self._successes[export.signal, export.is_json]
         if message.ByteSize():
-            body = answer.encode(message, json=export.is_json)
-            return Response(success.status, body, success.content_type)
-        return success
+            return http.success(message, is_json=export.is_json)
+        return self._successes[export.signal, export.is_json]
 
     def refusal(self, error: NeveError, *, is_json: bool) -> Response:
         """Count an error, and write it down for the sender."""
         self.handler.refuse(error)
-        retry = answer.retry_after_seconds(error, self.handler.spec.retry_after_seconds)
-        headers: Headers = ()
-        if retry is not None:
-            headers = ((b"retry-after", str(retry).encode()),)
-        elif isinstance(error, RefusedError):
-            headers = ((b"www-authenticate", b"Bearer"),)
-        return Response(
-            answer.http_status(error),
-            answer.encode(answer.failure(error, retry), json=is_json),
-            answer.content_type(json=is_json),
-            headers,
-        )
+        return http.refusal(error, self.handler.spec.retry_after_seconds, is_json=is_json)
 
     def not_http(self, reason: str, *, is_json: bool) -> Response:
         """Answer bytes that are no HTTP request."""
         self.handler.counters.refuse("not_http")
-        message = f"this is not an HTTP request: {reason}"
-        return _failure(HTTPStatus.BAD_REQUEST, RPC_INVALID_ARGUMENT, message, is_json=is_json)
+        return http.not_http(reason, is_json=is_json)
 
     def with_cors(self, head: Head, response: Response) -> Response:
         """Let the page that sent a request read the answer, where its origin is allowed."""
@@ -204,15 +128,3 @@ class Routes:
             body = json.dumps({"status": "unavailable", "reason": reason}).encode()
             return Response(HTTPStatus.SERVICE_UNAVAILABLE, body, answer.JSON)
         return Response(HTTPStatus.OK, b'{"status":"ok"}', answer.JSON)
-
-
-@lru_cache(maxsize=64)
-def _media_type(content_type: bytes) -> str:
-    return content_type.partition(b";")[0].strip().lower().decode("latin-1")
-
-
-def _failure(
-    status: int, code: int, message: str, *, is_json: bool, headers: Headers = ()
-) -> Response:
-    body = answer.encode(answer.status(code, message), json=is_json)
-    return Response(status, body, answer.content_type(json=is_json), headers)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from neve import failpoints
 from neve.buffer.payload import Codec, Request, pack
 from neve.errors import NeveError
-from neve.limits import INLINE_BYTES, INLINE_JSON_BYTES, MAX_JSON_BYTES
+from neve.limits import INLINE_BYTES, INLINE_JSON_BYTES
 from neve.otlp import answer
-from neve.otlp.encoding import check_size, codec_name, unpack_small, unpack_steps
+from neve.otlp.encoding import check_size, codec_name, size_limit, unpack_small, unpack_steps
 from neve.otlp.request import check
 from neve.receive.acknowledgements import Acknowledgements
 from neve.receive.budget import Budget
@@ -136,9 +136,8 @@ class RequestHandler:
 
     async def _check(self, export: Export, body: bytes, share: Share) -> _Storable:
         """Unpack and check a body: a small one here, a large one on the thread."""
-        inline_bytes, limit = INLINE_BYTES, self.spec.max_request_bytes
-        if export.is_json:
-            inline_bytes, limit = INLINE_JSON_BYTES, min(limit, MAX_JSON_BYTES)
+        inline_bytes = INLINE_JSON_BYTES if export.is_json else INLINE_BYTES
+        limit = size_limit(self.spec.max_request_bytes, json=export.is_json)
         if export.codec is None:
             check_size(len(body), limit)
             raw = body if len(body) <= inline_bytes else None

@@ -1,4 +1,4 @@
-"""What is logged, and how: a line for each event, as text for people or as JSON for machines.
+"""What is logged, and how: a line for each event, as text for people, or as observe/json_log.py.
 
 A service speaks in permanent lines with the time in front. `say` is for its own events, which are
 printed whatever the verbosity; warnings of the rooms below come through the same handler.
@@ -6,22 +6,17 @@ printed whatever the verbosity; warnings of the rooms below come through the sam
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
-from collections.abc import Callable
-from datetime import datetime, timezone
 from typing import Any
 
-logger = logging.getLogger(__name__)
+from neve.observe.json_log import EVENT, FIELDS, Mask, time_of
 
-Mask = Callable[[str], str]
+logger = logging.getLogger(__name__)
 
 # Their INFO is what an operator waits for: what began, and what is well again.
 SPOKEN = ("neve.service", "neve.lake.session.started", "neve.buffer.writer")
 STOPPING = "stopping; Ctrl-C again ends at once"
-# Of a record's own attributes, none is called so.
-_EVENT, _FIELDS = "neve_event", "neve_fields"
 
 
 def say(event: str, message: str, *, level: int = logging.INFO, **fields: Any) -> None:
@@ -31,7 +26,7 @@ def say(event: str, message: str, *, level: int = logging.INFO, **fields: Any) -
         event: a word that stays the same when the message is reworded.
         fields: the numbers and names in the message, for machines.
     """
-    logger.log(level, "%s", message, extra={_EVENT: event, _FIELDS: fields})
+    logger.log(level, "%s", message, extra={EVENT: event, FIELDS: fields})
 
 
 def say_stopping() -> None:
@@ -61,37 +56,11 @@ class ServiceFormatter(PlainFormatter):
         record: logging.LogRecord,
         datefmt: str | None = None,  # noqa: ARG002 - as the base class
     ) -> str:
-        return _time(record).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return time_of(record).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - as the base class
         level = f"{record.levelname} " if record.levelno >= logging.WARNING else ""
         return f"{self.formatTime(record)} {level}{record.message}"
-
-
-class JsonFormatter(logging.Formatter):
-    """For machines: an object on a line. Masked before it is encoded, which may change a secret."""
-
-    def __init__(self, mask: Mask) -> None:
-        super().__init__()
-        self._mask = mask
-
-    def format(self, record: logging.LogRecord) -> str:
-        document = {
-            "time": _time(record).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "event": getattr(record, _EVENT, None) or "log",
-            "message": self._mask(record.getMessage()),
-        }
-        for name, value in getattr(record, _FIELDS, {}).items():
-            document[name] = self._mask(value) if isinstance(value, str) else value
-        if record.exc_info:
-            document["exception"] = self._mask(self.formatException(record.exc_info))
-        return json.dumps(document, ensure_ascii=False, default=str)
-
-
-def _time(record: logging.LogRecord) -> datetime:
-    return datetime.fromtimestamp(record.created, timezone.utc)
 
 
 def configure(verbosity: int, formatter: logging.Formatter) -> None:

@@ -6,7 +6,8 @@ import pytest
 
 from neve.errors import UnavailableError
 from neve.otlp import answer
-from neve.receive.senders import ANONYMOUS, RefusedError, SenderRateError, Senders
+from neve.otlp.bearer_tokens import RefusedError
+from neve.receive.senders import ANONYMOUS, SenderRateError, Senders
 from neve.receive.spec import TokenSpec
 
 

@@ -11,6 +11,7 @@ from neve.consolidate.report import Report, TableResult
 from neve.errors import CatalogError
 from neve.masking import HIDDEN, SecretMask
 from neve.merge.report import Counts, TableReport
+from neve.observe.json_log import JsonFormatter
 from neve.service import log
 from neve.service.speech import NoteSpeaker, say_consolidated, say_merged
 
@@ -18,7 +19,7 @@ SECRET = 'a"b\\secret-7'
 HELD = TableResult("b1", "otel.logs", "held", 1200, 1, 10, 1.25, lag_seconds=3.5)
 
 
-@pytest.fixture(params=[log.ServiceFormatter, log.JsonFormatter])
+@pytest.fixture(params=[log.ServiceFormatter, JsonFormatter])
 def lines(request, monkeypatch):
     """Return what was printed; as objects if it is JSON."""
     printed = io.StringIO()
@@ -32,7 +33,7 @@ def lines(request, monkeypatch):
         text = printed.getvalue().splitlines()
         return [json.loads(line) for line in text] if read.is_json else text
 
-    read.is_json = request.param is log.JsonFormatter
+    read.is_json = request.param is JsonFormatter
     yield read
     for name, (handlers, level) in zip(names, before, strict=True):
         logging.getLogger(name).handlers = handlers
