@@ -59,7 +59,12 @@ class Writer:
             metrics.count_commit(commit)
             observer(commit)
 
-        return cls(TableSink(profile, spec, observe), spec, metrics)
+        if profile.has_catalog:
+            return cls(TableSink(profile, spec, observe), spec, metrics)
+        # Loads libraries that writers to tables do not need.
+        from neve.direct.parquet_sink import ParquetSink
+
+        return cls(ParquetSink(profile, spec), spec, metrics)
 
     def __enter__(self) -> Self:
         return self

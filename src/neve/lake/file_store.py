@@ -26,7 +26,7 @@ from neve.errors import (
 )
 from neve.lake.file_copy import Copied, FileCopy
 from neve.lake.local_faults import one_line
-from neve.lake.local_files import LocalFiles
+from neve.lake.local_files import TEMPORARY_PREFIX, LocalFiles
 from neve.lake.object_access import object_access
 from neve.lake.object_files import ObjectFiles
 from neve.lake.profile import CatalogProfile
@@ -63,7 +63,20 @@ class FileStore:
     fail in passing are repeated; every method may be called from many threads.
     """
 
-    def __init__(self, profile: CatalogProfile, vended: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        profile: CatalogProfile,
+        vended: Mapping[str, str] | None = None,
+        *,
+        temporary_prefix: str = TEMPORARY_PREFIX,
+    ) -> None:
+        """Open nothing yet.
+
+        Args:
+            vended: properties that the catalog gave out for a table; they replace the profile's.
+            temporary_prefix: how names of local files begin that are not complete.
+        """
+        self._temporary_prefix = temporary_prefix
         self.access = object_access(profile, vended or {})
         self._buckets: dict[tuple[str, str], StoredFiles] = {}
         # Buckets whose ETags were seen to be MD5s, and those where one was not.
@@ -274,7 +287,7 @@ class FileStore:
 
     def _open_bucket(self, place: StorePath) -> StoredFiles:
         if place.scheme == "file":
-            return LocalFiles()
+            return LocalFiles(self._temporary_prefix)
         if place.scheme == "s3":
             return S3Files(place.bucket, self.access)
         try:

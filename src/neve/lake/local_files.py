@@ -11,14 +11,24 @@ import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from neve import failpoints
 from neve.lake.stored_files import Content, FileFacts, put_in_order
 
 # Not hidden: Iceberg's remove_orphan_files takes away what a killed process left.
 TEMPORARY_PREFIX = "copying-"
+# Hidden: Spark and DuckDB read every other file of a directory.
+HIDDEN_PREFIX = ".writing-"
 
 
 class LocalFiles:
-    """The `StoredFiles` of this machine; keys are absolute paths."""
+    """The `StoredFiles` of this machine; keys are absolute paths.
+
+    Args:
+        temporary_prefix: how names of files begin that are not complete.
+    """
+
+    def __init__(self, temporary_prefix: str = TEMPORARY_PREFIX) -> None:
+        self._temporary_prefix = temporary_prefix
 
     def facts(self, key: str) -> FileFacts | None:
         try:
@@ -43,7 +53,7 @@ class LocalFiles:
         return put_in_order(self.upload(key), parts)
 
     def upload(self, key: str) -> LocalUpload:
-        return LocalUpload(Path(key))
+        return LocalUpload(Path(key), self._temporary_prefix)
 
     def copy_new(
         self, source_bucket: str, source_key: str, key: str, size: int
@@ -78,10 +88,10 @@ def _raise_unless_missing(error: OSError) -> None:
 class LocalUpload:
     """A file that is written under a temporary name."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, temporary_prefix: str = TEMPORARY_PREFIX) -> None:
         self._path = path
         _make_directory(path.parent)
-        self._temporary: Path | None = path.with_name(TEMPORARY_PREFIX + secrets.token_hex(8))
+        self._temporary: Path | None = path.with_name(temporary_prefix + secrets.token_hex(8))
         self._file = os.open(self._temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
 
     def write_part(self, number: int, offset: int, data: bytes, digest: str) -> None:  # noqa: ARG002 - S3's
@@ -95,6 +105,7 @@ class LocalUpload:
             return FileFacts(self._path.stat().st_size)
         os.fsync(self._file)
         size = os.fstat(self._file).st_size
+        failpoints.reach("lake.file_written")
         try:
             os.link(self._temporary, self._path)
         except FileExistsError:
