@@ -113,7 +113,7 @@ class TableAppend:
             if not may_pass(error):
                 raise
         finally:
-            self._observer(_measured(result, counters))
+            self._tell(_measured(result, counters))
             _log(result)
         if not result.committed:
             return self._keep(result)
@@ -124,6 +124,13 @@ class TableAppend:
         result = replace(self._written(), error=error)
         _log(result)
         return result
+
+    def _tell(self, commit: CommitMeasured) -> None:
+        try:
+            self._observer(commit)
+        except Exception:
+            # Whatever an observer does, the commit has come to an end.
+            logger.exception("%s: the observer of commits failed", commit.table)
 
     def _append(self, deadline: Deadline, counters: CommitCounters) -> int:
         deadline.require("a commit")
