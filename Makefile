@@ -1,6 +1,6 @@
 # Two commands matter: make demo, make test. Everything they need they install themselves.
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak bench lint servers docs lock clean
+.PHONY: help demo test soak bench lint servers docs lock lambda clean
 
 PYTEST := .venv/bin/python -m pytest
 
@@ -41,6 +41,11 @@ docs: ## write the generated parts of docs/ anew
 lock: ## compile the pinned requirements from pyproject.toml
 	@tools/environment dev
 	tools/lock
+
+lambda: ## build the package for AWS Lambda: dist/lambda.zip
+	@tools/environment dev
+	@rm -rf dist/lambda dist/lambda.zip
+	@.venv/bin/python -m tools.lambda_package
 
 clean: ## remove what was made in this directory; the caches stay
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis neve-demo

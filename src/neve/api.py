@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from neve.consolidate.report import ReplayReport, TableResult
     from neve.consolidate.report import Report as ConsolidationReport
+    from neve.direct.recover import RecoveryReport
     from neve.lake.followers import FollowerState
     from neve.lake.tables import Column, TableDescription, TableSummary
     from neve.merge.report import Preview as MergePreview
@@ -48,6 +49,7 @@ __all__ = [
     "MoveReport",
     "OpenLake",
     "Outcome",
+    "RecoveryReport",
     "ReplayReport",
     "StagedBatch",
     "TableDescription",
@@ -72,6 +74,7 @@ _LOCATIONS = {
     "MovePlan": (".move.report", "PlanReport"),
     "MoveReport": (".move.report", "MoveReport"),
     "Outcome": (".publish.batch", "Outcome"),
+    "RecoveryReport": (".direct.recover", "RecoveryReport"),
     "ReplayReport": (".consolidate.report", "ReplayReport"),
     "StagedBatch": (".publish.staged_list", "StagedBatch"),
     "TableDescription": (".lake.tables", "TableDescription"),
@@ -377,3 +380,28 @@ class OpenLake(VersionedLake):
         from neve.move.spec import MoveSpec, Verification
 
         return verify_moved(self, tables, MoveSpec(to, verification=Verification(verify)))
+
+    def recover(self, *, dry_run: bool = False) -> list[RecoveryReport]:
+        """Register files that were written directly and whose commit was not confirmed, once.
+
+        The same as `neve recover`. It can be killed at any moment and run again. The report of a
+        record that only a person can decide on has the outcome `left`.
+
+        Args:
+            dry_run: only say what would be done.
+        """
+        from neve.direct.recover import recover
+
+        return recover(self.settings, dry_run=dry_run, progress=self.progress)
+
+    def forget_recovery(self, record_id: str) -> RecoveryReport:
+        """Drop a recovery record; its files stay where they are.
+
+        The same as `neve recover --forget`.
+
+        Raises:
+            NotFoundError: there is no such record.
+        """
+        from neve.direct.recover import forget_record
+
+        return forget_record(self.settings, record_id)

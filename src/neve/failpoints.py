@@ -74,6 +74,10 @@ POINTS = MappingProxyType(
         "move.registered": "a moved table is registered, and its journal does not say so yet",
         "direct.written": "a direct write's data files are written, and no commit names them",
         "direct.committed": "a direct write is in its table, and its sender has no answer yet",
+        "direct.unconfirmed": "a direct commit was not confirmed, and there is no recovery record",
+        "direct.recorded": "a recovery record is durable, and its sender has no answer yet",
+        "recover.registered": "a record's files are in their table, and the record is still there",
+        "lake.file_written": "a local file is complete under a temporary name, not yet in place",
         "lake.part_written": "a part of a large file is written, and the file is not there yet",
         "lake.jar_fetched": "a jar was downloaded and checked, but is not yet in the cache",
     }

@@ -33,6 +33,7 @@ from neve.cli import (
     moving,
     reading,
     receive,
+    recovering,
     rewriting,
     service,
     shell,
@@ -128,6 +129,7 @@ app.command("shell")(shell.shell)
 app.command("changes")(changes.changes)
 app.command("move")(moving.move)
 app.command("rewrite")(rewriting.rewrite)
+app.command("recover")(recovering.recover)
 app.add_typer(debug.app, name="debug")
 
 

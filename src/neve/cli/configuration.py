@@ -68,6 +68,7 @@ def check(context: typer.Context) -> None:
     settings = call.load().settings
     from neve.config.reference import secrets_to_mask
     from neve.consolidate.check import audit_checks, check_tables
+    from neve.direct.check import checks as direct_checks
     from neve.lake.probe import checks
     from neve.merge.check import checks as mirror_checks
 
@@ -76,6 +77,7 @@ def check(context: typer.Context) -> None:
     rows = []
     probes = chain(
         checks(settings, call.output.progress),
+        direct_checks(settings),
         audit_checks(settings, call.open),
         mirror_checks(settings, call.open),
     )

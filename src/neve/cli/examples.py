@@ -74,6 +74,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "neve rewrite": (
         "neve rewrite /backup/t/metadata/v42.metadata.json --from s3://lake/t --to /backup/t",
     ),
+    "neve recover": (
+        "neve recover --dry-run",
+        "neve recover",
+        "neve recover --forget 5b0c2f0e-7a43-4f0e-9d1c-0e9b6f2f7f11",
+    ),
     "neve debug": ("neve debug failpoints",),
     "neve debug failpoints": ("neve debug failpoints --json",),
 }

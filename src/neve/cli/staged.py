@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
 from neve.cli.ages import age_text, parse_age
 from neve.cli.completion import complete_batches, complete_held_tables
+from neve.cli.confirmation import confirm
 from neve.cli.output import as_record
 from neve.cli.reading import name_lake
-from neve.errors import EXIT_FAILED, EXIT_INCOMPLETE, UsageError
+from neve.errors import EXIT_INCOMPLETE, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,6 +62,7 @@ _LIST_COLUMNS = (
 )
 # What fits on a terminal of 80 columns.
 _SHOWN_COLUMNS = ("table", "batch_id", "rows", "age", "held_by")
+_DISCARD = "neve staged discard"
 _RESULT_COLUMNS = ("table", "batch_id", "rows", "age_seconds", "outcome", "error")
 
 
@@ -161,7 +162,11 @@ def discard(
     def discard_if_confirmed(lake: Lake, held: HeldBatches) -> list[HeldResult]:
         if held.batches and not yes:
             many = f"{len(held.batches)} batches, " if len(held.batches) > 1 else ""
-            _confirm(f"Discard {many}{held.rows:,} rows of {', '.join(held.tables)}?")
+            confirm(
+                _DISCARD,
+                "discard",
+                f"Discard {many}{held.rows:,} rows of {', '.join(held.tables)}?",
+            )
         return discard_each(lake, held)
 
     if batch is None:
@@ -170,27 +175,13 @@ def discard(
     name = _named_table(table, everything, older_than)
     with context.obj.open() as lake:
         if not yes:
-            _confirm(f"Discard {find_batch(lake, name, batch).rows:,} rows of {name}?")
+            confirm(
+                _DISCARD,
+                "discard",
+                f"Discard {find_batch(lake, name, batch).rows:,} rows of {name}?",
+            )
         discard_batch(lake, name, batch)
     context.obj.output.record({"table": name, "batch_id": batch, "outcome": DISCARDED})
-
-
-def _confirm(question: str) -> None:
-    """Ask a person on the terminal; end with 1 unless the answer is yes.
-
-    Raises:
-        UsageError: nobody can be asked.
-    """
-    if not sys.stdin.isatty():
-        raise UsageError(
-            "neve staged discard asks before it discards, and standard input is not a terminal",
-            hint="say --yes to discard without being asked",
-        )
-    sys.stderr.write(f"{question} [y/N] ")
-    sys.stderr.flush()
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        sys.stderr.write("Nothing was discarded.\n")
-        raise typer.Exit(EXIT_FAILED)
 
 
 def _named_table(table: str | None, everything: bool, older_than: str | None) -> str:

@@ -402,8 +402,9 @@ class ObserveSettings(Section):
         None,
         pattern="^https?://.",
         description=(
-            "Where spans of Neve's own work are sent over OTLP/HTTP, as http://host:4318, to which "
-            "/v1/traces is added; unset means there are none."
+            "Where spans of Neve's own work, and metrics of writes without Spark, are sent over "
+            "OTLP/HTTP, as http://host:4318, to which /v1/traces or /v1/metrics is added; unset "
+            "means there are none."
         ),
     )
     sentry: SentrySettings = Field(

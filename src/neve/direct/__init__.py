@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from neve.direct.batching import BatchingWriter
 from neve.direct.results import RequestResult, TableResult
 from neve.direct.writer import Writer
 
 if TYPE_CHECKING:
     from neve.direct.aws_lambda import lambda_handler
 
-__all__ = ["RequestResult", "TableResult", "Writer", "lambda_handler"]
+__all__ = ["BatchingWriter", "RequestResult", "TableResult", "Writer", "lambda_handler"]
 
 
 def __getattr__(name: str) -> Any:

@@ -138,10 +138,8 @@ class Function:
 
     def _require_kept(self, service: Service, result: RequestResult) -> None:
         """Refuse to acknowledge what no table has; the writer has logged it. Raises NeveError."""
-        if result.is_kept:
-            return
-        errors = [table.error for table in result.tables if table.error]
-        raise self._failure(service, errors[0] if errors else UnavailableError("not committed"))
+        if result.error is not None:
+            raise self._failure(service, result.error)
 
     def _failure(self, service: Service, error: NeveError) -> UnavailableError:
         """Return what the sender is told: the kind of failure.

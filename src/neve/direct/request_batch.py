@@ -37,14 +37,22 @@ class BatchResult:
     """What became of some requests.
 
     Args:
-        outcomes: for each request its result, or why nothing of it can ever be stored as it is.
+        outcomes: for each request its result; or an exception, when it cannot be stored as it is
+            or as the tables are.
         duplicate_keys: attributes that lost to a later one of the same key.
         unfit_values: values that do not fit their promoted column, and are in the map only.
     """
 
-    outcomes: tuple[RequestResult | NeveError, ...]
+    outcomes: tuple[RequestResult | Exception, ...]
     duplicate_keys: int = 0
     unfit_values: int = 0
+
+    def __add__(self, other: BatchResult) -> BatchResult:
+        return BatchResult(
+            self.outcomes + other.outcomes,
+            self.duplicate_keys + other.duplicate_keys,
+            self.unfit_values + other.unfit_values,
+        )
 
 
 class _TableRows(PendingRows):
@@ -101,12 +109,28 @@ class RequestBatch:
         try:
             self._write_files()
         except NeveError as error:
-            for table in self._tables.values():
-                self._abandon(table, error)
+            self._abandon_all(error)
             return BatchResult((error,) * len(self._requests))
+        except Exception as error:  # noqa: BLE001 - one request must not harm the others
+            self._abandon_all(_given_up())
+            return self._write_halves(error)
         results = self._commit()
         outcomes = tuple(self._outcome(number, results) for number in range(len(self._requests)))
         return BatchResult(outcomes, self._duplicate_keys, self._unfit_values)
+
+    def _write_halves(self, error: Exception) -> BatchResult:
+        """Write the requests of a batch that failed in two batches, to find out which is to blame.
+
+        Nothing was committed.
+        """
+        if len(self._requests) == 1:
+            return BatchResult((error,))
+        middle = len(self._requests) // 2
+        first, second = (
+            RequestBatch(self._sink, self._spec, self._signal, requests, self._deadline)
+            for requests in (self._requests[:middle], self._requests[middle:])
+        )
+        return first.write() + second.write()
 
     def _write_files(self) -> None:
         self._deadline.require("decoding")
@@ -162,6 +186,10 @@ class RequestBatch:
         except NeveError as error:
             return replace(self._unwritten(table), error=error)
 
+    def _abandon_all(self, error: NeveError) -> None:
+        for table in self._tables.values():
+            self._abandon(table, error)
+
     def _abandon(self, table: _TableRows, error: NeveError) -> TableResult:
         if table.write is None:
             return replace(self._unwritten(table), error=error)
@@ -170,7 +198,7 @@ class RequestBatch:
     def _unwritten(self, table: _TableRows) -> TableResult:
         return TableResult(f"{self._spec.namespace}.{table.name}", 0, 0, (), committed=False)
 
-    def _outcome(self, number: int, results: dict[str, TableResult]) -> RequestResult | NeveError:
+    def _outcome(self, number: int, results: dict[str, TableResult]) -> RequestResult | Exception:
         tables = []
         for name, table in self._tables.items():
             rows = int(table.rows_of_request[number])
@@ -186,6 +214,6 @@ class RequestBatch:
 
 def _given_up() -> UnavailableError:
     return UnavailableError(
-        "not committed, since another table of the same request was not",
+        "not committed, since another part of the same batch was not",
         hint="send the request again",
     )

@@ -25,10 +25,14 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
 
     from neve.direct.deadline import Deadline
+    from neve.direct.recovery import RecoveryStore
     from neve.lake.appends import AppendTable
     from neve.lake.profile import CatalogProfile
 
 logger = logging.getLogger(__name__)
+
+# Of the time that a write has: for the recovery record, if the commit is not confirmed.
+_RECORD_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,7 @@ class TableAppend:
 
     Args:
         forget: is called when the table was dropped, so that the next write opens it anew.
+        recovery: keeps rows whose commit was not confirmed; None: nobody does.
     """
 
     def __init__(
@@ -59,11 +64,14 @@ class TableAppend:
         table: OpenTable,
         observer: CommitObserver,
         forget: Callable[[], None],
+        recovery: RecoveryStore | None = None,
     ) -> None:
         self._profile = profile
         self._table = table
         self._observer = observer
         self._forget = forget
+        self._recovery = recovery
+        self._append_id = str(uuid.uuid4())
         # Files of one write have one schema, also if another thread reads a newer one meanwhile.
         self._metadata = table.target.metadata
         self._files: list[DataFile] = []
@@ -105,8 +113,10 @@ class TableAppend:
             if not may_pass(error):
                 raise
         finally:
-            self._observer(_measured(result, counters))
+            self._tell(_measured(result, counters))
             _log(result)
+        if not result.committed:
+            return self._keep(result)
         failpoints.reach("direct.committed")
         return result
 
@@ -115,20 +125,54 @@ class TableAppend:
         _log(result)
         return result
 
+    def _tell(self, commit: CommitMeasured) -> None:
+        try:
+            self._observer(commit)
+        except Exception:
+            # Whatever an observer does, the commit has come to an end.
+            logger.exception("%s: the observer of commits failed", commit.table)
+
     def _append(self, deadline: Deadline, counters: CommitCounters) -> int:
         deadline.require("a commit")
         target = self._table.target
-        policy = RetryPolicy(deadline_seconds=deadline.remaining_seconds())
+        policy = RetryPolicy(deadline_seconds=self._commit_seconds(deadline))
         logger.debug("%s: committing %d files", target.name, len(self._files))
         try:
-            return target.append(self._files, str(uuid.uuid4()), policy=policy, counters=counters)
+            return target.append(self._files, self._append_id, policy=policy, counters=counters)
         except NotFoundError as error:
             # The files are in no table. The next write makes the table, or takes the new one.
             self._forget()
+            self._recovery = None
             raise UnavailableError(
                 f"table {target.name} was dropped, or made anew, during the write",
                 hint="send the rows again",
             ) from error
+
+    def _commit_seconds(self, deadline: Deadline) -> float:
+        """Return how long a commit may be tried, so that time is left for a recovery record."""
+        seconds = deadline.remaining_seconds()
+        if self._recovery is None:
+            return seconds
+        return max(seconds / 2, seconds - _RECORD_SECONDS)
+
+    def _keep(self, result: TableResult) -> TableResult:
+        """Have a recovery record keep rows whose commit was not confirmed, if so configured.
+
+        Also when the time is over, as after a request to a catalog that hangs: whoever ends the
+        process before the answer ends it before the acknowledgement.
+        """
+        if self._recovery is None:
+            return result
+        failpoints.reach("direct.unconfirmed")
+        table = tuple(result.table.split("."))
+        try:
+            path = self._recovery.keep(self._append_id, table, self._metadata, self._files)
+        except NeveError as error:
+            logger.warning("%s: there is no recovery record: %s", result.table, error)
+            return result
+        failpoints.reach("direct.recorded")
+        logger.warning("%s: %s keeps %d rows", result.table, path, result.rows)
+        return replace(result, recovery_record=path)
 
     def _written(self) -> TableResult:
         return TableResult(

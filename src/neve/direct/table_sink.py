@@ -16,6 +16,7 @@ from neve.publish.telemetry_tables import telemetry_table
 
 if TYPE_CHECKING:
     from neve.direct.deadline import Deadline
+    from neve.direct.recovery import RecoveryStore
     from neve.direct.spec import DirectSpec
     from neve.lake.profile import CatalogProfile
 
@@ -34,6 +35,7 @@ class TableSink:
         self._profile = profile
         self._spec = spec
         self._observer = observer
+        self._recovery = _open_recovery(profile, spec)
         self._catalog = open_catalog(profile)
         self._opening = threading.Lock()
         self._tables: dict[str, OpenTable] = {}
@@ -41,10 +43,18 @@ class TableSink:
     def begin(self, table: str, deadline: Deadline) -> TableAppend:
         deadline.require(f"opening {table}")
         live = self._open(table, deadline)
-        return TableAppend(self._profile, live, self._observer, lambda: self._forget(table, live))
+        return TableAppend(
+            self._profile,
+            live,
+            self._observer,
+            lambda: self._forget(table, live),
+            self._recovery,
+        )
 
     def close(self) -> None:
         self._catalog.close()
+        if self._recovery is not None:
+            self._recovery.close()
 
     def _open(self, name: str, deadline: Deadline) -> OpenTable:
         """Return a table; on first use and after each change of its schema it gets its columns."""
@@ -73,3 +83,18 @@ class TableSink:
         with self._opening:
             if self._tables.get(name) is table:
                 del self._tables[name]
+
+
+def _open_recovery(profile: CatalogProfile, spec: DirectSpec) -> RecoveryStore | None:
+    """Return where recovery records go; None: what is not confirmed is refused.
+
+    Raises:
+        ConfigError: accepted rows could be lost.
+    """
+    if not spec.accepts_unconfirmed:
+        return None
+    # Loads libraries that other writers do not need.
+    from neve.direct.recovery import RecoveryStore, require_recovery
+
+    require_recovery(profile, spec.recovery)
+    return RecoveryStore(profile, spec.recovery)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from neve.direct.deadline import Deadline
-from neve.direct.request_batch import RequestBatch
+from neve.direct.request_batch import BatchResult, RequestBatch
 from neve.direct.request_rows import check_request
 from neve.direct.results import RequestResult, TableResult, may_pass
 from neve.direct.row_checks import checked_rows, with_promoted
@@ -18,7 +18,7 @@ from neve.direct.spec import DirectSpec, direct_spec
 from neve.direct.table_sink import TableSink
 from neve.errors import NeveError, UsageError
 from neve.lake.profile import DEFAULT_CATALOG, profile_named
-from neve.observe.commits import CommitObserver, ignore_commits
+from neve.observe.commits import CommitMeasured, CommitObserver, ignore_commits
 from neve.signals import Signal
 from neve.telemetry.schemas import TABLES_OF
 
@@ -30,14 +30,16 @@ if TYPE_CHECKING:
     from neve.config import Settings
     from neve.direct.request_rows import IncomingRequest
     from neve.direct.sink import Sink
+    from neve.observe.direct_metrics import DirectMetrics
 
 
 class Writer:
     """Writes rows and requests of telemetry. May be called by several threads."""
 
-    def __init__(self, sink: Sink, spec: DirectSpec) -> None:
+    def __init__(self, sink: Sink, spec: DirectSpec, metrics: DirectMetrics) -> None:
         self.spec = spec
         self._sink = sink
+        self._metrics = metrics
 
     @classmethod
     def open(cls, settings: Settings, *, observer: CommitObserver = ignore_commits) -> Self:
@@ -46,9 +48,23 @@ class Writer:
         Args:
             observer: is told what each commit cost, by the thread that made it.
         """
+        # The first import of OpenTelemetry takes a while.
+        from neve.observe.direct_metrics import open_direct_metrics
+
         spec = direct_spec(settings)
         profile = profile_named(settings, DEFAULT_CATALOG)
-        return cls(TableSink(profile, spec, observer), spec)
+        metrics = open_direct_metrics(settings)
+
+        def observe(commit: CommitMeasured) -> None:
+            metrics.count_commit(commit)
+            observer(commit)
+
+        if profile.has_catalog:
+            return cls(TableSink(profile, spec, observe), spec, metrics)
+        # Loads libraries that writers to tables do not need.
+        from neve.direct.parquet_sink import ParquetSink
+
+        return cls(ParquetSink(profile, spec), spec, metrics)
 
     def __enter__(self) -> Self:
         return self
@@ -57,8 +73,9 @@ class Writer:
         self.close()
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Let go of connections, and send the last metrics."""
         self._sink.close()
+        self._metrics.close()
 
     def write_and_commit(
         self,
@@ -126,7 +143,7 @@ class Writer:
         chosen = signal_of(signal)
         request = self.check(chosen, body, json=json, sender=sender)
         (outcome,) = self.write_requests(chosen, [request], deadline=deadline)
-        if isinstance(outcome, NeveError):
+        if isinstance(outcome, Exception):
             raise outcome
         return outcome
 
@@ -143,14 +160,28 @@ class Writer:
         requests: Sequence[IncomingRequest],
         *,
         deadline: Deadline | None = None,
-    ) -> tuple[RequestResult | NeveError, ...]:
+    ) -> tuple[RequestResult | Exception, ...]:
         """Write requests of one signal together: each table by one commit.
 
         Returns:
-            For each request its result, or why it cannot be stored.
+            For each request its result; or an exception, when it cannot be stored.
         """
         batch = RequestBatch(self._sink, self.spec, signal, requests, self._deadline(deadline))
-        return batch.write().outcomes
+        result = batch.write()
+        self._count(signal, result)
+        return result.outcomes
+
+    def _count(self, signal: Signal, result: BatchResult) -> None:
+        written = [each for each in result.outcomes if isinstance(each, RequestResult)]
+        kept = [each for each in written if each.is_kept]
+        self._metrics.count_requests(
+            signal.value,
+            kept=len(kept),
+            failed=len(result.outcomes) - len(kept),
+            rejected=sum(each.rejected for each in kept),
+            duplicate_keys=result.duplicate_keys,
+            unfit_values=result.unfit_values,
+        )
 
     def _deadline(self, deadline: Deadline | None) -> Deadline:
         if deadline is None:

@@ -17,6 +17,7 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
+from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortField, SortOrder
 from pyiceberg.transforms import DayTransform, IdentityTransform
 from pyiceberg.types import (
@@ -92,6 +93,18 @@ def ensure_table(
     if not _missing_columns(table, spec):
         return table
     return _add_missing_columns(profile, catalog, spec, retry or RetryPolicy())
+
+
+def unregistered_metadata(spec: TableSpec) -> TableMetadata:
+    """Return a table's metadata without a table, for those who only write its files."""
+    schema = _iceberg_schema(spec.schema)
+    return new_table_metadata(
+        schema,
+        _partition_spec(schema, spec.partition_by_day),
+        _sort_order(schema, spec.sort_by),
+        location="",
+        properties=dict(spec.properties),
+    )
 
 
 def _create(profile: CatalogProfile, catalog: Catalog, spec: TableSpec) -> Table:

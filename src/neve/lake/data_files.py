@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyiceberg.exceptions import NotInstalledError
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import (
     DataFileStatistics,
@@ -78,6 +79,15 @@ class WrittenFile:
         return self.source.table.take(self.source.indices)
 
 
+@dataclass(frozen=True)
+class EncodedFile:
+    """A Parquet file that is not stored yet."""
+
+    partition: Record
+    rows: int
+    content: pa.Buffer
+
+
 def write_data_files(
     metadata: TableMetadata,
     io: FileIO,
@@ -111,6 +121,16 @@ def write_rows(metadata: TableMetadata, io: FileIO, rows: pa.Table) -> list[Writ
         WrittenFile(_write_file(metadata, io, partition, _row_group_rows(0)), partition)
         for partition in _split_by_partition(metadata, rows)
     ]
+
+
+def encode_files(
+    metadata: TableMetadata, rows: pa.Table, *, row_bytes: int = 0
+) -> Iterator[EncodedFile]:
+    """Encode rows as `write_data_files` writes them, for those who store the files themselves."""
+    for partition in _split_by_partition(metadata, rows):
+        stream = pa.BufferOutputStream()
+        _write_parquet(stream, metadata, partition, _row_group_rows(row_bytes))
+        yield EncodedFile(partition.partition, len(partition.indices), stream.getvalue())
 
 
 def timed_file_name() -> str:
@@ -205,7 +225,7 @@ def _split_by_spec(
             numbers = numbers * len(encoded.dictionary) + np.asarray(encoded.indices)
             # Numbered anew, so that the product of all sizes passes no bound.
             numbers = np.unique(numbers, return_inverse=True)[1]
-    except (KeyError, ValueError, NotImplementedError) as error:
+    except (KeyError, ValueError, NotImplementedError, NotInstalledError) as error:
         raise UnsupportedError(
             f"files cannot be written for the partition spec {spec}: {error}",
             hint="let Spark write to this table, or partition it otherwise",
@@ -271,27 +291,34 @@ def _write_file(
     in_directory: bool = False,
 ) -> DataFile:
     schema, properties = metadata.schema(), metadata.properties
-    columns = schema_to_pyarrow(schema, include_field_ids=True)
     locations = load_location_provider(metadata.location, properties)
     name = _name_in_directory(metadata, rows) if in_directory else f"{uuid.uuid4()}.parquet"
     path = locations.new_data_location(name)
     output = io.new_output(path)
     with output.create(overwrite=False) as stream:
-        writer = pq.ParquetWriter(
-            stream,
-            columns,
-            compression=_compression(properties),
-            bloom_filter_options=_bloom_filters(properties, len(rows.indices)),
-            store_decimal_as_integer=True,
-        )
-        with writer:
-            for start in range(0, len(rows.indices), row_group_rows):
-                group = _take(rows.table, rows.indices.slice(start, row_group_rows))
-                writer.write_table(with_table_columns(group, columns))
-    statistics = _statistics(writer.writer.metadata, schema, properties)
+        footer = _write_parquet(stream, metadata, rows, row_group_rows)
+    statistics = _statistics(footer, schema, properties)
     order_id = rows.order.sort_order_id
     spec_id = metadata.default_spec_id
     return _data_file(path, len(output), statistics, rows.partition, spec_id, order_id)
+
+
+def _write_parquet(
+    stream: Any, metadata: TableMetadata, rows: PartitionRows, row_group_rows: int
+) -> pq.FileMetaData:
+    columns = schema_to_pyarrow(metadata.schema(), include_field_ids=True)
+    writer = pq.ParquetWriter(
+        stream,
+        columns,
+        compression=_compression(metadata.properties),
+        bloom_filter_options=_bloom_filters(metadata.properties, len(rows.indices)),
+        store_decimal_as_integer=True,
+    )
+    with writer:
+        for start in range(0, len(rows.indices), row_group_rows):
+            group = _take(rows.table, rows.indices.slice(start, row_group_rows))
+            writer.write_table(with_table_columns(group, columns))
+    return writer.writer.metadata
 
 
 def _name_in_directory(metadata: TableMetadata, rows: PartitionRows) -> str:

@@ -26,7 +26,7 @@ from neve.errors import (
 )
 from neve.lake.file_copy import Copied, FileCopy
 from neve.lake.local_faults import one_line
-from neve.lake.local_files import LocalFiles
+from neve.lake.local_files import TEMPORARY_PREFIX, LocalFiles
 from neve.lake.object_access import object_access
 from neve.lake.object_files import ObjectFiles
 from neve.lake.profile import CatalogProfile
@@ -65,8 +65,20 @@ class FileStore:
     connected again on the other side.
     """
 
-    def __init__(self, profile: CatalogProfile, vended: Mapping[str, str] | None = None) -> None:
-        self._arguments = profile, vended
+    def __init__(
+        self,
+        profile: CatalogProfile,
+        vended: Mapping[str, str] | None = None,
+        temporary_prefix: str = TEMPORARY_PREFIX,
+    ) -> None:
+        """Open nothing yet.
+
+        Args:
+            vended: properties that the catalog gave out for a table; they replace the profile's.
+            temporary_prefix: how names of local files begin that are not complete.
+        """
+        self._arguments = profile, vended, temporary_prefix
+        self._temporary_prefix = temporary_prefix
         self.access = object_access(profile, vended or {})
         self._buckets: dict[tuple[str, str], StoredFiles] = {}
         # Buckets whose ETags were seen to be MD5s, and those where one was not.
@@ -77,7 +89,7 @@ class FileStore:
 
     def __reduce__(
         self,
-    ) -> tuple[type[FileStore], tuple[CatalogProfile, Mapping[str, str] | None]]:
+    ) -> tuple[type[FileStore], tuple[CatalogProfile, Mapping[str, str] | None, str]]:
         return FileStore, self._arguments
 
     def close(self) -> None:
@@ -289,7 +301,7 @@ class FileStore:
 
     def _open_bucket(self, place: StorePath) -> StoredFiles:
         if place.scheme == "file":
-            return LocalFiles()
+            return LocalFiles(self._temporary_prefix)
         if place.scheme == "s3":
             return S3Files(place.bucket, self.access)
         try:

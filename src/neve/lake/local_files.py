@@ -11,14 +11,24 @@ import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from neve import failpoints
 from neve.lake.stored_files import Bytes, Content, FileFacts, put_in_order
 
 # Not hidden: Iceberg's remove_orphan_files takes away what a killed process left.
 TEMPORARY_PREFIX = "copying-"
+# Hidden: Spark and DuckDB read every other file of a directory.
+HIDDEN_PREFIX = ".writing-"
 
 
 class LocalFiles:
-    """The `StoredFiles` of this machine; keys are absolute paths."""
+    """The `StoredFiles` of this machine; keys are absolute paths.
+
+    Args:
+        temporary_prefix: how names of files begin that are not complete.
+    """
+
+    def __init__(self, temporary_prefix: str = TEMPORARY_PREFIX) -> None:
+        self._temporary_prefix = temporary_prefix
 
     def facts(self, key: str) -> FileFacts | None:
         try:
@@ -43,7 +53,7 @@ class LocalFiles:
         return put_in_order(self.upload(key), parts)
 
     def upload(self, key: str) -> LocalUpload:
-        return LocalUpload(Path(key))
+        return LocalUpload(Path(key), self._temporary_prefix)
 
     def copy_new(
         self, source_bucket: str, source_key: str, key: str, size: int
@@ -52,7 +62,8 @@ class LocalFiles:
 
     def sizes(self, prefix: str) -> Iterator[tuple[str, int]]:
         # A prefix need not end at a directory: neither do the keys of a bucket.
-        for directory, _, names in os.walk(Path(prefix).parent if prefix[-1:] != "/" else prefix):
+        top = Path(prefix).parent if prefix[-1:] != "/" else prefix
+        for directory, _, names in os.walk(top, onerror=_raise_unless_missing):
             for name in names:
                 path = Path(directory, name)
                 facts = self.facts(str(path)) if str(path).startswith(prefix) else None
@@ -68,13 +79,19 @@ class LocalFiles:
             Path(key).unlink(missing_ok=True)
 
 
+def _raise_unless_missing(error: OSError) -> None:
+    """Let nobody take a directory that cannot be read for an empty one."""
+    if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
+        raise error
+
+
 class LocalUpload:
     """A file that is written under a temporary name."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, temporary_prefix: str = TEMPORARY_PREFIX) -> None:
         self._path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._temporary: Path | None = path.with_name(TEMPORARY_PREFIX + secrets.token_hex(8))
+        _make_directory(path.parent)
+        self._temporary: Path | None = path.with_name(temporary_prefix + secrets.token_hex(8))
         self._file = os.open(self._temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
 
     def write_part(self, number: int, offset: int, data: Bytes, digest: str) -> None:  # noqa: ARG002 - S3's
@@ -88,6 +105,7 @@ class LocalUpload:
             return FileFacts(self._path.stat().st_size)
         os.fsync(self._file)
         size = os.fstat(self._file).st_size
+        failpoints.reach("lake.file_written")
         try:
             os.link(self._temporary, self._path)
         except FileExistsError:
@@ -102,6 +120,14 @@ class LocalUpload:
             os.close(self._file)
             self._temporary.unlink(missing_ok=True)
             self._temporary = None
+
+
+def _make_directory(directory: Path) -> None:
+    """Make a directory that outlives a power cut, as the file in it will."""
+    missing = [each for each in (directory, *directory.parents) if not each.exists()]
+    directory.mkdir(parents=True, exist_ok=True)
+    for made in reversed(missing):
+        _sync_directory(made.parent)
 
 
 def _sync_directory(directory: Path) -> None:

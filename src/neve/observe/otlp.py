@@ -29,27 +29,34 @@ PREFIX = "neve."
 EXPORT_SECONDS = 3.0
 
 
+def otlp_resource(settings: Settings) -> Resource:
+    """Return who sends: the deployment, as OpenTelemetry's conventions name it."""
+    labels = common_labels(settings)
+    return Resource.create(
+        {
+            "service.name": labels["project"],
+            "service.version": labels["version"],
+            "deployment.environment.name": labels["environment"],
+        }
+    )
+
+
+def otlp_address(settings: Settings, signal: str) -> str:
+    return f"{(settings.observe.otlp_endpoint or '').rstrip('/')}/v1/{signal}"
+
+
 class OtlpTracer:
     """Makes spans and sends them in batches, on a thread of its own. At most once."""
 
     def __init__(self, settings: Settings) -> None:
-        labels = common_labels(settings)
-        resource = Resource.create(
-            {
-                "service.name": labels["project"],
-                "service.version": labels["version"],
-                "deployment.environment.name": labels["environment"],
-            }
-        )
-        endpoint = (settings.observe.otlp_endpoint or "").rstrip("/")
         exporter = OTLPSpanExporter(
-            f"{endpoint}/v1/traces", timeout=EXPORT_SECONDS, compression=Compression.Gzip
+            otlp_address(settings, "traces"), timeout=EXPORT_SECONDS, compression=Compression.Gzip
         )
         self._exporter = TellingExporter(exporter)
         # Its own and not the process's: an application that uses Neve has one itself.
-        self._provider = TracerProvider(resource=resource)
+        self._provider = TracerProvider(resource=otlp_resource(settings))
         self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
-        self._tracer = self._provider.get_tracer("neve", labels["version"])
+        self._tracer = self._provider.get_tracer("neve", common_labels(settings)["version"])
 
     @contextmanager
     def span(self, name: str, attributes: Mapping[str, Attribute]) -> Iterator[OtlpSpan]:

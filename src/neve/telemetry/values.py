@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import json
 from dataclasses import dataclass
+from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -40,7 +41,6 @@ _KINDS = {
     "string_value_strindex": None,
 }
 _MEMBERS = tuple(_KINDS)
-_WORDS: Texts = pa.array([None, *_KINDS.values()], pa.string())
 _STRING, _DOUBLE, _BYTES, _STRINDEX = (
     1 + _MEMBERS.index(member)
     for member in ("string_value", "double_value", "bytes_value", "string_value_strindex")
@@ -54,6 +54,12 @@ _SPECIAL_DOUBLES = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 _WHOLE_NUMBER = "^-?[0-9]+$"
 # What JSON writes in another way inside quotes.
 _ESCAPED = r'["\\\x00-\x1f]'
+
+
+@cache
+def _words() -> Texts:
+    # When it is first needed: to make an array of Python's values, Arrow loads pandas.
+    return pa.array([None, *_KINDS.values()], pa.string())
 
 
 @dataclass(frozen=True)
@@ -71,7 +77,7 @@ class Values:
 
     def words(self) -> Texts:
         """Return the kinds by name; NULL where there is no value."""
-        return _WORDS.take(pa.array(self.kind))
+        return _words().take(pa.array(self.kind))
 
 
 def decode_values(values: Messages, tally: Tally) -> Values:

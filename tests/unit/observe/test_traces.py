@@ -1,74 +1,29 @@
 """Spans: none without a receiver, and no values in those there are."""
 
-import gzip
 import socket
 import subprocess
 import sys
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from neve.config import Settings
 from neve.errors import CatalogError
 from neve.observe import traces
-
-
-class Collector:
-    """Keeps the spans of every request; refuses them while `status` says so."""
-
-    def __init__(self):
-        self.status = 200
-        self.requests = []
-        collector = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self):
-                body = gzip.decompress(self.rfile.read(int(self.headers["content-length"])))
-                collector.requests.append((self.path, ExportTraceServiceRequest.FromString(body)))
-                self.send_response(collector.status)
-                self.send_header("content-length", "0")
-                self.end_headers()
-
-            def log_message(self, *_):
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-
-    @property
-    def spans(self):
-        return {
-            span.name: span
-            for _, request in self.requests
-            for resource in request.resource_spans
-            for scope in resource.scope_spans
-            for span in scope.spans
-        }
+from tests.support.otlp_collector import attributes, running_collector
 
 
 @pytest.fixture
 def collector():
-    found = Collector()
-    thread = threading.Thread(target=found.server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield found
-    finally:
-        traces.stop()
-        found.server.shutdown()
-        found.server.server_close()
-        thread.join()
+    with running_collector() as started:
+        try:
+            yield started
+        finally:
+            traces.stop()
 
 
 def settings(url, **more):
     return Settings(project="shop", environment="test", observe={"otlp_endpoint": url}, **more)
-
-
-def attributes(item):
-    return {one.key: getattr(one.value, one.value.WhichOneof("value")) for one in item.attributes}
 
 
 def test_nothing_is_loaded_or_made_unless_it_is_configured():

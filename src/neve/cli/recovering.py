@@ -1,0 +1,85 @@
+"""`neve recover`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from neve.cli.confirmation import confirm
+from neve.cli.output import as_record
+from neve.errors import EXIT_INCOMPLETE, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from neve.cli.output import Output
+    from neve.direct.recover import RecoveryReport
+
+COLUMNS = (
+    "id",
+    "table",
+    "rows",
+    "files",
+    "written_at",
+    "outcome",
+    "snapshot_id",
+    "reason",
+    "hint",
+)
+_SHOWN_COLUMNS = ("id", "table", "rows", "outcome", "reason")
+
+
+def recover(
+    context: typer.Context,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
+    ] = False,
+    forget: Annotated[
+        Optional[str],  # noqa: UP045 - typer reads it on Python 3.10 too
+        typer.Option("--forget", metavar="ID", help="Drop this record instead. Asks first."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Register files that were written directly and whose commit was not confirmed.
+
+    Each record's files come into their table exactly once, and not at all if they are there
+    already. Ends with 3 if records are left that only a person can decide on.
+    """
+    if forget is not None:
+        if dry_run:
+            raise UsageError("--forget and --dry-run do not go together")
+        _forget(context, forget, yes=yes)
+        return
+    output: Output = context.obj.output
+    with context.obj.open() as lake, output.working("reading recovery records"):
+        reports = lake.recover(dry_run=dry_run)
+    output.data(COLUMNS, [as_record(report) for report in reports])
+    if not reports:
+        output.say("There is no recovery record: nothing is to be done.")
+        return
+    output.show(_SHOWN_COLUMNS, [as_record(report) for report in reports])
+    _end(output, reports)
+
+
+def _end(output: Output, reports: Sequence[RecoveryReport]) -> None:
+    """Say once what to do about records that are left, and end with 3 then."""
+    left = [report for report in reports if report.outcome == "left"]
+    for hint in dict.fromkeys(report.hint for report in left if report.hint):
+        output.say(f"Hint: {hint}")
+    if left:
+        raise typer.Exit(EXIT_INCOMPLETE)
+
+
+def _forget(context: typer.Context, record_id: str, *, yes: bool) -> None:
+    with context.obj.open() as lake:
+        if not yes:
+            from neve.direct.recover import find_record
+
+            record = find_record(lake.settings, record_id)
+            question = f"Forget {record.rows:,} acknowledged rows of {record.table}?"
+            confirm("neve recover --forget", "forget", question)
+        report = lake.forget_recovery(record_id)
+    context.obj.output.record(
+        {"id": report.id, "table": report.table, "rows": report.rows, "outcome": report.outcome}
+    )
