@@ -15,6 +15,7 @@ from neve.lake.catalog import open_catalog
 from neve.lake.commit_loop import CommitCounters, RetryPolicy
 from neve.lake.create import ensure_table
 from neve.lake.data_files import write_data_files
+from neve.lake.snapshot_limit import SnapshotLimit
 from neve.publish.telemetry_tables import telemetry_table
 
 if TYPE_CHECKING:
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from neve.lake.profile import CatalogProfile
 
 logger = logging.getLogger(__name__)
+
+# A REST catalog's login to the store expires, and others may have changed the table's columns.
+_READ_AGAIN_SECONDS = 60.0
 
 
 class TableSink:
@@ -43,6 +47,7 @@ class TableSink:
     def write(self, table: str, rows: pa.Table, deadline: Deadline) -> TableResult:
         deadline.require("writing data files")
         target = self._table(table)
+        target.refresh_if_older(_READ_AGAIN_SECONDS)
         files = write_data_files(target.metadata, target.io, rows, partition_directories=True)
         failpoints.reach("direct.written")
         return self._commit(target, files, deadline)
@@ -56,7 +61,8 @@ class TableSink:
             if name not in self._tables:
                 wanted = telemetry_table(self._spec.namespace, name, self._spec.promotions)
                 made = ensure_table(self._profile, self._catalog, wanted)
-                self._tables[name] = AppendTable(self._profile, made)
+                limit = SnapshotLimit(self._spec.max_snapshots, self._spec.follow_horizon_seconds)
+                self._tables[name] = AppendTable(self._profile, made, limit)
             return self._tables[name]
 
     def _commit(
@@ -70,7 +76,8 @@ class TableSink:
         try:
             deadline.require("a commit")
             policy = RetryPolicy(deadline_seconds=deadline.remaining_seconds())
-            snapshot_id = target.append(files, append_id, policy=policy, counters=counters)
+            appended = target.append(files, append_id, policy=policy, counters=counters)
+            snapshot_id = appended.snapshot_id
         except (ConflictError, UnknownOutcomeError) as error:
             logger.warning(
                 "%s: %d rows are written and not committed: %s; files: %s",
