@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import time
 import uuid
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 from pyiceberg.manifest import ManifestEntryStatus
 
+import neve
 from neve.lake.appends import Appended, AppendTable
 from neve.lake.commit_loop import CommitCounters, RetryPolicy
 from neve.lake.create import FEW_METADATA_FILES, TableSpec, ensure_table
@@ -78,3 +82,26 @@ class Appender:
             for entry in manifest.fetch_manifest_entry(table.io)
             if entry.status != ManifestEntryStatus.DELETED
         }
+
+
+def append_rows(settings, namespace: str, first: int, count: int, seconds: float) -> float:
+    """Append rows one by one, in a process of its own; return how long the slowest one took."""
+    policy = RetryPolicy(deadline_seconds=seconds)
+    with neve.open(settings) as lake:
+        appender = Appender(lake, namespace, SnapshotLimit(20))
+        slowest = 0.0
+        for number in range(first, first + count):
+            started = time.monotonic()
+            appender.append(number, policy=policy)
+            slowest = max(slowest, time.monotonic() - started)
+        return slowest
+
+
+def race_processes(settings, namespace: str, writers: int, each: int, seconds: float) -> float:
+    """Append by many processes at once; return how long the slowest append took."""
+    with ProcessPoolExecutor(writers, multiprocessing.get_context("spawn")) as pool:
+        running = [
+            pool.submit(append_rows, settings, namespace, writer * each, each, seconds)
+            for writer in range(writers)
+        ]
+        return max(slowest.result() for slowest in running)

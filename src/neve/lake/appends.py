@@ -44,6 +44,8 @@ logger = logging.getLogger(__name__)
 
 # Appends of one process that one commit takes along: their ids are in one summary.
 _MOST_JOINED = 64
+# So long after a commit of ours, few others have committed: the history since then is kept.
+_FRESH_SECONDS = 5.0
 # The deadline ends an append. Where many write to one table, most attempts are refused.
 _ATTEMPTS = 1_000_000
 # Of a pause between attempts. Whoever has lost often would otherwise wait longest.
@@ -260,7 +262,7 @@ class AppendTable:
 
         def refresh() -> None:
             # Where our own last commit was the newest, reading it again would cost a round trip.
-            if not self._is_fresh:
+            if not self._is_fresh or time.monotonic() - self._read_at > _FRESH_SECONDS:
                 self.refresh()
             self._is_fresh = False
 
@@ -269,6 +271,8 @@ class AppendTable:
             for each in joined:
                 if each.append_id in snapshots:
                     each.applied = Appended(snapshots[each.append_id], attempts.manifests)
+                elif self.has_history_since(each.looked_at):
+                    each.looked_at = self.main_id
             return True if all(each.applied for each in joined) else None
 
         commit_until_known(
@@ -288,7 +292,7 @@ class AppendTable:
     def _attempt(self, joined: Sequence[_Append], attempts: _Attempts) -> bool:
         left = [each for each in joined if each.applied is None]
         for each in left:
-            if each.is_sent and not self.has_history_since(each.looked_at):
+            if each.is_sent and each.looked_at != self.main_id:
                 raise unknown(self.name, "an append", "snapshots that may have it have expired")
             each.looked_at = self.main_id
         files = [file for each in left for file in each.files]
@@ -303,12 +307,16 @@ class AppendTable:
             set_branch(MAIN, snapshot_id),
             *([remove_snapshots(removed)] if removed else []),
         ]
-        for each in left:
+        unsent = [each for each in left if not each.is_sent]
+        for each in unsent:
             each.is_sent = True
         try:
             self._table.commit(MAIN, updates, f"appending snapshot {snapshot_id}")
         except ConflictError:
             attempts.refused.append(new)
+            for each in unsent:
+                # A server may refuse the second of two equal requests that a proxy has sent.
+                each.is_sent = not self._table.is_refusal_certain
             raise
         self._read_at = time.monotonic()
         for each in left:

@@ -42,10 +42,12 @@ class JsonTable(Protocol):
 
     Args:
         metadata: as it was last read, or as our last commit has made it.
+        is_refusal_certain: whether a refused commit was never applied by an earlier copy of it.
     """
 
     name: str
     metadata: MetadataJson
+    is_refusal_certain: bool
 
     @property
     def io(self) -> FileIO:
@@ -177,6 +179,8 @@ class _Table:
 class _RestTable(_Table):
     """A table of a REST catalog, which checks requirements and writes metadata files itself."""
 
+    is_refusal_certain = False
+
     def __init__(
         self, profile: CatalogProfile, catalog: NeveRestCatalog, identifier: Identifier, uuid: str
     ) -> None:
@@ -200,6 +204,8 @@ class _RestTable(_Table):
 
 class _DatabaseTable(_Table):
     """A table whose row in a database names its metadata file; the swap of that name commits."""
+
+    is_refusal_certain = True
 
     def __init__(
         self, profile: CatalogProfile, catalog: NeveSqlCatalog, identifier: Identifier, uuid: str
