@@ -22,6 +22,7 @@ from neve.lake.create import load_if_exists
 from neve.lake.data_files import data_file_of
 from neve.lake.faults import explained
 from neve.lake.profile import DEFAULT_CATALOG, CatalogProfile, profile_named
+from neve.lake.snapshot_limit import SnapshotLimit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -183,8 +184,11 @@ class _Recovery:
         if identifier not in self._histories:
             profile = self._profile
             table = load_if_exists(profile, self._catalog, identifier)
-            history = AppendHistory(profile, AppendTable(profile, table)) if table else None
-            if history is not None:
+            history = None
+            if table is not None:
+                # Registering one record removes no snapshot that could decide on the next one.
+                target = AppendTable(profile, table, SnapshotLimit(None))
+                history = AppendHistory(profile, target)
                 history.expect(self._records[identifier])
             self._histories[identifier] = history
         return self._histories[identifier]
@@ -199,15 +203,15 @@ class _Recovery:
             if isinstance(files, RecordPlan):
                 return files
             # Whoever registers the same append meanwhile has the same id, and only one wins.
-            snapshot_id = history.target.append(
+            appended = history.target.append(
                 files,
                 record.append_id,
                 policy=self._policy,
                 counters=CommitCounters(),
             )
-            history.skip(snapshot_id)
+            history.skip(appended.snapshot_id)
             failpoints.reach("recover.registered")
-            plan = replace(plan, snapshot_id=snapshot_id)
+            plan = replace(plan, snapshot_id=appended.snapshot_id)
         self._store.remove(record.append_id)
         return plan
 

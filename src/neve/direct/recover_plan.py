@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from pyiceberg.manifest import ManifestContent
-from pyiceberg.table.metadata import TableMetadataV1
+from pyiceberg.manifest import ManifestContent, read_manifest_list
 
 from neve.lake.faults import explained
+from neve.lake.snapshot_limit import removed_appends
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import ManifestFile
@@ -77,27 +77,30 @@ class AppendHistory:
         Each commit of a snapshot takes the next number (Iceberg specification, "Sequence
         Numbers"), so that a removed snapshot leaves a gap. Following parents would not do:
         PyIceberg's expiry makes the oldest retained snapshot look like the first one, and a
-        snapshot that `main` was rolled back from has no child.
+        snapshot that `main` was rolled back from has no child. Snapshots that direct writes have
+        removed are no gap: later ones still have their files.
         """
-        metadata = self.target.metadata
-        if isinstance(metadata, TableMetadataV1):
+        metadata = self.target.document
+        if metadata.format_version == 1:
             return False
-        retained = {snapshot.sequence_number for snapshot in metadata.snapshots}
-        last = metadata.last_sequence_number
+        known = {each.get("sequence-number") for each in metadata.snapshots.values()}
+        known.update(*removed_appends(metadata))
+        last = metadata.document["last-sequence-number"]
         # Less than it was: somebody has restored old metadata.
-        return sequence_number <= last and retained.issuperset(range(sequence_number + 1, last + 1))
+        return sequence_number <= last and known.issuperset(range(sequence_number + 1, last + 1))
 
     def live_paths(self, record: RecoveryRecord) -> set[str]:
         """Return which files of a record are in some retained snapshot."""
         with explained(self.profile):
-            for snapshot in self.target.metadata.snapshots:
-                number = snapshot.sequence_number or 0
-                is_read = snapshot.snapshot_id in self._snapshots_read
-                if is_read or number <= self._first_sequence_number:
+            for snapshot_id, snapshot in self.target.document.snapshots.items():
+                number = snapshot.get("sequence-number") or 0
+                if snapshot_id in self._snapshots_read or number <= self._first_sequence_number:
                     continue
-                for manifest in snapshot.manifests(self.target.io):
+                for manifest in read_manifest_list(
+                    self.target.io.new_input(snapshot["manifest-list"])
+                ):
                     self._read(manifest)
-                self._snapshots_read.add(snapshot.snapshot_id)
+                self._snapshots_read.add(snapshot_id)
         return self._live.intersection(file.path for file in record.files)
 
     def _read(self, manifest: ManifestFile) -> None:

@@ -7,7 +7,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyiceberg.io.pyarrow import schema_to_pyarrow
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from neve.direct.deadline import Deadline
     from neve.direct.recovery import RecoveryStore
-    from neve.lake.appends import AppendTable
+    from neve.lake.appends import Appended, AppendTable
     from neve.lake.profile import CatalogProfile
 
 logger = logging.getLogger(__name__)
@@ -41,8 +41,6 @@ class OpenTable:
 
     target: AppendTable
     schema_id: int
-    # Threads of one process would only conflict; and `target` is for one of them at a time.
-    commit_lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def is_current(self) -> bool:
@@ -105,9 +103,8 @@ class TableAppend:
         counters = CommitCounters()
         result = self._written()
         try:
-            with held(self._table.commit_lock, deadline, f"a commit to {result.table}"):
-                snapshot_id = self._append(deadline, counters)
-            result = replace(result, committed=True, snapshot_id=snapshot_id)
+            appended = self._append(deadline, counters)
+            result = replace(result, committed=True, snapshot_id=appended.snapshot_id)
         except NeveError as error:
             result = replace(result, error=error)
             if not may_pass(error):
@@ -132,7 +129,7 @@ class TableAppend:
             # Whatever an observer does, the commit has come to an end.
             logger.exception("%s: the observer of commits failed", commit.table)
 
-    def _append(self, deadline: Deadline, counters: CommitCounters) -> int:
+    def _append(self, deadline: Deadline, counters: CommitCounters) -> Appended:
         deadline.require("a commit")
         target = self._table.target
         policy = RetryPolicy(deadline_seconds=self._commit_seconds(deadline))

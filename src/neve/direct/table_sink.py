@@ -7,10 +7,12 @@ import threading
 from typing import TYPE_CHECKING
 
 from neve.direct.table_append import OpenTable, TableAppend, held
+from neve.errors import NeveError, NotFoundError
 from neve.lake.appends import AppendTable
 from neve.lake.catalog import open_catalog
 from neve.lake.commit_loop import RetryPolicy, read_until_available
 from neve.lake.create import ensure_table
+from neve.lake.snapshot_limit import SnapshotLimit
 from neve.observe.commits import CommitObserver, ignore_commits
 from neve.publish.telemetry_tables import telemetry_table
 
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from neve.lake.profile import CatalogProfile
 
 logger = logging.getLogger(__name__)
+
+# A REST catalog's login to the store expires, and others may have changed the table's columns.
+_READ_AGAIN_SECONDS = 60.0
 
 
 class TableSink:
@@ -59,7 +64,7 @@ class TableSink:
     def _open(self, name: str, deadline: Deadline) -> OpenTable:
         """Return a table; on first use and after each change of its schema it gets its columns."""
         table = self._tables.get(name)
-        if table is not None and table.is_current:
+        if table is not None and self._is_current(name, table):
             return table
         with held(self._opening, deadline, f"opening {name}"):
             table = self._tables.get(name)
@@ -77,7 +82,21 @@ class TableSink:
         logger.debug(
             "%s: open with schema %d", ".".join(wanted.identifier), live.schema().schema_id
         )
-        return OpenTable(AppendTable(self._profile, live), live.metadata.current_schema_id)
+        limit = SnapshotLimit(self._spec.max_snapshots, self._spec.follow_horizon_seconds)
+        return OpenTable(AppendTable(self._profile, live, limit), live.metadata.current_schema_id)
+
+    def _is_current(self, name: str, table: OpenTable) -> bool:
+        """Tell whether a table is as it was opened, at most so long ago."""
+        try:
+            table.target.refresh_if_older(_READ_AGAIN_SECONDS)
+        except NotFoundError:
+            self._forget(name, table)
+            return False
+        except NeveError as error:
+            # The files can be written all the same; the commit says what is wrong.
+            if not error.retryable:
+                raise
+        return table.is_current
 
     def _forget(self, name: str, table: OpenTable) -> None:
         with self._opening:

@@ -45,7 +45,8 @@ class RetryPolicy:
     clock: Callable[[], float] = time.monotonic
 
     def pause_seconds(self, attempt: int) -> float:
-        most = min(self.most_seconds, self.first_seconds * 2**attempt)
+        # Where only the deadline ends the attempts, a power of their number has no float.
+        most = min(self.most_seconds, self.first_seconds * 2 ** min(attempt, 64))
         return random.uniform(most / 2, most)  # noqa: S311 - no secret
 
     def wait(
@@ -189,5 +190,6 @@ def _wait_for_next(
     """Wait until the next attempt is due; False when there is to be none."""
     if policy.clock() >= deadline or (stop is not None and stop.is_set()):
         return False
+    # No pause ends behind the deadline: whoever waits for the answer may be gone by then.
     policy.wait(number, stop, deadline=deadline)
     return stop is None or not stop.is_set()

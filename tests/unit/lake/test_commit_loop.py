@@ -132,6 +132,10 @@ def test_a_deadline_bounds_attempts_and_reads():
     assert "attempt" not in reads.calls
 
 
+def test_thousands_of_attempts_have_a_pause():
+    assert RetryPolicy(most_seconds=2.0).pause_seconds(10_000) <= 2.0
+
+
 def test_after_a_lost_answer_a_catalog_that_stays_away_leaves_the_outcome_unknown():
     catalog = Catalog((UNKNOWN, True))
     policy = RetryPolicy(attempts=4, read_attempts=3, first_seconds=0.0)
