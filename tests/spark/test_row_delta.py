@@ -7,7 +7,11 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
-from py4j.protocol import Py4JJavaError  # noqa: TID251 - to raise what Java raises
+from py4j.java_gateway import GatewayClient  # noqa: TID251 - to count calls
+from py4j.protocol import (  # noqa: TID251 - to count calls, and to raise what Java raises
+    CALL_COMMAND_NAME,
+    Py4JJavaError,
+)
 from pyroaring import BitMap64
 
 from neve.errors import (
@@ -18,8 +22,9 @@ from neve.errors import (
     UnsupportedError,
     UsageError,
 )
-from neve.lake.data_files import write_rows
+from neve.lake.data_files import write_data_files, write_rows
 from neve.lake.jvm import commits
+from neve.lake.jvm.content_file_loop import ContentFileLoop
 from neve.lake.live_files import live_files
 from neve.lake.row_delta import (
     RowChanges,
@@ -71,6 +76,42 @@ def test_a_second_vector_holds_the_first(mirror):
     (file,) = live_files(mirror.table, mirror.main).values()
     assert (file.record_count, file.vector.cardinality) == (10, 4)
     assert read_vector(mirror.table.io, file.vector) == BitMap64([0, 1, 2, 3])
+
+
+def test_many_files_cross_to_java_in_as_many_calls_as_few(mirror, monkeypatch):
+    mirror.fill(0, 1)
+    calls = []
+    send = GatewayClient.send_command
+
+    def counted(client, command, *args, **options):
+        # Other commands release objects, whenever Python's garbage collector finds them.
+        if command.startswith(CALL_COMMAND_NAME):
+            calls.append(command)
+        return send(client, command, *args, **options)
+
+    def commit(changes):
+        calls.clear()
+        mirror.commit(changes)
+        return len(calls)
+
+    def calls_with(files):
+        """Add files, give each a vector, replace half of the vectors, remove the other files."""
+        metadata, io = mirror.table.metadata, mirror.table.io
+        data = [
+            write_data_files(metadata, io, rows(_1="x", _2="x", _3="x"))[0] for _ in range(files)
+        ]
+        added = commit(RowChanges(mirror.main, data))
+        paths = [file.file_path for file in data]
+        half = paths[: files // 2]
+        given = commit(mirror.changes(deleted={path: BitMap64([0]) for path in paths}))
+        changes = mirror.changes(deleted={path: BitMap64([2]) for path in half})
+        changed = commit(replace(changes, emptied=paths[files // 2 :]))
+        assert mirror.read() == by_all([{"id": 0, "v": "old"}, *[{"id": 2, "v": "x"}] * len(half)])
+        mirror.lake.sql(f"DELETE FROM {mirror.name} WHERE id > 0").collect()
+        return added, given, changed
+
+    monkeypatch.setattr(GatewayClient, "send_command", counted)
+    assert calls_with(20) == calls_with(2)
 
 
 def test_vectors_that_spark_wrote_are_united_too(mirror):
@@ -237,19 +278,9 @@ def test_a_vector_that_is_not_there_cannot_be_replaced(mirror, monkeypatch):
     mirror.fill(0, 5)
     mirror.commit(mirror.changes(None, mirror.where(1)))
     changes = mirror.changes(None, mirror.where(2))
-    monkeypatch.setattr(commits.RowDelta, "_parse", _without_removals(commits.RowDelta._parse))
+    monkeypatch.setattr(ContentFileLoop, "remove_deletes", lambda _, __: None)
     with pytest.raises(ConflictError, match="are not there"):
         mirror.commit(changes)
-
-
-def _without_removals(parse):
-    calls = []
-
-    def parsed(self, document):
-        calls.append(document)
-        return parse(self, document) if len(calls) < 3 else []
-
-    return parsed
 
 
 def test_other_deletes_are_refused_by_name(embedded_lake):

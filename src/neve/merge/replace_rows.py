@@ -21,7 +21,7 @@ from neve.index.indexed_table import NO_SNAPSHOT
 from neve.index.maintain import compacted
 from neve.lake.live_files import live_files
 from neve.lake.row_delta import RowChanges, StatisticsFile, prepare_row_delta
-from neve.lake.vectors import read_vector, write_vectors
+from neve.lake.vectors import read_vectors, write_vectors
 from neve.merge.checkpoint import TOMBSTONES
 from neve.merge.side_tables import AT, BATCH, DELETED, KIND
 from neve.merge.write_changes import Written, write_changes
@@ -92,20 +92,19 @@ class ReplaceRows:
         table, written = self.table, self._written
         deleted = {self._path_of(file): rows for file, rows in written.deleted.items()}
         touched = live_files(table, work.main_id, deleted) if deleted else {}
-        for path, positions in deleted.items():
-            vector = touched[path].vector
-            if vector is not None:
-                positions |= read_vector(table.io, vector)  # noqa: PLW2901 - in place
+        vectors = [file.vector for file in touched.values() if file.vector]
+        for path, positions in read_vectors(table.io, vectors).items():
+            deleted[path] |= positions
         self._emptied = {
             path for path, rows in deleted.items() if len(rows) == touched[path].record_count
         }
         kept = {path: rows for path, rows in deleted.items() if path not in self._emptied}
-        vectors = write_vectors(table.metadata, table.io, kept)
-        work.counts.vectors_written = len(vectors)
+        new_vectors = write_vectors(table.metadata, table.io, kept)
+        work.counts.vectors_written = len(new_vectors)
         prepared = prepare_row_delta(
             work.session,
             table,
-            RowChanges(work.main_id, written.data_files, vectors, self._emptied, dict(summary)),
+            RowChanges(work.main_id, written.data_files, new_vectors, self._emptied, dict(summary)),
         )
         failpoints.reach("merge.applied")
         properties, statistics = self._next_root(work.lake, prepared.snapshot_id, summary)

@@ -196,12 +196,15 @@ def _equal_rows(
     files = events[cols.ROW_FILE].combine_chunks().dictionary_encode()
     numbers = np.asarray(files.indices)
     positions = events[cols.ROW_POSITION].to_numpy()
-    for number, path in enumerate(map(path_of, files.dictionary.to_pylist())):
+    # Sorted once, so that each file's events are a slice, however many files there are.
+    order = np.lexsort((positions, numbers))
+    sorted_events = events.select(columns).take(pa.array(order))
+    ends = np.cumsum(np.bincount(numbers, minlength=len(files.dictionary))).tolist()
+    paths = map(path_of, files.dictionary.to_pylist())
+    for path, start, end in zip(paths, [0, *ends], ends, strict=False):
         if path is None:
             continue
-        places = np.flatnonzero(numbers == number)
-        places = places[np.argsort(positions[places], kind="stable")]
-        wanted = events.select(columns).take(pa.array(places))
+        places, wanted = order[start:end], sorted_events.slice(start, end - start)
         try:
             rows, read = _rows_at(schema, io, path, positions[places], wanted, most_rows)
         except (OSError, pa.ArrowException):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pickle
 import threading
+import time
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.io import load_file_io
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
@@ -23,7 +25,7 @@ from neve.merge import columns as cols
 from neve.merge.decision import UPSERT
 from neve.merge.shape import Shape
 from neve.merge.transforms import UPSERT_RANK
-from neve.merge.write_changes import _WriteRows
+from neve.merge.write_changes import Written, _equal_rows, _positions, _WriteRows
 
 ROW_BYTES, BATCH_ROWS = 10_000, 500
 MIRROR = Schema(
@@ -97,3 +99,56 @@ def test_wide_rows_are_written_in_portions(tmp_path, monkeypatch, batches, porti
     ids = [pq.read_table(file.file_path.removeprefix("file://"))["id"].to_numpy() for file in files]
     assert all((np.diff(of_file) > 0).all() for of_file in ids)
     assert np.array_equal(np.sort(np.concatenate(ids)), np.arange(batches * BATCH_ROWS))
+
+
+def test_rows_in_many_files_take_one_sort():
+    """One pass for each file took 14.8 s of 250,000 rows in 5,000 files."""
+    rows, files = 250_000, 5_000
+    rng = np.random.default_rng(1)
+    numbers, positions = rng.integers(0, files, rows), rng.permutation(rows)
+    names = np.array([f"s3://lake/mirror/data/{number}.parquet" for number in range(files)])
+    replaced = pa.table({cols.ROW_FILE: names[numbers], cols.ROW_POSITION: positions})
+    started = time.process_time()
+    by_file = _positions(replaced)
+    written = Written()
+    for _ in range(2):
+        written.add(Written(deleted=by_file))
+    assert time.process_time() - started < 0.5
+    assert written.deleted.keys() == set(names[numbers])
+    assert set(written.deleted[names[7]]) == set(positions[numbers == 7])
+
+
+def test_repeats_in_many_files_take_one_sort(tmp_path):
+    rows, files, known = 250_000, 5_000, 3
+    rng = np.random.default_rng(1)
+    numbers, ids = rng.integers(0, files, rows), np.arange(rows)
+    positions = np.empty(rows, np.int64)
+    for number in range(known):
+        places = np.flatnonzero(numbers == number)
+        positions[places] = rng.permutation(len(places))
+        in_file = places[np.argsort(positions[places])]
+        changed = np.where(in_file == in_file[0], -1, ids[in_file])
+        stored = pa.table({"id": ids[in_file], "lsn": ids[in_file], "name": changed.astype(str)})
+        schema = pa.schema(
+            [
+                field.with_metadata({"PARQUET:field_id": str(at)})
+                for at, field in enumerate(stored.schema, 1)
+            ]
+        )
+        pq.write_table(stored.cast(schema), tmp_path / f"{number}.parquet")
+    events = pa.table(
+        {
+            "id": ids,
+            "lsn": ids,
+            "name": ids.astype(str),
+            cols.ROW_FILE: numbers.astype(str),
+            cols.ROW_POSITION: positions,
+        }
+    )
+    shape = Shape(("id",), ("lsn",), from_arrow_schema(schema_to_pyarrow(MIRROR)))
+    io = load_file_io({}, str(tmp_path))
+    started = time.process_time()
+    is_equal = _equal_rows(MIRROR, io, events, shape, f"{tmp_path}/{{}}.parquet".format)
+    assert time.process_time() - started < 0.45
+    assert is_equal.sum() == (numbers < known).sum() - known
+    assert not is_equal[numbers >= known].any()

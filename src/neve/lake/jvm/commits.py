@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import SparkSession
 
+from neve.lake.jvm.content_file_loop import ContentFileLoop
 from neve.lake.jvm.tables import active
 from neve.lake.paths import local_path
 
@@ -54,14 +55,11 @@ class RowDelta:
             # reading or writing a manifest on a disk takes.
             guava = self._iceberg.relocated.com.google.common
             delta.scanManifestsWith(guava.util.concurrent.MoreExecutors.newDirectExecutorService())
-        for file in self._parse(data_files):
-            delta.addRows(file)
-        for vector in self._parse(vectors):
-            delta.addDeletes(vector)
-        for vector in self._parse(replaced):
-            delta.removeDeletes(vector)
-        for file in self._parse(emptied):
-            delta.removeRows(file)
+        files = ContentFileLoop(self._gateway, delta, self._specs)
+        files.add_rows(data_files)
+        files.add_deletes(vectors)
+        files.remove_deletes(replaced)
+        files.remove_rows(emptied)
         for key, value in summary.items():
             delta.set(key, value)
         if self.base_snapshot_id is not None:
@@ -93,11 +91,6 @@ class RowDelta:
     def is_applied(self, snapshot_id: int) -> bool:
         """Tell whether the table has a snapshot now."""
         return self._operations.refresh().snapshot(snapshot_id) is not None
-
-    def _parse(self, document: str) -> Sequence[Any]:
-        nodes = self._iceberg.util.JsonUtil.mapper().readTree(document)
-        parse = self._iceberg.ContentFileParser.fromJson
-        return [parse(nodes.get(number), self._specs) for number in range(nodes.size())]
 
 
 def set_statistics(
