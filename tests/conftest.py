@@ -74,5 +74,8 @@ def embedded_lake(tmp_path_factory):
         with pytest.MonkeyPatch.context() as environment:
             for name, value in SHORT_LIVED_JAVA.items():
                 environment.setenv(name, value)
-            lake.spark  # noqa: B018 - started on first use
+            context = lake.spark.sparkContext
+        # Hadoop writes a file of checksums for each file on this disk, and starts `chmod` for both.
+        local = context._jvm.org.apache.hadoop.fs.FileSystem.getLocal
+        local(context._jsc.hadoopConfiguration()).setWriteChecksum(False)
         yield lake

@@ -60,13 +60,11 @@ SERVERS = Part(
 SPARK_VERSIONS = Part(
     "with Spark and versions", "spark", frozenset({"spark"}), "tests/spark/test_[!cfv]*"
 )
-SPARK = Part("with Spark", "spark", frozenset({"spark"}), "tests/spark/test_[cfv]*")
+SPARK = Part("with Spark", "spark", frozenset({"properties", "spark"}), "tests/spark/test_[cfv]*")
 NEITHER = Part(
     "without both", "not servers and not spark", frozenset({"properties", "spark", "unit"})
 )
-SPARK_ELSEWHERE = Part(
-    "with Spark elsewhere", "spark", frozenset({"e2e", "integration", "properties"})
-)
+SPARK_ELSEWHERE = Part("with Spark elsewhere", "spark", frozenset({"e2e", "integration"}))
 TIMED = Part("timed", "timed", frozenset({"e2e", "integration"}))
 
 # What is shown while it runs, and what runs beside it. The three take about the same time.

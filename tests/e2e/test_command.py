@@ -209,7 +209,7 @@ def test_documented_queries_run_and_sql_prints_json_and_nothing_else(demo):
     ran = subprocess.run(
         [sys.executable, "-c", ASKING],
         cwd=directory,
-        env={**os.environ, "NEVE_CONFIG": "neve-demo/neve.yaml"},
+        env={**os.environ, **SHORT_LIVED_JAVA, "NEVE_CONFIG": "neve-demo/neve.yaml"},
         input=json.dumps([statements, printed]),
         capture_output=True,
         text=True,
@@ -233,7 +233,8 @@ def test_ctrl_c_while_spark_starts_exits_130_without_a_traceback(tmp_path):
 
 @pytest.mark.timed
 def test_the_first_ctrl_c_cancels_a_running_query_within_3_seconds(tmp_path):
-    with Terminal(["sql", "--engine", "spark", ENDLESS], cwd=tmp_path) as terminal:
+    query = ["sql", "--engine", "spark", ENDLESS]
+    with Terminal(query, cwd=tmp_path, env=SHORT_LIVED_JAVA) as terminal:
         terminal.wait_for("running the statement")
         until(lambda: runs_a_task(terminal.process.pid), seconds=60)
         pressed = time.monotonic()

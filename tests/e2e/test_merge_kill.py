@@ -9,6 +9,7 @@ import pytest
 
 import neve
 from neve import failpoints
+from neve.cli.app import run
 from tests.support.command import neve_merge
 from tests.support.lakes import sqlite_settings
 from tests.support.merging import Mirrored, event
@@ -19,7 +20,8 @@ ESSENTIAL = ("merge.applied",)
 
 
 @pytest.fixture
-def mirrored(tmp_path):
+def mirrored(embedded_lake, tmp_path):
+    """`embedded_lake` keeps Spark running: only what is killed starts its own."""
     with neve.open(sqlite_settings(tmp_path)) as lake:
         yield Mirrored(lake)
 
@@ -34,12 +36,16 @@ def kill(config, point, *options):
     assert told.returncode == -signal.SIGKILL, told.stderr
 
 
-def merge(config):
+@pytest.fixture
+def merge(config, capsys):
     """Run the command to its end; return what it says of the one table."""
-    told = neve_merge(config)
-    assert told.returncode == 0, told.stderr
-    (row,) = json.loads(told.stdout)
-    return row
+
+    def merge():
+        assert run(["--config", str(config), "--json", "merge", "--once"]) == 0
+        (row,) = json.loads(capsys.readouterr().out)
+        return row
+
+    return merge
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(2, marks=pytest.mark.soak)])
@@ -47,19 +53,19 @@ def merge(config):
     "point",
     [pytest.param(name, marks=() if name in ESSENTIAL else pytest.mark.soak) for name in POINTS],
 )
-def test_a_merge_killed_at_any_step_leaves_the_replay(mirrored, config, point, kills):
+def test_a_merge_killed_at_any_step_leaves_the_replay(mirrored, config, merge, point, kills):
     """Killed once as it is made, and in the long runs once more as it lives, by files."""
     mirrored.append(event("I", 1, 1, "a"), event("D", 2, 2), event("?", 1, 3))
     kill(config, point)
     if kills == 2:
         # What the first batch left undone is by MERGE INTO; the second one has rows to be found.
-        merge(config)
+        merge()
         mirrored.append(event("U", 3, 1, "b"), event("I", 3, 2, "again"), event("D", 4, 4))
         kill(config, point, "--strategy", "index")
     mirrored.append(event("I", 1, 2, "late"), event("U", 5, 1, "c"))
-    assert merge(config)["outcome"] == "merged"
+    assert merge()["outcome"] == "merged"
     mirrored.check()
-    again = merge(config)
+    again = merge()
     assert (again["outcome"], again["events"]) == ("idle", 0)
     tombstones = mirrored.table("rows_tombstones").scan().to_arrow()["id"].to_pylist()
     assert sorted(tombstones) == [2, 4][:kills]

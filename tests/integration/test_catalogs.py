@@ -117,6 +117,9 @@ def test_every_engine_reads_what_spark_wrote(lake, namespace):
     assert (description.columns[0].required, description.columns[0].comment) == (True, "the key")
 
 
+@pytest.mark.parametrize(
+    "lake", ["sqlite", "postgres", "rest", "s3tables", "oauth2"], indirect=True
+)
 def test_spark_sees_at_once_what_pyiceberg_appends(lake, table):
     written = lake.catalog().load_table(table)
     assert written.metadata.format_version == 2

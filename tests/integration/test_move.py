@@ -119,7 +119,7 @@ def test_there_and_back(
     tables = make_by_spark(lake, "lake", namespace)
     tables.append(TableRef("lake", (namespace, "odd names")))
     make_by_pyiceberg(lake, tables[-1])
-    rows = {table.identifier: read_by_spark(lake, table) for table in tables}
+    rows = {table.identifier: read_by_duckdb(lake, table) for table in tables}
     refs = {table.identifier: refs_of(lake, table) for table in tables}
     for source, target in (("lake", "here"), ("here", "there"), ("there", "home")):
         reports = lake.move(f"{source}.{namespace}", to=target)

@@ -64,17 +64,16 @@ class Comparison:
         names += ["_change_type", "_commit_snapshot_id", "_commit_timestamp"]
         assert answer.column_names == names, self.said(context)
 
-    def check_versions(self):
+    def check_versions(self, *, by_spark=True):
         """Every version is the same to Spark, DuckDB and PyIceberg."""
         connection = connect()
         location = self.table.metadata_location
         for snapshot in self.table.metadata.snapshots:
             number = snapshot.snapshot_id
-            answers = {
-                "Spark": self.lake.query(
-                    f"SELECT * FROM {self.history.name} VERSION AS OF {number}"
-                )
-            }
+            answers = {}
+            if by_spark:
+                statement = f"SELECT * FROM {self.history.name} VERSION AS OF {number}"
+                answers["Spark"] = self.lake.query(statement)
             # DuckDB reads no manifests of format version 1.
             if self.history.first_format_version > 1:
                 answers["DuckDB"] = connection.execute(
@@ -93,7 +92,8 @@ class Comparison:
 def test_changes_are_the_difference_of_versions(embedded_lake, monkeypatch, seed, most_listed):
     monkeypatch.setattr("neve.versions.changes._MOST_LISTED", most_listed)
     comparison = Comparison(embedded_lake, seed, steps=22)
-    comparison.check_versions()
+    # What Spark reads of whole versions is what it reads for both.
+    comparison.check_versions(by_spark=seed == 1)
     comparison.check_ranges(2)
 
 

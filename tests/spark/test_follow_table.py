@@ -10,6 +10,7 @@ import pytest
 from neve import failpoints
 from neve.errors import NotFoundError, UnsupportedError, UsageError
 from neve.lake.follower_tags import TAG_PREFIX
+from neve.query.run import run
 
 BY_HOUR = """
     SELECT date_trunc('HOUR', at) AS hour, sum(sign) AS orders, sum(sign * amount) AS amount
@@ -60,7 +61,10 @@ def merge(lake, table, rows, deleted=()):
 
 
 def rows_of(lake, statement):
-    return sorted(map(tuple, lake.sql(statement).collect()))
+    """Read on DuckDB, which takes a tenth of the time."""
+    answer = run(lake, statement, "duckdb")
+    rows = [row for batch in answer.batches for row in batch.to_pylist()]
+    return sorted((tuple(row.values()) for row in rows), key=repr)
 
 
 def content(lake, table):
@@ -70,7 +74,8 @@ def content(lake, table):
 def by_hour(lake, orders):
     return rows_of(
         lake,
-        f"SELECT date_trunc('HOUR', at), count(*), sum(amount) FROM {orders} GROUP BY 1",
+        f"SELECT date_trunc('HOUR', at) AS hour, count(*) AS orders, sum(amount) AS amount "
+        f"FROM {orders} GROUP BY 1",
     )
 
 
@@ -124,20 +129,25 @@ def test_a_copy_and_an_aggregate_follow_random_changes(lake, namespace, orders):
     assert content(lake, f"{namespace}.second") == content(lake, orders)
 
 
-@pytest.mark.parametrize("point", POINTS)
-def test_a_batch_is_written_once_whoever_dies(lake, namespace, orders, point):
+@pytest.mark.parametrize(
+    "first",
+    [pytest.param(name, marks=() if name == POINTS[0] else pytest.mark.soak) for name in POINTS],
+)
+def test_a_batch_is_written_once_whoever_dies(lake, namespace, orders, first):
+    """Once while the table is made, and then at every step while it lives."""
     hours = f"{namespace}.hours"
     follow = lambda: lake.follow(orders, "hours").to_table(  # noqa: E731 - called three times
         hours, keys=["hour"], transform=BY_HOUR, add=["orders", "amount"], count="orders"
     )
     merge(lake, orders, [(1, 1, 10), (2, 1, 20)])
-    with pytest.raises(failpoints.PowerCut), failpoints.armed(point):
+    with pytest.raises(failpoints.PowerCut), failpoints.armed(first):
         follow()
-    merge(lake, orders, [(1, 1, 30), (3, 2, 5)], deleted=[2])
-    with pytest.raises(failpoints.PowerCut), failpoints.armed(point):
-        follow()
-    assert follow().until == head(lake, orders) == tag(lake, orders, "hours")
-    assert rows_of(lake, f"SELECT hour, orders, amount FROM {hours}") == by_hour(lake, orders)
+    for number, point in enumerate(POINTS, 3):
+        merge(lake, orders, [(1, 1, 10 * number), (number, 2, 5)], deleted=[number - 1])
+        with pytest.raises(failpoints.PowerCut), failpoints.armed(point):
+            follow()
+        assert follow().until == head(lake, orders) == tag(lake, orders, "hours")
+        assert rows_of(lake, f"SELECT hour, orders, amount FROM {hours}") == by_hour(lake, orders)
 
 
 def test_another_writer_and_another_process_in_between(lake, namespace, orders):

@@ -27,7 +27,7 @@ class Indexed(Mirrored):
     """A mirror and its index, which merges leave alone unless they are told to use it."""
 
     def __init__(self, lake, *arguments, **settings):
-        settings.setdefault("strategy", Strategy.MERGE)
+        settings.setdefault("strategy", Strategy.SCAN)
         super().__init__(lake, *arguments, **settings)
 
     @property
@@ -114,7 +114,7 @@ def test_only_what_changed_is_indexed_again(indexed):
     indexed.lake.sql(f"INSERT INTO {name} VALUES (500, 'f', 1, 1), (8, 'older', 1, 2)")
     indexed.lake.sql(f"DELETE FROM {name} WHERE id IN (3, 10, 11)")
     indexed.append(event("D", 70, 12), event("I", 71, 12, "again"), event("U", 71, 500, "g"))
-    indexed.merge()
+    indexed.merge(strategy=Strategy.MERGE)
     done = indexed.refresh()
     assert done.outcome == "refreshed"
     assert done.files_removed > 0

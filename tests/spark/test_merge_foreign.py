@@ -22,9 +22,14 @@ def rows_of(mirrored):
     return {key: sorted(rows) for key, rows in found.items()}
 
 
+# By the statement: the test after this one.
 @pytest.mark.parametrize(
     "strategy",
-    [Strategy.INDEX, pytest.param(Strategy.SCAN, marks=pytest.mark.soak), Strategy.MERGE],
+    [
+        Strategy.INDEX,
+        pytest.param(Strategy.SCAN, marks=pytest.mark.soak),
+        pytest.param(Strategy.MERGE, marks=pytest.mark.soak),
+    ],
 )
 def test_a_key_that_others_doubled_is_one_row_again(embedded_lake, strategy):
     mirrored = Mirrored(embedded_lake, strategy=strategy)

@@ -6,6 +6,7 @@ from datetime import date, datetime, timezone
 from decimal import Decimal
 
 import pyarrow as pa
+import pytest
 
 from neve.merge.strategy import Strategy
 from tests.support.merging import SCHEMA as PLAIN
@@ -65,7 +66,15 @@ def rejected(mirrored):
     return sorted(one["event"] for one in rows)
 
 
-def test_events_set_aside_after_a_rename_come_back_exactly_once(embedded_lake):
+# What a cut leaves behind at the last of them is all that it leaves at those before.
+@pytest.mark.parametrize(
+    "points",
+    [
+        ("merge.applied",),
+        pytest.param(("merge.tombstones_written", "merge.rejected"), marks=pytest.mark.soak),
+    ],
+)
+def test_events_set_aside_after_a_rename_come_back_exactly_once(embedded_lake, points):
     mirrored = Mirrored(embedded_lake, SCHEMA, strategy=Strategy.SCAN)
     mirrored.append({"op": "I", "lsn": 1, "id": 1, "name": "first"})
     mirrored.merge()
@@ -94,7 +103,7 @@ def test_events_set_aside_after_a_rename_come_back_exactly_once(embedded_lake):
     preview = mirrored.merger().preview(retry_rejected=True)
     assert (preview.counts.scanned, preview.counts.upserted, preview.counts.late) == (4, 1, 1)
     assert "4 events can be taken now, 3 cannot and stay" in preview.notes[0]
-    for point in ("merge.tombstones_written", "merge.rejected", "merge.applied"):
+    for point in points:
         with power_cut(point):
             mirrored.merger().retry_rejected()
     assert mirrored.past() == before

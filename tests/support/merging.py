@@ -14,6 +14,7 @@ from pyiceberg.table.snapshots import ancestors_of
 from neve.config.merging import MergeTableSettings
 from neve.lake import Lake
 from neve.lake.commit_loop import RetryPolicy
+from neve.lake.jvm.tables import load
 from neve.merge.merger import Merger
 from neve.merge.report import TableReport
 from neve.merge.spec import MergeSpec, merge_spec
@@ -45,6 +46,7 @@ SCHEMA = pa.schema(
     ]
 )
 _namespaces = itertools.count()
+_FAR_FUTURE = 4_102_444_800_000  # in milliseconds: the year 2100
 
 
 class Mirrored:
@@ -130,11 +132,12 @@ class Mirrored:
         ).collect()
 
     def expire(self, table: str) -> None:
-        """Keep a table's present snapshot only, and what refs name."""
-        self.lake.sql(
-            f"CALL system.expire_snapshots(table => '{table}', "
-            "older_than => TIMESTAMP '2100-01-01 00:00:00', retain_last => 1)"
-        ).collect()
+        """Keep a table's present snapshot only, and what refs name.
+
+        By Iceberg itself: its procedure does the same in several jobs of Spark.
+        """
+        java = load(self.lake.spark, self.lake.ref(table))
+        java.expireSnapshots().expireOlderThan(_FAR_FUTURE).retainLast(1).commit()
 
     def past(self) -> list[int]:
         """Return the mirror's snapshots that can be gone back to, the newest first."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections import Counter
 
@@ -79,15 +80,29 @@ def test_the_list_names_the_audits_that_hold_a_batch_and_why(batches, capsys):
 
 
 def test_discarding_asks_first(batches, capsys):
-    question = "Discard 1 rows of otel.logs? [y/N]"
-    for keys, status, left in (("n\r", 1, 2), ("\r", 1, 2), ("y\r", 0, 1)):
-        arguments = ["staged", "discard", "otel.logs", "old"]
-        screen = run_in_terminal(arguments, columns=80, send=[(question, keys)])
-        assert screen.status == status
-        assert len(batches.held("otel.logs")) == left
-    many = [("Discard 2 batches, 2 rows of otel.logs, otel.traces? [y/N]", "y\r")]
+    arguments = ["staged", "discard", "otel.logs", "old"]
+    one = [("Discard 1 rows of otel.logs? [y/N]", "n\r")]
+    assert run_in_terminal(arguments, columns=80, send=one).status == 1
+    assert len(batches.held("otel.logs")) == 2
+    many = [("Discard 3 batches, 3 rows of otel.logs, otel.traces? [y/N]", "y\r")]
     assert run_in_terminal(["staged", "discard", "--all"], send=many).status == 0
     assert batches.held("otel.logs") == []
+
+
+class Typed(io.StringIO):
+    """What somebody types on a terminal."""
+
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(
+    ("typed", "status", "left"), [("\n", 1, 2), ("n\n", 1, 2), ("Yes\n", 0, 1)]
+)
+def test_only_a_yes_discards(batches, monkeypatch, typed, status, left):
+    monkeypatch.setattr("sys.stdin", Typed(typed))
+    assert run(["staged", "discard", "otel.logs", "old"]) == status
+    assert len(batches.held("otel.logs")) == left
 
 
 @pytest.mark.parametrize("arguments", [["otel.logs", "old"], ["--all"]])

@@ -31,7 +31,7 @@ def run_parts(directory, failing):
     return subprocess.run(
         [sys.executable, ROOT / "tools" / "side_by_side.py", "-q"],
         cwd=directory,
-        # Thirty processes start here; Hypothesis would be most of what each does.
+        # Many processes start here; Hypothesis would be most of what each does.
         env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
@@ -40,7 +40,17 @@ def run_parts(directory, failing):
     )
 
 
-@pytest.mark.parametrize("failing", [None, *PARTS])
+# Each runs six processes of pytest. One part that is shown, one that runs beside, and the last one.
+USUAL = (None, "servers", "alone", "timed")
+
+
+@pytest.mark.parametrize(
+    "failing",
+    [
+        pytest.param(part, marks=() if part in USUAL else pytest.mark.soak)
+        for part in (None, *PARTS)
+    ],
+)
 def test_a_failure_in_any_part_is_a_failure(tmp_path, failing):
     ran = run_parts(tmp_path, failing)
     failed = 0 if failing is None else 1
