@@ -189,6 +189,7 @@ def _wait_for_next(
     left = deadline - policy.clock()
     if left <= 0 or (stop is not None and stop.is_set()):
         return False
-    # No pause ends behind the deadline: whoever waits for the answer may be gone by then.
-    policy.wait(number, stop, left)
+    # No pause ends behind the deadline: whoever waits for the answer may be gone by then. And who
+    # has little time left tries more often than rivals that have much.
+    policy.wait(number, stop, max(left / 8, min(left, policy.first_seconds)))
     return stop is None or not stop.is_set()
