@@ -180,6 +180,7 @@ class AppendTable:
         policy = replace(
             policy,
             attempts=_ATTEMPTS,
+            read_attempts=_ATTEMPTS,
             deadline_seconds=end - policy.clock(),
         )
         try:
