@@ -125,7 +125,7 @@ def test_eight_processes_at_once(lake, namespace):
 @pytest.mark.parametrize("lake", ["sqlite", "postgres", "rest"], indirect=True)
 def test_fifty_writers_at_once_end_before_their_deadlines(lake, namespace):
     """Each with its own deadline: no writer starves."""
-    writers = [Appender(lake, namespace, SnapshotLimit(20)) for _ in range(50)]
+    writers = [Appender(lake, namespace) for _ in range(50)]
     start, waits = threading.Barrier(50), []
 
     def write(number):

@@ -56,8 +56,6 @@ _MOST_JOINED = 64
 _FRESH_SECONDS = 5.0
 # The deadline ends an append. Where many write to one table, most attempts are refused.
 _ATTEMPTS = 1_000_000
-# Of a pause between attempts. Whoever has lost often would otherwise wait longest.
-_LONGEST_PAUSE_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -195,7 +193,7 @@ class AppendTable:
         policy = replace(
             policy,
             attempts=_ATTEMPTS,
-            most_seconds=min(policy.most_seconds, _LONGEST_PAUSE_SECONDS),
+            read_attempts=_ATTEMPTS,
             deadline_seconds=end - policy.clock(),
         )
         try:
@@ -274,6 +272,10 @@ class AppendTable:
         conflicts = counters.conflicts
 
         def refresh() -> None:
+            # Certainly refused: the table would show nothing that is not known.
+            if attempts.is_look_needless:
+                attempts.is_look_needless = False
+                return
             # Where our own last commit was the newest, reading it again would cost a round trip.
             if not self._is_fresh or time.monotonic() - self._read_at > _FRESH_SECONDS:
                 self.refresh()
@@ -329,8 +331,9 @@ class AppendTable:
             self._table.commit(MAIN, updates, f"appending snapshot {snapshot_id}")
         except ConflictError:
             attempts.refused.append(new)
+            # A server may refuse the second of two equal requests that a proxy has sent.
+            attempts.is_look_needless = self._table.is_refusal_certain
             for each in unsent:
-                # A server may refuse the second of two equal requests that a proxy has sent.
                 each.is_sent = not self._table.is_refusal_certain
             raise
         self._read_at = time.monotonic()
@@ -374,6 +377,7 @@ class _Attempts:
     """What the attempts of one commit did so far."""
 
     manifests: int = 0
+    is_look_needless: bool = False
     refused: list[NewSnapshot] = field(default_factory=list)
 
 

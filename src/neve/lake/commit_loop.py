@@ -10,7 +10,6 @@ after an unknown outcome.
 from __future__ import annotations
 
 import logging
-import math
 import random
 import time
 from collections.abc import Callable
@@ -44,17 +43,17 @@ class RetryPolicy:
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
 
-    def pause_seconds(self, attempt: int) -> float:
+    def pause_seconds(self, attempt: int, took_seconds: float = 0.0) -> float:
+        """Return a pause, longer after attempts that took long: rivals must fit in between."""
         # Where only the deadline ends the attempts, a power of their number has no float.
-        most = min(self.most_seconds, self.first_seconds * 2 ** min(attempt, 64))
+        first = max(self.first_seconds, took_seconds)
+        most = min(self.most_seconds, first * 2 ** min(attempt, 64))
         return random.uniform(most / 2, most)  # noqa: S311 - no secret
 
-    def wait(
-        self, attempt: int, stop: threading.Event | None = None, *, deadline: float = math.inf
-    ) -> None:
-        """Wait until the next attempt is due, `stop` is set, or the clock shows `deadline`."""
+    def wait(self, seconds: float, stop: threading.Event | None = None) -> None:
+        """Wait until the next attempt is due, or `stop` is set."""
         sleep: Callable[[float], object] = self.sleep if stop is None else stop.wait
-        sleep(max(0.0, min(self.pause_seconds(attempt), deadline - self.clock())))
+        sleep(seconds)
 
 
 @dataclass
@@ -140,6 +139,7 @@ def _repeat(
     for number in range(policy.attempts):
         read_until_available(refresh, policy, stop, deadline=deadline)
         counters.attempts += 1
+        started = policy.clock()
         try:
             return attempt()
         except NeveError as error:
@@ -147,11 +147,14 @@ def _repeat(
             if not (error.retryable or isinstance(error, _LOOKED_AFTER)):
                 raise
             last = error
+        took = policy.clock() - started if isinstance(last, ConflictError) else 0.0
         if isinstance(last, _LOOKED_AFTER):
             applied = _look_after(last, look, policy, stop, deadline)
             if applied is not None:
                 return applied
-        if number + 1 == policy.attempts or not _wait_for_next(policy, number, deadline, stop):
+        if number + 1 == policy.attempts:
+            break
+        if not _wait_for_next(policy, number, deadline, stop, took):
             break
     if number == 0 or type(last) not in _LOOKED_AFTER:
         raise last
@@ -185,11 +188,18 @@ def _count(error: NeveError, counters: CommitCounters) -> None:
 
 
 def _wait_for_next(
-    policy: RetryPolicy, number: int, deadline: float, stop: threading.Event | None
+    policy: RetryPolicy,
+    number: int,
+    deadline: float,
+    stop: threading.Event | None,
+    took_seconds: float = 0.0,
 ) -> bool:
     """Wait until the next attempt is due; False when there is to be none."""
-    if policy.clock() >= deadline or (stop is not None and stop.is_set()):
+    left = deadline - policy.clock()
+    if left <= 0 or (stop is not None and stop.is_set()):
         return False
-    # No pause ends behind the deadline: whoever waits for the answer may be gone by then.
-    policy.wait(number, stop, deadline=deadline)
+    # No pause ends behind the deadline: whoever waits for the answer may be gone by then. And who
+    # has little time left tries more often than rivals that have much.
+    most = max(left / 8, min(left, policy.first_seconds))
+    policy.wait(min(policy.pause_seconds(number, took_seconds), most), stop)
     return stop is None or not stop.is_set()
