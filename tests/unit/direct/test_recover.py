@@ -159,6 +159,34 @@ def test_an_append_whose_traces_were_erased_is_never_registered_again(lake, remo
     assert lake.rows() == KEPT
 
 
+def test_snapshots_that_direct_writes_removed_leave_no_doubt(lake):
+    """Past `direct.max_snapshots` each write removes an old snapshot; its files stay."""
+    record = lake.leave_record("kept", (DAY, NEXT_DAY))
+    content = record.read_bytes()
+    direct = lake.settings.direct.model_copy(update={"max_snapshots": 2})
+    few = lake.settings.model_copy(update={"direct": direct})
+
+    def write_many() -> None:
+        with Writer.open(few) as writer:
+            for _ in range(4):
+                assert lake.send(writer, "later").committed
+        assert len(lake.table().metadata.snapshots) == 2
+
+    write_many()
+    assert outcomes(lake.recover()) == ["registered"]
+    write_many()
+    record.write_bytes(content)
+    (report,) = lake.recover()
+    assert (report.outcome, report.reason) == ("committed", "the table has all its files")
+    # Compaction takes the files away, and expiry what still had them: that is a gap.
+    lake.table().overwrite(lake.table().scan().to_arrow())
+    while len(lake.table().metadata.snapshots) > 1:
+        expire(lake, 0)
+    record.write_bytes(content)
+    assert outcomes(lake.recover()) == ["left"]
+    assert lake.rows() == lake.acknowledged_rows()
+
+
 def test_a_first_append_whose_traces_were_erased_is_never_registered_again(lake):
     """PyIceberg's expiry makes the oldest retained snapshot look like the table's first one."""
     record = lake.leave_record("kept", (DAY, NEXT_DAY))
