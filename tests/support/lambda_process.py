@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
-from importlib.metadata import packages_distributions
+from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ if package:
 
 class Missing:
     def find_spec(name, *_):
-        if name.partition(".")[0] in missing:
+        if name in missing:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Missing)
@@ -58,7 +58,7 @@ def run_handler(
     Args:
         environment: variables that set the configuration.
         package: where everything is imported from; None: this environment.
-        missing: top-level modules that cannot be imported.
+        missing: modules that cannot be imported.
     """
     isolation = ["-I", "-S"] if package else []
     argument = json.dumps([str(package) if package else None, sorted(missing)])
@@ -76,14 +76,24 @@ def run_handler(
 
 
 def modules_beside_the_package() -> set[str]:
-    """Return the top-level modules of this environment that the package for Lambda lacks."""
+    """Return the modules of this environment that the package for Lambda lacks.
+
+    Top-level ones, and the second level of those that several distributions share.
+    """
     lines = _REQUIREMENTS.read_text().splitlines()
     names = {line.partition("==")[0] for line in lines if "==" in line and line[0].isalpha()}
-    return {
-        module
-        for module, distributions in packages_distributions().items()
-        if not {"neve", *names} & {name.lower().replace("_", "-") for name in distributions}
-    }
+    packaged, others = set(), set()
+    for distribution in distributions():
+        modules = packaged if _name(distribution) in {"neve", *names} else others
+        for file in distribution.files or ():
+            first, *rest = file.with_suffix("").parts
+            second = rest[0].partition(".")[0] if rest else "__init__"
+            modules |= {first.partition(".")[0], f"{first}.{second}"}
+    return others - packaged
+
+
+def _name(distribution: Distribution) -> str:
+    return distribution.metadata["Name"].lower().replace("_", "-")
 
 
 def variables(settings: Settings, **further: str) -> dict[str, str]:

@@ -60,6 +60,7 @@ class Service:
     def open(cls, settings: Settings) -> Service:
         """Connect to the catalog, or to the storage. Raises NeveError."""
         _warn_of_local_directories(settings)
+        settings = _without_exporter(settings)
         metrics = EmbeddedMetrics(
             sys.stdout, project=settings.project, environment=settings.environment
         )
@@ -193,6 +194,15 @@ def _remaining_seconds(context: Any) -> Callable[[], float] | None:
     """Return the clock that says when Lambda stops the function; None outside of Lambda."""
     millis = getattr(context, "get_remaining_time_in_millis", None)
     return None if millis is None else lambda: float(millis()) / 1000
+
+
+def _without_exporter(settings: Settings) -> Settings:
+    """Return settings that export no metrics: a function does not run between requests."""
+    if not settings.observe.otlp_endpoint:
+        return settings
+    logger.warning("observe.otlp_endpoint is not used: commits are metrics of CloudWatch")
+    observe = settings.observe.model_copy(update={"otlp_endpoint": None})
+    return settings.model_copy(update={"observe": observe})
 
 
 def _warn_of_local_directories(settings: Settings) -> None:

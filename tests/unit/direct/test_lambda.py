@@ -19,6 +19,7 @@ from neve.errors import CatalogError, Code, ConfigError, UnknownOutcomeError, Un
 from neve.lake.catalog import load_table, open_catalog
 from neve.lake.profile import DEFAULT_CATALOG, profile_named
 from neve.lake.timeouts import Timeouts
+from neve.observe.direct_metrics import open_direct_metrics
 from neve.signals import Signal
 from tests.support.lakes import sqlite_settings
 from tests.support.lambda_function import JSON, KINDS, PROTOBUF, Context, ask, changed, event
@@ -201,7 +202,7 @@ def failing(settings, monkeypatch):
 
         def open_writer(*_, **__):
             sinks.append(FailingSink(error))
-            return Writer(sinks[-1], DirectSpec())
+            return Writer(sinks[-1], DirectSpec(), open_direct_metrics(settings))
 
         monkeypatch.setattr(Writer, "open", open_writer)
         return Function(lambda: settings), sinks
