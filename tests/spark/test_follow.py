@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from neve.errors import UsageError
-from neve.lake.followers import TAG_PREFIX
+from neve.lake.follower_tags import TAG_PREFIX
 
 
 @pytest.fixture

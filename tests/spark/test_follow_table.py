@@ -9,7 +9,7 @@ import pytest
 
 from neve import failpoints
 from neve.errors import NotFoundError, UnsupportedError, UsageError
-from neve.lake.followers import TAG_PREFIX
+from neve.lake.follower_tags import TAG_PREFIX
 
 BY_HOUR = """
     SELECT date_trunc('HOUR', at) AS hour, sum(sign) AS orders, sum(sign * amount) AS amount

@@ -43,3 +43,15 @@ class DirectSettings(Section):
     max_seconds: Duration = Field(
         2.0, gt=0, description="How long the first request of a batch waits for others."
     )
+    max_snapshots: int = Field(
+        500,
+        ge=2,
+        description=(
+            "How many snapshots a table may have before a direct write removes the oldest in its "
+            "own commit, so that a commit costs the same after a year as on the first day. Only "
+            "snapshots of direct writes, and of appends that are older than "
+            "history.expire.max-snapshot-age-ms, with nothing but appends after them; none that a "
+            "tag, a branch or a follower needs. Removed versions cannot be queried any more. S3 "
+            "Tables expires snapshots by itself."
+        ),
+    )

@@ -199,15 +199,15 @@ class _Recovery:
             if isinstance(files, RecordPlan):
                 return files
             # Whoever registers the same append meanwhile has the same id, and only one wins.
-            snapshot_id = history.target.append(
+            appended = history.target.append(
                 files,
                 record.append_id,
                 policy=self._policy,
                 counters=CommitCounters(),
             )
-            history.skip(snapshot_id)
+            history.skip(appended.snapshot_id)
             failpoints.reach("recover.registered")
-            plan = replace(plan, snapshot_id=snapshot_id)
+            plan = replace(plan, snapshot_id=appended.snapshot_id)
         self._store.remove(record.append_id)
         return plan
 

@@ -82,7 +82,7 @@ class AppendHistory:
         metadata = self.target.metadata
         if isinstance(metadata, TableMetadataV1):
             return False
-        retained = {snapshot.sequence_number for snapshot in metadata.snapshots}
+        retained = {snapshot.sequence_number for snapshot in self.target.snapshots}
         last = metadata.last_sequence_number
         # Less than it was: somebody has restored old metadata.
         return sequence_number <= last and retained.issuperset(range(sequence_number + 1, last + 1))
@@ -90,7 +90,7 @@ class AppendHistory:
     def live_paths(self, record: RecoveryRecord) -> set[str]:
         """Return which files of a record are in some retained snapshot."""
         with explained(self.profile):
-            for snapshot in self.target.metadata.snapshots:
+            for snapshot in self.target.snapshots:
                 number = snapshot.sequence_number or 0
                 is_read = snapshot.snapshot_id in self._snapshots_read
                 if is_read or number <= self._first_sequence_number:

@@ -18,6 +18,7 @@ class DirectSpec:
         accepts_unconfirmed: whether a request whose commit was not confirmed in time is kept by a
             recovery record, in `recovery`.
         max_rows, max_bytes, max_seconds: of a batch of requests.
+        max_snapshots: of each table, but for what a follower has not read, up to its horizon.
         flush_bytes: Arrow bytes of a table's rows that are gathered before a file is written.
     """
 
@@ -31,6 +32,8 @@ class DirectSpec:
     max_seconds: float = 2.0
     max_request_bytes: int = DEFAULT_REQUEST_BYTES
     flush_bytes: int = 256 * MIB
+    max_snapshots: int = 500
+    follow_horizon_seconds: float = 7 * 86_400.0
 
 
 def direct_spec(settings: Settings) -> DirectSpec:
@@ -46,4 +49,6 @@ def direct_spec(settings: Settings) -> DirectSpec:
         max_bytes=direct.max_bytes,
         max_seconds=direct.max_seconds,
         max_request_bytes=settings.receive.max_request_bytes,
+        max_snapshots=direct.max_snapshots,
+        follow_horizon_seconds=settings.upkeep.follow_horizon_seconds,
     )

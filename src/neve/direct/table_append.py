@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-import threading
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyiceberg.io.pyarrow import schema_to_pyarrow
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
 
     from neve.direct.deadline import Deadline
     from neve.direct.recovery import RecoveryStore
-    from neve.lake.appends import AppendTable
+    from neve.lake.appends import Appended, AppendTable
     from neve.lake.profile import CatalogProfile
 
 logger = logging.getLogger(__name__)
@@ -41,8 +39,6 @@ class OpenTable:
 
     target: AppendTable
     schema_id: int
-    # Threads of one process would only conflict; and `target` is for one of them at a time.
-    commit_lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def is_current(self) -> bool:
@@ -105,9 +101,9 @@ class TableAppend:
         counters = CommitCounters()
         result = self._written()
         try:
-            with held(self._table.commit_lock, deadline, f"a commit to {result.table}"):
-                snapshot_id = self._append(deadline, counters)
-            result = replace(result, committed=True, snapshot_id=snapshot_id)
+            appended = self._append(deadline, counters)
+            counters.manifests = appended.manifests
+            result = replace(result, committed=True, snapshot_id=appended.snapshot_id)
         except NeveError as error:
             result = replace(result, error=error)
             if not may_pass(error):
@@ -132,7 +128,7 @@ class TableAppend:
             # Whatever an observer does, the commit has come to an end.
             logger.exception("%s: the observer of commits failed", commit.table)
 
-    def _append(self, deadline: Deadline, counters: CommitCounters) -> int:
+    def _append(self, deadline: Deadline, counters: CommitCounters) -> Appended:
         deadline.require("a commit")
         target = self._table.target
         policy = RetryPolicy(deadline_seconds=self._commit_seconds(deadline))
@@ -182,20 +178,6 @@ class TableAppend:
             files=tuple(file.file_path for file in self._files),
             committed=False,
         )
-
-
-@contextmanager
-def held(lock: threading.Lock, deadline: Deadline, step: str) -> Iterator[None]:
-    """Hold a lock for a step; wait for it until the deadline. Raises UnavailableError."""
-    if not lock.acquire(timeout=max(0.0, deadline.remaining_seconds())):
-        raise UnavailableError(
-            f"no time is left for {step}: another thread is busy with it",
-            hint="batch requests (BatchingWriter), or raise direct.deadline_seconds",
-        )
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _measured(result: TableResult, counters: CommitCounters) -> CommitMeasured:

@@ -1,20 +1,40 @@
 """Appends to a table, each exactly once: data files that are written already, and one commit.
 
 An append has an id of its own, which its snapshot's summary holds. After a conflict or a lost
-answer the table is read again, and the id says whether the append is applied.
+answer the table is read again, and the id says whether the append is applied. What an append costs
+does not depend on how many there were: metadata stays JSON (`json_table.py`), manifests and
+snapshots stay few (`append_snapshot.py`, `snapshot_limit.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
+from pyiceberg.table.snapshots import Snapshot
+
+from neve.errors import ConflictError, UnsupportedError
+from neve.lake.append_snapshot import NewSnapshot, write_append
+from neve.lake.commit_errors import refused, unknown
 from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_known
-from neve.lake.staging import StagingTable
+from neve.lake.faults import explained
+from neve.lake.json_table import delete_after_commit, json_table
+from neve.lake.metadata_json import MAIN
+from neve.lake.metadata_updates import add_snapshot, remove_snapshots, set_branch
+from neve.lake.snapshot_limit import (
+    APPEND_ID,
+    SnapshotLimit,
+    delete_unreached,
+    main_history,
+    snapshots_to_remove,
+)
+from neve.lake.trimmed_metadata import TrimmedMetadata
 
 if TYPE_CHECKING:
-    import threading
-
     from pyiceberg.io import FileIO
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
@@ -22,41 +42,129 @@ if TYPE_CHECKING:
 
     from neve.lake.profile import CatalogProfile
 
-# In the summary of a snapshot: the id of the append that made it.
-APPEND_ID = "neve.append-id"
+logger = logging.getLogger(__name__)
+
+# Appends of one process that one commit takes along: their ids are in one summary.
+_MOST_JOINED = 64
+# The deadline ends an append. Where many write to one table, most attempts are refused.
+_ATTEMPTS = 1_000_000
+# Of a pause between attempts. Whoever has lost often would otherwise wait longest.
+_LONGEST_PAUSE_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Appended:
+    """Where an append is.
+
+    Args:
+        snapshot_id: the snapshot that has its files.
+        manifests: how many manifests this call has written, in all its attempts. None, if the
+            commit of another thread took the files along.
+    """
+
+    snapshot_id: int
+    manifests: int = 0
+
+
+@dataclass(eq=False)
+class _Append:
+    """An append that is not known to be applied.
+
+    Args:
+        looked_at: what `main` was when the table was last seen to lack it; only later snapshots
+            may have it.
+        is_abandoned: who wanted it has given up, and knows that it may be applied.
+    """
+
+    append_id: str
+    files: tuple[DataFile, ...]
+    applied: Appended | None = None
+    is_sent: bool = False
+    is_abandoned: bool = False
+    looked_at: int | None = None
 
 
 class AppendTable:
-    """One table as those see it who append to it without Spark."""
+    """One table as those see it who append to it without Spark. May be used by several threads.
 
-    def __init__(self, profile: CatalogProfile, table: Table) -> None:
-        self._staging = StagingTable(profile, table)
+    Raises:
+        NotFoundError: there is no such table any more.
+        UnsupportedError: its format version cannot be written here.
+    """
+
+    def __init__(
+        self, profile: CatalogProfile, table: Table, limit: SnapshotLimit | None = None
+    ) -> None:
+        self._profile = profile
+        # S3 Tables expires snapshots by itself.
+        is_unlimited = profile.settings.type == "s3tables"
+        self._limit = SnapshotLimit(None) if is_unlimited else limit or SnapshotLimit()
+        self._table = json_table(
+            profile, table.catalog, table.name(), str(table.metadata.table_uuid)
+        )
+        self._trimmed = TrimmedMetadata()
+        self._changed = threading.Condition()
+        self._waiting: list[_Append] = []
+        self._is_committing = False
+        # Whether nobody else is known to have committed since the table was read.
+        self._is_fresh = False
+        self.refresh()
 
     @property
     def name(self) -> str:
         """Namespace and table, with dots."""
-        return self._staging.name
+        return self._table.name
 
     @property
     def uuid(self) -> str:
-        return str(self._staging.table.metadata.table_uuid)
+        return self._table.metadata.uuid
 
     @property
     def main_id(self) -> int | None:
-        return self._staging.main_id
+        return self._table.metadata.refs.get(MAIN)
 
     @property
     def metadata(self) -> TableMetadata:
-        """Its schema, partition spec, sort order and properties, for those who write files."""
-        return self._staging.table.metadata
+        """Its schema, partition spec, sort order and properties, for those who write files.
+
+        Of the snapshots, it has the current one only.
+        """
+        return self._trimmed.parse(self._table.metadata)
+
+    @property
+    def snapshots(self) -> list[Snapshot]:
+        """All snapshots that are kept. Parsing them takes as long as there are many."""
+        return [Snapshot.model_validate(each) for each in self._table.metadata.snapshots.values()]
 
     @property
     def io(self) -> FileIO:
-        return self._staging.table.io
+        return self._table.io
 
     def refresh(self) -> None:
-        """Read the catalog anew. Raises NotFoundError: it was dropped, or made anew."""
-        self._staging.refresh()
+        """Read the catalog anew. Raises NotFoundError: it was dropped, or created again."""
+        self._table.refresh()
+        self._read_at = time.monotonic()
+        self._is_fresh = True
+        if self._table.metadata.format_version > 2:
+            raise UnsupportedError(
+                f"table {self.name} has format version {self._table.metadata.format_version}: "
+                "without Spark, Neve writes to versions 1 and 2 only",
+                hint="let Spark write to it, or drop it, so that it is made anew",
+            )
+
+    def refresh_if_older(self, seconds: float) -> None:
+        """Read the catalog anew if that was longer ago: a server's login to the store expires.
+
+        Not during another thread's commit, which asserts what was read before it.
+        """
+        with self._changed:
+            if self._is_committing or time.monotonic() - self._read_at <= seconds:
+                return
+            self._is_committing = True
+        try:
+            self.refresh()
+        finally:
+            self._leave((), None)
 
     def append(
         self,
@@ -66,8 +174,11 @@ class AppendTable:
         policy: RetryPolicy,
         counters: CommitCounters,
         stop: threading.Event | None = None,
-    ) -> int:
-        """Add files to `main`, exactly once for an id; return the snapshot that has them.
+    ) -> Appended:
+        """Add files to `main`, exactly once for an id.
+
+        Appends of other threads that arrive during a commit share the next one. The deadline of
+        the policy counts, and not its number of attempts.
 
         Raises:
             ConflictError: others were first in every attempt; nothing was applied.
@@ -75,19 +186,192 @@ class AppendTable:
                 The files must stay.
             NeveError: the catalog or the store failed; nothing was applied.
         """
-        return commit_until_known(
-            self.refresh,
-            lambda: self.find(append_id) or self._staging.append(files, {APPEND_ID: append_id}),
-            lambda: self.find(append_id),
+        append = _Append(append_id, tuple(files))
+        end = policy.clock() + policy.deadline_seconds
+        joined = self._join(append, policy.deadline_seconds)
+        if joined is None:
+            if append.applied is None:
+                raise RuntimeError("an append neither waits nor is applied")
+            return append.applied
+        policy = replace(
+            policy,
+            attempts=_ATTEMPTS,
+            most_seconds=min(policy.most_seconds, _LONGEST_PAUSE_SECONDS),
+            deadline_seconds=end - policy.clock(),
+        )
+        try:
+            self._commit(joined, policy, counters, stop)
+        finally:
+            self._leave(joined, append)
+        if append.applied is None:
+            raise RuntimeError("a commit of other appends ended without an error")
+        return append.applied
+
+    def find(self, append_id: str) -> int | None:
+        """Return the snapshot of an append, as the table was last read; None: it has none."""
+        return self._applied_ids().get(append_id)
+
+    def has_history_since(self, snapshot_id: int | None) -> bool:
+        """Tell whether all that `main` was since a snapshot, or ever, is kept.
+
+        Only then does it prove something that an append is not found.
+        """
+        history = main_history(self._table.metadata)
+        if snapshot_id is None:
+            return not history or history[-1].get("parent-snapshot-id") is None
+        return any(snapshot["snapshot-id"] == snapshot_id for snapshot in history)
+
+    def _join(self, append: _Append, seconds: float) -> list[_Append] | None:
+        """Wait until this thread may commit, and return what; None: another thread has done it.
+
+        Raises:
+            ConflictError: other threads committed all the time; nothing was sent.
+            UnknownOutcomeError: another thread's commit of it is not finished.
+        """
+        with self._changed:
+            self._waiting.append(append)
+            is_due = self._changed.wait_for(
+                lambda: (
+                    append.applied is not None
+                    or (not self._is_committing and append in self._waiting)
+                ),
+                max(seconds, 0.0),
+            )
+            if append.applied is not None:
+                return None
+            if not is_due:
+                append.is_abandoned = True
+                is_unsent = append in self._waiting and not append.is_sent
+                self._waiting = [each for each in self._waiting if each is not append]
+                if is_unsent:
+                    raise refused(self.name, "an append", "other threads committed all the time")
+                raise unknown(self.name, "an append", "a commit with others has not ended yet")
+            self._is_committing = True
+            # One that has failed with others is tried alone: it may not be its own fault.
+            others = [each for each in self._waiting if each is not append and not each.is_sent]
+            joined = [append] if append.is_sent else [append, *others[: _MOST_JOINED - 1]]
+            self._waiting = [each for each in self._waiting if each not in joined]
+            return joined
+
+    def _leave(self, joined: Sequence[_Append], own: _Append | None) -> None:
+        """Let others commit; who joined a commit that failed tries it by itself."""
+        with self._changed:
+            self._waiting += [
+                each
+                for each in joined
+                if each is not own and each.applied is None and not each.is_abandoned
+            ]
+            self._is_committing = False
+            self._changed.notify_all()
+
+    def _commit(
+        self,
+        joined: Sequence[_Append],
+        policy: RetryPolicy,
+        counters: CommitCounters,
+        stop: threading.Event | None,
+    ) -> None:
+        attempts = _Attempts()
+        conflicts = counters.conflicts
+
+        def refresh() -> None:
+            # Where our own last commit was the newest, reading it again would cost a round trip.
+            if not self._is_fresh:
+                self.refresh()
+            self._is_fresh = False
+
+        def find_all() -> bool | None:
+            snapshots = self._applied_ids()
+            for each in joined:
+                if each.append_id in snapshots:
+                    each.applied = Appended(snapshots[each.append_id], attempts.manifests)
+            return True if all(each.applied for each in joined) else None
+
+        commit_until_known(
+            refresh,
+            lambda: find_all() or self._attempt(joined, attempts),
+            find_all,
             policy=policy,
             counters=counters,
             stop=stop,
         )
+        # Where others write, too, the table is read before the next commit.
+        self._is_fresh = counters.conflicts == conflicts
+        self._delete_refused(
+            attempts, {each.applied.snapshot_id for each in joined if each.applied}
+        )
 
-    def find(self, append_id: str) -> int | None:
-        """Return the snapshot of an append, as the table was last read; None: it has none."""
-        for snapshot in self._staging.table.metadata.snapshots:
-            summary = snapshot.summary.additional_properties if snapshot.summary else {}
-            if summary.get(APPEND_ID) == append_id:
-                return snapshot.snapshot_id
-        return None
+    def _attempt(self, joined: Sequence[_Append], attempts: _Attempts) -> bool:
+        left = [each for each in joined if each.applied is None]
+        for each in left:
+            if each.is_sent and not self.has_history_since(each.looked_at):
+                raise unknown(self.name, "an append", "snapshots that may have it have expired")
+            each.looked_at = self.main_id
+        files = [file for each in left for file in each.files]
+        summary = {APPEND_ID: ",".join(each.append_id for each in left)}
+        new = self._write(files, summary)
+        attempts.manifests += len(new.manifests)
+        before = self._table.metadata
+        removed = snapshots_to_remove(before, self._limit, time.time())
+        snapshot_id = new.snapshot.snapshot_id
+        updates = [
+            add_snapshot(_snapshot_json(new)),
+            set_branch(MAIN, snapshot_id),
+            *([remove_snapshots(removed)] if removed else []),
+        ]
+        for each in left:
+            each.is_sent = True
+        try:
+            self._table.commit(MAIN, updates, f"appending snapshot {snapshot_id}")
+        except ConflictError:
+            attempts.refused.append(new)
+            raise
+        self._read_at = time.monotonic()
+        for each in left:
+            each.applied = Appended(snapshot_id, attempts.manifests)
+        if removed:
+            delete_unreached(self.io, self.name, before, removed)
+        return True
+
+    def _write(self, files: Sequence[DataFile], summary: Mapping[str, str]) -> NewSnapshot:
+        with explained(self._profile):
+            try:
+                return write_append(self.metadata, self.io, files, summary)
+            except FileNotFoundError as error:
+                # What we know of the table is older than what others have expired.
+                raise refused(
+                    self.name, "an append", f"a manifest is not there: {error}"
+                ) from error
+
+    def _delete_refused(self, attempts: _Attempts, applied: set[int]) -> None:
+        """Delete the manifests of refused attempts: the table shows that none was applied."""
+        paths = {
+            path
+            for new in attempts.refused
+            if new.snapshot.snapshot_id not in applied
+            for path in new.paths
+        }
+        if paths:
+            delete_after_commit(self.io, self.name, paths, "manifest")
+
+    def _applied_ids(self) -> dict[str, int]:
+        return {
+            append_id: snapshot_id
+            for snapshot_id, snapshot in self._table.metadata.snapshots.items()
+            for append_id in (snapshot.get("summary") or {}).get(APPEND_ID, "").split(",")
+        }
+
+
+@dataclass
+class _Attempts:
+    """What the attempts of one commit did so far."""
+
+    manifests: int = 0
+    refused: list[NewSnapshot] = field(default_factory=list)
+
+
+def _snapshot_json(new: NewSnapshot) -> dict[str, Any]:
+    document: dict[str, Any] = new.snapshot.model_dump(
+        mode="json", by_alias=True, exclude_none=True
+    )
+    return document

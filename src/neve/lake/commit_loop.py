@@ -45,15 +45,16 @@ class RetryPolicy:
     clock: Callable[[], float] = time.monotonic
 
     def pause_seconds(self, attempt: int) -> float:
-        most = min(self.most_seconds, self.first_seconds * 2**attempt)
+        # Where only the deadline ends the attempts, a power of their number has no float.
+        most = min(self.most_seconds, self.first_seconds * 2 ** min(attempt, 64))
         return random.uniform(most / 2, most)  # noqa: S311 - no secret
 
     def wait(
-        self, attempt: int, stop: threading.Event | None = None, *, deadline: float = math.inf
+        self, attempt: int, stop: threading.Event | None = None, most_seconds: float = math.inf
     ) -> None:
-        """Wait until the next attempt is due, `stop` is set, or the clock shows `deadline`."""
+        """Wait until the next attempt is due, or `stop` is set."""
         sleep: Callable[[float], object] = self.sleep if stop is None else stop.wait
-        sleep(max(0.0, min(self.pause_seconds(attempt), deadline - self.clock())))
+        sleep(min(self.pause_seconds(attempt), most_seconds))
 
 
 @dataclass
@@ -187,7 +188,9 @@ def _wait_for_next(
     policy: RetryPolicy, number: int, deadline: float, stop: threading.Event | None
 ) -> bool:
     """Wait until the next attempt is due; False when there is to be none."""
-    if policy.clock() >= deadline or (stop is not None and stop.is_set()):
+    left = deadline - policy.clock()
+    if left <= 0 or (stop is not None and stop.is_set()):
         return False
-    policy.wait(number, stop, deadline=deadline)
+    # No pause ends behind the deadline: whoever waits for the answer may be gone by then.
+    policy.wait(number, stop, left)
     return stop is None or not stop.is_set()

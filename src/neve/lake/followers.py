@@ -1,46 +1,21 @@
-"""Followers of a table, as its metadata names them: where they are, and how far behind.
-
-The tag `neve_follow_<name>` is a follower's position. It keeps only its own snapshot from being
-expired; `oldest_unread_ms` says which snapshots after it somebody still has to read.
-"""
+"""Followers of a table, as its metadata names them: where they are, and how far behind."""
 
 from __future__ import annotations
 
-import json
-import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from neve.errors import ConflictError, NotFoundError, UsageError
-from neve.lake.metadata_json import MAIN, MetadataJson
+from neve.errors import ConflictError, NotFoundError
+from neve.lake.follower_tags import PROPERTY_PREFIX, check_name, follower_tags, unread_of
+from neve.lake.metadata_json import MetadataJson
 
 if TYPE_CHECKING:
     from neve.lake.lake import Lake
 
-TAG_PREFIX = "neve_follow_"
-# Set in the commit that moves the tag: which move it was, and what the follower does.
-PROPERTY_PREFIX = "neve.follow."
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _ROW_COUNTS = ("added-records", "deleted-records", "added-position-deletes")
-
-
-@dataclass(frozen=True)
-class FollowerTag:
-    """A follower as the table's refs and properties have it.
-
-    Args:
-        branch: the branch whose commits it reads.
-        target: the table that it keeps by `to_table`; None: a consumer of its own.
-    """
-
-    name: str
-    snapshot_id: int
-    branch: str = MAIN
-    target: str | None = None
 
 
 @dataclass(frozen=True)
@@ -66,41 +41,12 @@ class FollowerState:
     lag_rows: int | None
 
 
-def check_name(name: str) -> str:
-    """Return the tag of a follower. Raises UsageError: it cannot be part of a ref's name."""
-    if not _NAME.fullmatch(name):
-        raise UsageError(
-            f"'{name}' cannot name a follower",
-            hint="use at most 64 letters, digits, _, - and ., beginning with a letter or a digit",
-        )
-    return f"{TAG_PREFIX}{name}"
-
-
-def follower_tag(metadata: MetadataJson, name: str) -> FollowerTag | None:
-    """Return a follower of a table; None: it has committed nothing yet, or was dropped."""
-    snapshot_id = metadata.refs.get(f"{TAG_PREFIX}{name}")
-    if snapshot_id is None:
-        return None
-    try:
-        described = json.loads(metadata.properties.get(f"{PROPERTY_PREFIX}{name}", "{}"))
-    except ValueError:
-        described = {}
-    return FollowerTag(name, snapshot_id, described.get("branch") or MAIN, described.get("target"))
-
-
-def follower_tags(metadata: MetadataJson) -> list[FollowerTag]:
-    """Return all followers of a table, by name."""
-    names = sorted(tag.removeprefix(TAG_PREFIX) for tag in metadata.refs if _is_follower(tag))
-    tags = (follower_tag(metadata, name) for name in names)
-    return [tag for tag in tags if tag is not None]
-
-
 def follower_states(table: str, metadata: MetadataJson, now: float) -> list[FollowerState]:
     """Return how far each follower of a table is behind."""
     published = _published(metadata)
     states = []
     for tag in follower_tags(metadata):
-        unread = _unread(metadata, tag)
+        unread = unread_of(metadata, tag)
         oldest_ms = min((_time_ms(each, published) for each in unread or ()), default=None)
         seconds = 0.0 if oldest_ms is None else max(0.0, now - oldest_ms / 1000)
         position = metadata.snapshots[tag.snapshot_id]
@@ -161,38 +107,6 @@ def drop_follower(lake: Lake, table: str, name: str) -> FollowerState:
     if not move_tag(lake, ref, metadata.uuid, move):
         raise ConflictError(f"{ref.name}: follower {name} moves just now", hint="try again")
     return state
-
-
-def oldest_unread_ms(metadata: MetadataJson) -> dict[str, int]:
-    """Return, for each follower that is behind, the least timestamp of the snapshots it must read.
-
-    The least one of all: a published snapshot keeps the time of its staging, so that times do not
-    always rise along a branch, and Iceberg expires all that comes before the first one too old. A
-    follower whose position is no ancestor any more has nothing to read.
-    """
-    oldest = {}
-    for tag in follower_tags(metadata):
-        unread = _unread(metadata, tag)
-        if unread:
-            oldest[tag.name] = min(int(snapshot["timestamp-ms"]) for snapshot in unread)
-    return oldest
-
-
-def _is_follower(tag: str) -> bool:
-    return tag.startswith(TAG_PREFIX) and bool(_NAME.fullmatch(tag.removeprefix(TAG_PREFIX)))
-
-
-def _unread(metadata: MetadataJson, tag: FollowerTag) -> Sequence[Mapping[str, Any]] | None:
-    """Return the snapshots after a position, the newest first; None: its line does not hold it."""
-    unread = []
-    snapshot_id = metadata.refs.get(tag.branch)
-    while snapshot_id is not None and snapshot_id != tag.snapshot_id:
-        snapshot = metadata.snapshots.get(snapshot_id)
-        if snapshot is None:
-            return None
-        unread.append(snapshot)
-        snapshot_id = snapshot.get("parent-snapshot-id")
-    return None if snapshot_id is None else unread
 
 
 def _published(metadata: MetadataJson) -> Mapping[int, int]:

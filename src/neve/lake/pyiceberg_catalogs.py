@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 import requests
 from pyiceberg.catalog import delete_files
 from pyiceberg.catalog.rest import Capability, Endpoints, RestCatalog
+from pyiceberg.catalog.rest.scan_planning import StorageCredential
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.exceptions import (
     CommitFailedException,
@@ -30,6 +31,7 @@ from sqlalchemy import insert, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
+from neve.lake.metadata_json import MetadataJson
 from neve.lake.pyiceberg_private import raise_for_answer
 
 if TYPE_CHECKING:
@@ -68,8 +70,8 @@ class NeveRestCatalog(RestCatalog):
         # signs for: tasks are sent a table's properties, and executors have no catalog.
         return load_file_io({**self.properties, **properties}, location)
 
-    def read_document(self, identifier: Identifier) -> tuple[str, dict[str, Any]]:
-        """Return a table's metadata file and its metadata as the server has it, all snapshots.
+    def read_document(self, identifier: Identifier) -> tuple[MetadataJson, FileIO]:
+        """Return a table's metadata as the server has it, all snapshots, and access to its files.
 
         Raises:
             NoSuchTableError: also where there is no such namespace.
@@ -77,7 +79,17 @@ class NeveRestCatalog(RestCatalog):
         answer = self._exchange(
             "GET", self._table_url(identifier), {404: NoSuchTableError}, params={"snapshots": "all"}
         )
-        return answer["metadata-location"], answer["metadata"]
+        location, document = answer["metadata-location"], answer["metadata"]
+        credentials = [
+            StorageCredential.model_validate(each)
+            for each in answer.get("storage-credentials") or ()
+        ]
+        properties = {
+            **(document.get("properties") or {}),
+            **(answer.get("config") or {}),
+            **self._resolve_storage_credentials(credentials, location),
+        }
+        return MetadataJson(location, document), self._load_file_io(properties, location)
 
     def can_register(self) -> bool:
         """Tell whether the server says that it registers tables."""
@@ -112,8 +124,10 @@ class NeveRestCatalog(RestCatalog):
         identifier: Identifier,
         requirements: Sequence[Mapping[str, Any]],
         updates: Sequence[Mapping[str, Any]],
-    ) -> None:
+    ) -> MetadataJson | None:
         """Send updates as JSON, since PyIceberg's have no row ids: atomic, one attempt.
+
+        Return the new metadata; None: the server does not give it.
 
         Raises:
             CommitFailedException: a requirement is not met; nothing was applied.
@@ -121,7 +135,9 @@ class NeveRestCatalog(RestCatalog):
         name = {"namespace": list(identifier[:-1]), "name": identifier[-1]}
         body = {"identifier": name, "requirements": requirements, "updates": updates}
         errors = {404: NoSuchTableError, 409: CommitFailedException}
-        self._exchange("POST", self._table_url(identifier), errors, body)
+        answer = self._exchange("POST", self._table_url(identifier), errors, body)
+        location, document = answer.get("metadata-location"), answer.get("metadata")
+        return MetadataJson(location, document) if location and document else None
 
     def _table_url(self, identifier: Identifier) -> str:
         return self.url(Endpoints.load_table, **self._split_identifier_for_path(identifier))

@@ -6,11 +6,9 @@ sent as JSON: PyIceberg's model has no row ids, and drops what it does not know.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pyiceberg.catalog import delete_files
 from pyiceberg.exceptions import (
     CommitFailedException,
     NoSuchTableError,
@@ -22,8 +20,9 @@ from neve.errors import CatalogError, Code, UnsupportedError
 from neve.lake.commit_errors import committing
 from neve.lake.create import create_namespace
 from neve.lake.faults import explained
-from neve.lake.metadata_files import next_metadata_location, with_base_in_log
-from neve.lake.metadata_json import MetadataJson, decode_document, unreadable_table
+from neve.lake.json_table import delete_after_commit, read_database_table, swap_document
+from neve.lake.metadata_files import with_base_in_log
+from neve.lake.metadata_json import MetadataJson
 from neve.lake.profile import CatalogProfile, profile_named
 from neve.lake.pyiceberg_catalogs import NeveRestCatalog, NeveSqlCatalog
 from neve.lake.rest_updates import table_updates
@@ -104,16 +103,9 @@ class _DatabaseTable:
     def read(self) -> MetadataJson | None:
         with explained(self._profile):
             try:
-                location = self._catalog.metadata_location(self._ref.identifier)
+                return read_database_table(self._catalog, self._ref.identifier)[0]
             except NoSuchTableError:
                 return None
-            io = load_file_io(self._catalog.properties, location)
-            with io.new_input(location).open() as file:
-                content = file.read()
-        try:
-            return MetadataJson(location, decode_document(content))
-        except ValueError as error:
-            raise unreadable_table(self._ref.identifier, "invalid metadata") from error
 
     def insert(self, metadata_location: str) -> None:
         with explained(self._profile):
@@ -133,19 +125,11 @@ class _DatabaseTable:
             )
 
     def extend(self, base: MetadataJson, document: Mapping[str, Any]) -> None:
-        logged, removed = with_base_in_log(base, document)
-        location = next_metadata_location(base)
-        io = load_file_io(self._catalog.properties, location)
+        logged, unneeded = with_base_in_log(base, document)
+        io = load_file_io(self._catalog.properties, base.metadata_location)
         with committing(self._profile, self._ref.name, _WHAT):
-            with io.new_output(location).create() as file:
-                file.write(json.dumps(logged).encode())
-            try:
-                self._catalog.swap_metadata(self._ref.identifier, base.metadata_location, location)
-            except CommitFailedException:
-                # Certain: the row names another metadata file, and nobody ever saw this one.
-                delete_files(io, {location}, "metadata")
-                raise
-        delete_files(io, removed, "metadata")
+            swap_document(self._catalog, io, self._ref.identifier, base, logged)
+        delete_after_commit(io, self._ref.name, unneeded, "metadata")
 
 
 class _RestTable:
@@ -159,7 +143,7 @@ class _RestTable:
     def read(self) -> MetadataJson | None:
         with explained(self._profile):
             try:
-                return MetadataJson(*self._catalog.read_document(self._ref.identifier))
+                return self._catalog.read_document(self._ref.identifier)[0]
             except NoSuchTableError:
                 return None
 

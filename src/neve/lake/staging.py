@@ -32,10 +32,11 @@ from pyiceberg.table.update import (
 )
 
 from neve.errors import NotFoundError, UnknownOutcomeError
+from neve.lake.append_snapshot import write_append
 from neve.lake.commit_errors import committing
 from neve.lake.faults import explained
 from neve.lake.profile import CatalogProfile
-from neve.lake.pyiceberg_private import append_update, delete_old_metadata, overwrite_update
+from neve.lake.pyiceberg_private import delete_old_metadata, overwrite_update
 from neve.lake.staged_snapshot import StagedSnapshot
 
 if TYPE_CHECKING:
@@ -250,7 +251,8 @@ class StagingTable:
 
     def _append(self, files: Sequence[DataFile], summary: Mapping[str, str]) -> AddSnapshotUpdate:
         with explained(self.profile):
-            return append_update(self.table, files, summary)
+            new = write_append(self.table.metadata, self.table.io, files, summary)
+        return AddSnapshotUpdate(snapshot=new.snapshot)
 
     def _commit(
         self,

@@ -8,7 +8,7 @@ from typing import Any
 
 from neve.index.current_root import ROOT_PROPERTY
 from neve.index.root import index_location
-from neve.lake.followers import PROPERTY_PREFIX, TAG_PREFIX
+from neve.lake.follower_tags import PROPERTY_PREFIX, TAG_PREFIX
 from neve.lake.metadata_json import MetadataJson
 from neve.move.extension import without_snapshots
 from neve.move.metadata_pairs import STATISTICS

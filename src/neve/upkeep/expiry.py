@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from neve.lake.expiry import count_expirable, expire_snapshots
-from neve.lake.followers import TAG_PREFIX, oldest_unread_ms
+from neve.lake.follower_tags import TAG_PREFIX, oldest_unread_ms
 from neve.lake.metadata_reader import as_json
 
 if TYPE_CHECKING:

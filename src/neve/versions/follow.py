@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Union
 
 from neve.errors import ConflictError, NotFoundError, UsageError
-from neve.lake.followers import PROPERTY_PREFIX, FollowerTag, check_name, follower_tag
+from neve.lake.follower_tags import PROPERTY_PREFIX, FollowerTag, check_name, follower_tag
 from neve.lake.metadata_json import MAIN
 from neve.versions.followed_table import CommitRange, FollowSpec, SourceTable
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from neve import failpoints
 from neve.errors import NotFoundError, UnsupportedError, UsageError
 from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_known
-from neve.lake.followers import FollowerTag, follower_tag
+from neve.lake.follower_tags import FollowerTag, follower_tag
 from neve.lake.java_tables import MAIN, isolated
 from neve.versions import target_rows as tr
 from neve.versions.changes import keys_of

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from neve.errors import NotFoundError, UsageError
 from neve.lake.commit_loop import RetryPolicy, read_until_available
-from neve.lake.followers import PROPERTY_PREFIX, check_name
+from neve.lake.follower_tags import PROPERTY_PREFIX, check_name
 from neve.lake.metadata_json import MAIN
 from neve.versions.resolve import Commit, ancestors, resolve_range
 

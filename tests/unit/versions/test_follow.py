@@ -14,7 +14,8 @@ import pytest
 import neve
 from neve.cli.app import run
 from neve.errors import ConflictError, NotFoundError, UsageError
-from neve.lake.followers import TAG_PREFIX, list_followers, oldest_unread_ms
+from neve.lake.follower_tags import TAG_PREFIX, oldest_unread_ms
+from neve.lake.followers import list_followers
 from neve.lake.metadata_json import MetadataJson
 from neve.lake.tag_commit import TagMove, move_tag
 from neve.observe.metrics import Registry

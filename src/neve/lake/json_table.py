@@ -1,0 +1,234 @@
+"""A table as its metadata document: read and committed to as JSON, any format version, no JVM.
+
+PyIceberg parses all snapshots into its model and back for each commit, writes no format version 3,
+and drops what its model does not know.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pydantic_core import to_json
+from pyiceberg.catalog import delete_files
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.io import load_file_io
+
+from neve.errors import NotFoundError, UnknownOutcomeError
+from neve.lake.catalog import missing_table
+from neve.lake.commit_errors import committing
+from neve.lake.faults import explained
+from neve.lake.metadata_files import next_metadata_location, with_base_in_log
+from neve.lake.metadata_json import MetadataJson, decode_document, unreadable_table
+from neve.lake.metadata_updates import apply_updates
+from neve.lake.pyiceberg_catalogs import NeveRestCatalog, NeveSqlCatalog
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.io import FileIO
+
+    from neve.lake.identifier import Identifier
+    from neve.lake.profile import CatalogProfile
+
+logger = logging.getLogger(__name__)
+
+# Of a table whose row names a new metadata file before the old one was read.
+_MOST_READS = 20
+
+
+class JsonTable(Protocol):
+    """One table, by its id: another one of the same name is not it.
+
+    Args:
+        metadata: as it was last read, or as our last commit has made it.
+    """
+
+    name: str
+    metadata: MetadataJson
+
+    @property
+    def io(self) -> FileIO:
+        """Reads and writes the table's files."""
+
+    def refresh(self) -> None:
+        """Read the catalog anew. Raises NotFoundError: the table was dropped, or created again."""
+
+    def commit(self, ref: str, updates: Sequence[Mapping[str, Any]], what: str) -> None:
+        """Commit updates if `ref` is still where `metadata` has it: atomic, one attempt.
+
+        Raises:
+            ConflictError: another writer was first; nothing was applied.
+            UnknownOutcomeError: the request may have been applied.
+            NeveError: nothing was applied, for another reason.
+        """
+
+
+def json_table(
+    profile: CatalogProfile, catalog: Catalog, identifier: Identifier, uuid: str
+) -> JsonTable:
+    """Return a table that is not read yet: its first `refresh` does it."""
+    if isinstance(catalog, NeveRestCatalog):
+        return _RestTable(profile, catalog, identifier, uuid)
+    if isinstance(catalog, NeveSqlCatalog):
+        return _DatabaseTable(profile, catalog, identifier, uuid)
+    raise TypeError(catalog)
+
+
+def read_database_table(
+    catalog: NeveSqlCatalog, identifier: Identifier, io: FileIO | None = None
+) -> tuple[MetadataJson, FileIO]:
+    """Read the metadata file that a table's row names. Raises NoSuchTableError, OSError.
+
+    Args:
+        io: of an earlier read, whose connections are used again.
+    """
+    location = catalog.metadata_location(identifier)
+    io = io or load_file_io(catalog.properties, location)
+    for _ in range(_MOST_READS):
+        try:
+            with io.new_input(location).open() as file:
+                content = file.read()
+            break
+        except FileNotFoundError:
+            # Writers that are fast delete it before it is read: the row names a newer one then.
+            named, location = location, catalog.metadata_location(identifier)
+            if location == named:
+                raise
+    try:
+        return MetadataJson(location, decode_document(content)), io
+    except ValueError as error:
+        raise unreadable_table(identifier, "invalid metadata") from error
+
+
+def swap_document(
+    catalog: NeveSqlCatalog,
+    io: FileIO,
+    identifier: Identifier,
+    base: MetadataJson,
+    document: Mapping[str, Any],
+) -> MetadataJson:
+    """Write a metadata file and have the table's row name it, if it still names `base`.
+
+    Raises:
+        CommitFailedException: the row names another file; nothing was applied.
+    """
+    location = next_metadata_location(base)
+    with io.new_output(location).create() as file:
+        file.write(to_json(document))
+    try:
+        catalog.swap_metadata(identifier, base.metadata_location, location)
+    except CommitFailedException:
+        # Certain: the row names another metadata file, and nobody ever saw this one.
+        delete_files(io, {location}, "metadata")
+        raise
+    return MetadataJson(location, document)
+
+
+def delete_after_commit(io: FileIO, table: str, paths: set[str], kind: str) -> None:
+    """Delete files that no retained snapshot needs; those that cannot be are logged and left."""
+    try:
+        delete_files(io, paths, kind)
+    except Exception as error:  # noqa: BLE001 - the commit is applied, whatever happens here
+        logger.warning("%s: some %s files are left: %s", table, kind, error)
+
+
+class _Table:
+    """What tables of all catalogs share."""
+
+    metadata: MetadataJson
+
+    def __init__(
+        self, profile: CatalogProfile, catalog: Catalog, identifier: Identifier, uuid: str
+    ) -> None:
+        self.name = ".".join(identifier)
+        self._profile = profile
+        self._identifier = identifier
+        self._uuid = uuid
+        self._any_catalog = catalog
+        self._io: FileIO | None = None
+
+    @property
+    def io(self) -> FileIO:
+        if self._io is None:
+            raise RuntimeError("the table was not read yet")
+        return self._io
+
+    def refresh(self) -> None:
+        with explained(self._profile):
+            try:
+                metadata, io = self._read()
+            except NoSuchTableError as error:
+                raise missing_table(self._profile, self._any_catalog, self._identifier) from error
+        if metadata.uuid != self._uuid:
+            raise NotFoundError(
+                f"table {self.name} was dropped and created again",
+                hint="begin with the new table",
+            )
+        self.metadata = metadata
+        # One with the same login keeps its connections.
+        if self._io is None or io.properties != self._io.properties:
+            self._io = io
+
+    def _read(self) -> tuple[MetadataJson, FileIO]:
+        raise NotImplementedError
+
+
+class _RestTable(_Table):
+    """A table of a REST catalog, which checks requirements and writes metadata files itself."""
+
+    def __init__(
+        self, profile: CatalogProfile, catalog: NeveRestCatalog, identifier: Identifier, uuid: str
+    ) -> None:
+        super().__init__(profile, catalog, identifier, uuid)
+        self._catalog = catalog
+
+    def _read(self) -> tuple[MetadataJson, FileIO]:
+        return self._catalog.read_document(self._identifier)
+
+    def commit(self, ref: str, updates: Sequence[Mapping[str, Any]], what: str) -> None:
+        at = self.metadata.refs.get(ref)
+        requirements: list[dict[str, Any]] = [
+            {"type": "assert-table-uuid", "uuid": self._uuid},
+            {"type": "assert-ref-snapshot-id", "ref": ref, "snapshot-id": at},
+        ]
+        with committing(self._profile, self.name, what):
+            metadata = self._catalog.update_table(self._identifier, requirements, updates)
+        # Without the answer's metadata, the next commit is refused, and the table is read again.
+        self.metadata = metadata or self.metadata
+
+
+class _DatabaseTable(_Table):
+    """A table whose row in a database names its metadata file; the swap of that name commits."""
+
+    def __init__(
+        self, profile: CatalogProfile, catalog: NeveSqlCatalog, identifier: Identifier, uuid: str
+    ) -> None:
+        super().__init__(profile, catalog, identifier, uuid)
+        self._catalog = catalog
+        # Metadata files that a commit whose answer was lost made unneeded, if it was applied.
+        self._unneeded: set[str] = set()
+
+    def _read(self) -> tuple[MetadataJson, FileIO]:
+        return read_database_table(self._catalog, self._identifier, self._io)
+
+    def commit(
+        self,
+        ref: str,  # noqa: ARG002 - the swap compares all metadata, and with it this ref
+        updates: Sequence[Mapping[str, Any]],
+        what: str,
+    ) -> None:
+        document, unneeded = with_base_in_log(self.metadata, apply_updates(self.metadata, updates))
+        unneeded |= self._unneeded
+        try:
+            with committing(self._profile, self.name, what):
+                self.metadata = swap_document(
+                    self._catalog, self.io, self._identifier, self.metadata, document
+                )
+        except UnknownOutcomeError:
+            self._unneeded = unneeded
+            raise
+        # Known to be applied: nothing that fails from here on may say otherwise.
+        self._unneeded = set()
+        logged = {entry["metadata-file"] for entry in document["metadata-log"]}
+        delete_after_commit(self.io, self.name, unneeded - logged, "metadata")

@@ -1,0 +1,129 @@
+"""Iceberg's JSON updates, applied to a table's metadata document as a REST server does. Pure.
+
+Only those that Neve itself commits to tables of a database's catalog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from neve.lake.metadata_json import MAIN, MetadataJson
+from neve.lake.rest_updates import refs_with_main
+
+Json = dict[str, Any]
+
+
+def add_snapshot(snapshot: Mapping[str, Any]) -> Json:
+    return {"action": "add-snapshot", "snapshot": snapshot}
+
+
+def set_branch(name: str, snapshot_id: int) -> Json:
+    return {
+        "action": "set-snapshot-ref",
+        "ref-name": name,
+        "type": "branch",
+        "snapshot-id": snapshot_id,
+    }
+
+
+def set_tag(name: str, snapshot_id: int, max_ref_age_ms: int) -> Json:
+    return {
+        "action": "set-snapshot-ref",
+        "ref-name": name,
+        "type": "tag",
+        "snapshot-id": snapshot_id,
+        "max-ref-age-ms": max_ref_age_ms,
+    }
+
+
+def remove_ref(name: str) -> Json:
+    return {"action": "remove-snapshot-ref", "ref-name": name}
+
+
+def remove_snapshots(snapshot_ids: Sequence[int]) -> Json:
+    return {"action": "remove-snapshots", "snapshot-ids": list(snapshot_ids)}
+
+
+def set_properties(properties: Mapping[str, str]) -> Json:
+    return {"action": "set-properties", "updates": dict(properties)}
+
+
+def remove_properties(names: Sequence[str]) -> Json:
+    return {"action": "remove-properties", "removals": list(names)}
+
+
+def apply_updates(base: MetadataJson, updates: Sequence[Mapping[str, Any]]) -> Json:
+    """Return the document that a table has after some updates; what they do not name stays."""
+    # Old writers name no refs. With some but no main, expiry would take what is current.
+    document = {**base.document, "refs": refs_with_main(base)}
+    for update in updates:
+        _ACTIONS[update["action"]](document, update)
+    return document
+
+
+def _add_snapshot(document: Json, update: Mapping[str, Any]) -> None:
+    snapshot = update["snapshot"]
+    document["snapshots"] = [*(document.get("snapshots") or ()), snapshot]
+    if document["format-version"] > 1:
+        document["last-sequence-number"] = snapshot["sequence-number"]
+    document["last-updated-ms"] = snapshot["timestamp-ms"]
+
+
+def _set_ref(document: Json, update: Mapping[str, Any]) -> None:
+    name = update["ref-name"]
+    ref = {key: value for key, value in update.items() if key not in ("action", "ref-name")}
+    is_moved = (document["refs"].get(name) or {}).get("snapshot-id") != ref["snapshot-id"]
+    document["refs"] = {**document["refs"], name: ref}
+    if name == MAIN and is_moved:
+        document["current-snapshot-id"] = ref["snapshot-id"]
+        # Every snapshot that is published here was added in the same commit, at that time.
+        entry = {
+            "snapshot-id": ref["snapshot-id"],
+            "timestamp-ms": document["last-updated-ms"],
+        }
+        document["snapshot-log"] = [*(document.get("snapshot-log") or ()), entry]
+
+
+def _remove_ref(document: Json, update: Mapping[str, Any]) -> None:
+    name = update["ref-name"]
+    document["refs"] = {key: ref for key, ref in document["refs"].items() if key != name}
+
+
+def _remove_snapshots(document: Json, update: Mapping[str, Any]) -> None:
+    removed = set(update["snapshot-ids"])
+    for key in ("snapshots", "statistics", "partition-statistics"):
+        if key in document:
+            document[key] = [
+                each for each in document[key] or () if each["snapshot-id"] not in removed
+            ]
+    document["refs"] = {
+        name: ref for name, ref in document["refs"].items() if ref["snapshot-id"] not in removed
+    }
+    # What comes before a removed entry goes, too: a gap would answer for a time with another one.
+    log: list[Json] = []
+    for entry in document.get("snapshot-log") or ():
+        log = [] if entry["snapshot-id"] in removed else [*log, entry]
+    document["snapshot-log"] = log
+
+
+def _set_properties(document: Json, update: Mapping[str, Any]) -> None:
+    document["properties"] = {**(document.get("properties") or {}), **update["updates"]}
+
+
+def _remove_properties(document: Json, update: Mapping[str, Any]) -> None:
+    removed = set(update["removals"])
+    properties = document.get("properties") or {}
+    document["properties"] = {
+        name: value for name, value in properties.items() if name not in removed
+    }
+
+
+_ACTIONS: Mapping[str, Callable[[Json, Mapping[str, Any]], None]] = {
+    "add-snapshot": _add_snapshot,
+    "set-snapshot-ref": _set_ref,
+    "remove-snapshot-ref": _remove_ref,
+    "remove-snapshots": _remove_snapshots,
+    "set-properties": _set_properties,
+    "remove-properties": _remove_properties,
+}

@@ -1,0 +1,149 @@
+"""Which old snapshots an append removes, so that a table's metadata does not grow without bound.
+
+Only snapshots whose data files all later ones have, too: of appends, with nothing but appends after
+them. Where files were ever replaced or deleted, expiry is upkeep's, which deletes data files.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyiceberg.manifest import read_manifest_list
+
+from neve.lake.append_snapshot import REPLACED
+from neve.lake.follower_tags import unread_snapshots
+from neve.lake.json_table import delete_after_commit
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+
+    from neve.lake.metadata_json import MetadataJson
+
+logger = logging.getLogger(__name__)
+
+# In the summary of a snapshot: the ids of the appends that made it, with commas.
+APPEND_ID = "neve.append-id"
+
+# A commit removes one or two as a rule, and more where a table has far too many.
+_MOST_AT_ONCE = 10
+# Iceberg's own: how long snapshots are kept that somebody else has made.
+_MAX_AGE = "history.expire.max-snapshot-age-ms"
+_DEFAULT_MAX_AGE_MS = 432_000_000
+# Of snapshots that are outside of the history of `main`, whose manifests are compared.
+_MOST_COMPARED = 16
+
+
+@dataclass(frozen=True)
+class SnapshotLimit:
+    """How many snapshots the history of `main` may have before appends remove the oldest.
+
+    Args:
+        most: None: none is removed here.
+        follow_horizon_seconds: what a follower has not read stays, up to this age.
+    """
+
+    most: int | None = 500
+    follow_horizon_seconds: float = 7 * 86_400.0
+
+
+def snapshots_to_remove(metadata: MetadataJson, limit: SnapshotLimit, now: float) -> list[int]:
+    """Return the snapshots that an append may remove, the oldest first; reads nothing."""
+    if limit.most is None or len(metadata.snapshots) < limit.most:
+        return []
+    history = main_history(metadata)
+    # The append itself is one more.
+    excess = len(history) + 1 - limit.most
+    if excess <= 0 or any(_operation(snapshot) != "append" for snapshot in history):
+        return []
+    horizon_ms = int((now - limit.follow_horizon_seconds) * 1000)
+    needed = set(metadata.refs.values()) | unread_snapshots(metadata, horizon_ms)
+    needed |= {each["snapshot-id"] for each in metadata.document.get("statistics") or ()}
+    age_ms = int(metadata.properties.get(_MAX_AGE, _DEFAULT_MAX_AGE_MS))
+    removed = []
+    for snapshot in reversed(history[-min(excess, len(history) - 1) :]):
+        # What others have made may say something that they still need: they, or Iceberg, expire it.
+        is_ours = APPEND_ID in (snapshot.get("summary") or {})
+        if not is_ours and snapshot["timestamp-ms"] > now * 1000 - age_ms:
+            break
+        if snapshot["snapshot-id"] not in needed:
+            removed.append(snapshot["snapshot-id"])
+        if len(removed) == _MOST_AT_ONCE:
+            break
+    return removed
+
+
+def main_history(metadata: MetadataJson) -> list[Mapping[str, Any]]:
+    """Return the current snapshot and its ancestors as far as they are kept, the newest first."""
+    history = []
+    snapshot_id = metadata.current_snapshot_id
+    while snapshot_id is not None and (snapshot := metadata.snapshots.get(snapshot_id)):
+        history.append(snapshot)
+        snapshot_id = snapshot.get("parent-snapshot-id")
+    return history
+
+
+def delete_unreached(io: FileIO, table: str, before: MetadataJson, removed: Sequence[int]) -> None:
+    """Delete the manifest lists of removed snapshots, and manifests that only they named.
+
+    Never data files. Called once the commit is known to be applied. What cannot be read or deleted
+    is logged and left.
+
+    Args:
+        before: the metadata that still has the removed snapshots.
+    """
+    try:
+        manifests = _unreached_manifests(io, before, set(removed))
+    except Exception as error:  # noqa: BLE001 - the commit is applied, whatever happens here
+        logger.warning("%s: manifests of removed snapshots are left: %s", table, error)
+        manifests = set()
+    lists = {before.snapshots[each]["manifest-list"] for each in removed}
+    logger.debug(
+        "%s: %d snapshots are removed, and %d manifests", table, len(lists), len(manifests)
+    )
+    delete_after_commit(io, table, lists | manifests, "manifest")
+
+
+def _unreached_manifests(io: FileIO, before: MetadataJson, removed: set[int]) -> set[str]:
+    """Return the manifests of removed snapshots that no retained snapshot has.
+
+    The descendants of a snapshot that replaced a manifest never have it again. Any other snapshot,
+    such as an older one that a tag names, may have it.
+    """
+    history = main_history(before)
+    unreached = set()
+    for position, snapshot in enumerate(history):
+        if snapshot["snapshot-id"] not in removed or position == 0:
+            continue
+        child = history[position - 1]
+        if (child.get("summary") or {}).get(REPLACED) == "0":
+            continue
+        manifests = _manifests(io, snapshot) - _manifests(io, child)
+        others = _others(before, {each["snapshot-id"] for each in history[:position]}, removed)
+        if manifests and len(others) <= _MOST_COMPARED:
+            unreached |= manifests.difference(*(_manifests(io, other) for other in others))
+    return unreached
+
+
+def _others(metadata: MetadataJson, later: set[int], removed: set[int]) -> list[Mapping[str, Any]]:
+    """Return the retained snapshots that do not descend from any of `later`."""
+    descendants = set(later)
+    others = []
+    # Writers add to the end, so that a parent comes before its children.
+    for snapshot_id, snapshot in metadata.snapshots.items():
+        if snapshot.get("parent-snapshot-id") in descendants:
+            descendants.add(snapshot_id)
+        if snapshot_id not in descendants and snapshot_id not in removed:
+            others.append(snapshot)
+    return others
+
+
+def _manifests(io: FileIO, snapshot: Mapping[str, Any]) -> set[str]:
+    listed = read_manifest_list(io.new_input(snapshot["manifest-list"]))
+    return {manifest.manifest_path for manifest in listed}
+
+
+def _operation(snapshot: Mapping[str, Any]) -> str | None:
+    return (snapshot.get("summary") or {}).get("operation")
