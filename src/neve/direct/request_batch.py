@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from neve import limits
 from neve.direct.request_rows import IncomingRequest, Rejections, decode_requests
 from neve.direct.results import RequestResult, TableResult, may_pass
 from neve.errors import NeveError, UnavailableError
@@ -99,6 +100,9 @@ class RequestBatch:
         self._signal = signal
         self._requests = requests
         self._deadline = deadline
+        # What the decoder reads at once may stay in memory until the rows are written.
+        size = sum(len(request.checked.payload) for request in requests)
+        self._is_long = size > limits.DECODE_GROUP_BYTES
         self._tables: dict[str, _TableRows] = {}
         self._rejections = [Rejections() for _ in requests]
         self._duplicate_keys = 0
@@ -156,7 +160,7 @@ class RequestBatch:
         pending = list(self._tables.values())
         for full in tables_to_write(pending, promoted.rows.nbytes, self._spec.flush_bytes):
             full.flush(self._sink, self._deadline)
-        table.add(promoted.rows)
+        table.add(promoted.rows, copy=self._is_long)
 
     def _commit(self) -> dict[str, TableResult]:
         """Commit each table; return what became of it.

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import threading
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -179,20 +177,6 @@ class TableAppend:
             files=tuple(file.file_path for file in self._files),
             committed=False,
         )
-
-
-@contextmanager
-def held(lock: threading.Lock, deadline: Deadline, step: str) -> Iterator[None]:
-    """Hold a lock for a step; wait for it until the deadline. Raises UnavailableError."""
-    if not lock.acquire(timeout=max(0.0, deadline.remaining_seconds())):
-        raise UnavailableError(
-            f"no time is left for {step}: another thread is busy with it",
-            hint="batch requests (BatchingWriter), or raise direct.deadline_seconds",
-        )
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _measured(result: TableResult, counters: CommitCounters) -> CommitMeasured:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from neve.direct.table_append import OpenTable, TableAppend, held
-from neve.errors import NeveError, NotFoundError
+from neve.direct.table_append import OpenTable, TableAppend
+from neve.errors import NeveError, NotFoundError, UnavailableError
 from neve.lake.appends import AppendTable
 from neve.lake.catalog import open_catalog
 from neve.lake.commit_loop import RetryPolicy, read_until_available
@@ -64,9 +66,9 @@ class TableSink:
     def _open(self, name: str, deadline: Deadline) -> OpenTable:
         """Return a table; on first use and after each change of its schema it gets its columns."""
         table = self._tables.get(name)
-        if table is not None and self._is_current(name, table):
+        if table is not None and self._still_exists(name, table) and table.is_current:
             return table
-        with held(self._opening, deadline, f"opening {name}"):
+        with _held(self._opening, deadline, f"opening {name}"):
             table = self._tables.get(name)
             if table is None or not table.is_current:
                 table = self._ensure(name, deadline)
@@ -76,27 +78,30 @@ class TableSink:
     def _ensure(self, name: str, deadline: Deadline) -> OpenTable:
         wanted = telemetry_table(self._spec.namespace, name, self._spec.promotions)
         policy = RetryPolicy(deadline_seconds=deadline.remaining_seconds())
-        live = read_until_available(
-            lambda: ensure_table(self._profile, self._catalog, wanted, policy), policy
-        )
-        logger.debug(
-            "%s: open with schema %d", ".".join(wanted.identifier), live.schema().schema_id
-        )
         limit = SnapshotLimit(self._spec.max_snapshots, self._spec.follow_horizon_seconds)
-        return OpenTable(AppendTable(self._profile, live, limit), live.metadata.current_schema_id)
 
-    def _is_current(self, name: str, table: OpenTable) -> bool:
-        """Tell whether a table is as it was opened, at most so long ago."""
+        def ensure() -> OpenTable:
+            live = ensure_table(self._profile, self._catalog, wanted, policy)
+            target = AppendTable(self._profile, live, limit)
+            return OpenTable(target, live.metadata.current_schema_id)
+
+        table = read_until_available(ensure, policy)
+        logger.debug("%s: open with schema %d", table.target.name, table.schema_id)
+        return table
+
+    def _still_exists(self, name: str, table: OpenTable) -> bool:
+        """Read a table again after a while. False: it was dropped, or made anew."""
         try:
             table.target.refresh_if_older(_READ_AGAIN_SECONDS)
         except NotFoundError:
             self._forget(name, table)
             return False
         except NeveError as error:
-            # The files can be written all the same; the commit says what is wrong.
+            # Whether the rows can be committed is seen when they are.
             if not error.retryable:
                 raise
-        return table.is_current
+            logger.debug("%s: not read again: %s", table.target.name, error)
+        return True
 
     def _forget(self, name: str, table: OpenTable) -> None:
         with self._opening:
@@ -117,3 +122,17 @@ def _open_recovery(profile: CatalogProfile, spec: DirectSpec) -> RecoveryStore |
 
     require_recovery(profile, spec.recovery)
     return RecoveryStore(profile, spec.recovery)
+
+
+@contextmanager
+def _held(lock: threading.Lock, deadline: Deadline, step: str) -> Iterator[None]:
+    """Hold a lock for a step; wait for it until the deadline. Raises UnavailableError."""
+    if not lock.acquire(timeout=max(0.0, deadline.remaining_seconds())):
+        raise UnavailableError(
+            f"no time is left for {step}: another thread is busy with it",
+            hint="send the rows again, or raise direct.deadline_seconds",
+        )
+    try:
+        yield
+    finally:
+        lock.release()

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 class Writer:
     """Writes rows and requests of telemetry. May be called by several threads."""
 
-    def __init__(self, sink: Sink, spec: DirectSpec, metrics: DirectMetrics) -> None:
+    def __init__(self, sink: Sink, spec: DirectSpec, metrics: DirectMetrics | None = None) -> None:
         self.spec = spec
         self._sink = sink
         self._metrics = metrics
@@ -75,7 +75,8 @@ class Writer:
     def close(self) -> None:
         """Let go of connections, and send the last metrics."""
         self._sink.close()
-        self._metrics.close()
+        if self._metrics is not None:
+            self._metrics.close()
 
     def write_and_commit(
         self,
@@ -168,20 +169,9 @@ class Writer:
         """
         batch = RequestBatch(self._sink, self.spec, signal, requests, self._deadline(deadline))
         result = batch.write()
-        self._count(signal, result)
+        if self._metrics is not None:
+            _count(self._metrics, signal, result)
         return result.outcomes
-
-    def _count(self, signal: Signal, result: BatchResult) -> None:
-        written = [each for each in result.outcomes if isinstance(each, RequestResult)]
-        kept = [each for each in written if each.is_kept]
-        self._metrics.count_requests(
-            signal.value,
-            kept=len(kept),
-            failed=len(result.outcomes) - len(kept),
-            rejected=sum(each.rejected for each in kept),
-            duplicate_keys=result.duplicate_keys,
-            unfit_values=result.unfit_values,
-        )
 
     def _deadline(self, deadline: Deadline | None) -> Deadline:
         if deadline is None:
@@ -209,3 +199,16 @@ def table_of(signal_type: Signal | str, metric_type: str | None) -> str:
             hint=f"metrics are of one of the types {kinds}; logs and traces have none",
         )
     return name
+
+
+def _count(metrics: DirectMetrics, signal: Signal, result: BatchResult) -> None:
+    written = [each for each in result.outcomes if isinstance(each, RequestResult)]
+    kept = [each for each in written if each.is_kept]
+    metrics.count_requests(
+        signal.value,
+        kept=len(kept),
+        failed=len(result.outcomes) - len(kept),
+        rejected=sum(each.rejected for each in kept),
+        duplicate_keys=result.duplicate_keys,
+        unfit_values=result.unfit_values,
+    )

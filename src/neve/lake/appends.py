@@ -159,9 +159,18 @@ class AppendTable:
             )
 
     def refresh_if_older(self, seconds: float) -> None:
-        """Read the catalog anew if that was longer ago: a server's login to the store expires."""
-        if time.monotonic() - self._read_at > seconds:
+        """Read the catalog anew if that was longer ago: a server's login to the store expires.
+
+        Not during another thread's commit, which asserts what was read before it.
+        """
+        with self._changed:
+            if self._is_committing or time.monotonic() - self._read_at <= seconds:
+                return
+            self._is_committing = True
+        try:
             self.refresh()
+        finally:
+            self._leave((), None)
 
     def append(
         self,
@@ -250,7 +259,7 @@ class AppendTable:
             self._waiting = [each for each in self._waiting if each not in joined]
             return joined
 
-    def _leave(self, joined: Sequence[_Append], own: _Append) -> None:
+    def _leave(self, joined: Sequence[_Append], own: _Append | None) -> None:
         """Let others commit; who joined a commit that failed tries it by itself."""
         with self._changed:
             self._waiting += [

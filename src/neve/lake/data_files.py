@@ -36,6 +36,7 @@ from pyiceberg.transforms import DayTransform
 from pyiceberg.typedef import Record
 
 from neve.errors import UnsupportedError
+from neve.lake.parquet_options import encoding_options
 from neve.lake.row_order import RowOrder, row_order, transformed
 from neve.lake.uuids import has_uuids, with_uuids
 
@@ -313,6 +314,7 @@ def _write_parquet(
         compression=_compression(metadata.properties),
         bloom_filter_options=_bloom_filters(metadata.properties, len(rows.indices)),
         store_decimal_as_integer=True,
+        **encoding_options(metadata.schema(), rows.table),
     )
     with writer:
         for start in range(0, len(rows.indices), row_group_rows):

@@ -17,13 +17,13 @@ class PendingRows:
         self.bytes = 0
         self._parts: list[pa.Table] = []
 
-    def add(self, rows: pa.Table) -> None:
-        """Keep a copy of rows.
+    def add(self, rows: pa.Table, *, copy: bool = True) -> None:
+        """Keep rows, or a copy of them.
 
         Some of their columns are parts of what the decoder read, and keep all of it in memory: as
         much again as the rows. A copy does not.
         """
-        self._parts.append(rows.take(pa.array(np.arange(len(rows)))))
+        self._parts.append(rows.take(pa.array(np.arange(len(rows)))) if copy else rows)
         self.bytes += self._parts[-1].nbytes
 
     def take(self) -> tuple[pa.Table, int]:

@@ -204,15 +204,6 @@ def test_first_requests_at_once_make_one_table_and_keep_all_rows(open_writer, ro
     assert names == [f"request {number} 0" for number in range(6)]
 
 
-def test_a_table_that_another_thread_commits_to_is_waited_for_until_the_deadline(open_writer):
-    writer = open_writer()
-    writer.write_and_commit("logs", None, log())
-    with writer._sink._tables["logs"].commit_lock:
-        late = writer.write_and_commit("logs", None, log(), deadline=Deadline.after(0.2))
-    assert not late.committed
-    assert "another thread" in str(late.error)
-
-
 def test_without_time_nothing_is_written(open_writer, lake):
     result = open_writer().write_and_commit("logs", None, log(), deadline=Deadline.after(0))
     assert not result.is_kept
