@@ -40,6 +40,7 @@ CLOSING = 1
 _HEADER = struct.Struct("<8sB3xIQI")
 _ENTRY = struct.Struct("<q16s32sBHxIII")
 _NAME_LENGTH = struct.Struct("<H")
+ENTRY_BYTES = _ENTRY.size
 HEADER_BYTES = _HEADER.size + _CRC.size
 EMPTY_SEGMENT_BYTES = PREAMBLE_BYTES + HEADER_BYTES
 # The first read of a segment: some 400 entries of the first frame, which is the only one in an
@@ -77,13 +78,17 @@ class Head:
 
     offset: int
     closing: bool
-    entries: tuple[Entry, ...]
+    packed_entries: bytes
     payload_bytes: int
     payload_crc: int
 
     @property
+    def entries(self) -> tuple[Entry, ...]:
+        return parse_entries(self.packed_entries)
+
+    @property
     def payload_offset(self) -> int:
-        return self.offset + HEADER_BYTES + len(self.entries) * _ENTRY.size
+        return self.offset + HEADER_BYTES + len(self.packed_entries)
 
     @property
     def end(self) -> int:
@@ -208,8 +213,12 @@ def _parse_head(read: ReadRange, salt: bytes, offset: int, size: int) -> Head:
     (head_crc,) = _CRC.unpack_from(header, _HEADER.size)
     if zlib.crc32(index, zlib.crc32(header[: _HEADER.size])) != head_crc:
         raise CorruptionError(f"the head of the buffer frame at byte {offset} is damaged")
-    entries = tuple(map(Entry._make, _ENTRY.iter_unpack(index)))
-    return Head(offset, bool(flags & CLOSING), entries, payload_bytes, payload_crc)
+    return Head(offset, bool(flags & CLOSING), index, payload_bytes, payload_crc)
+
+
+def parse_entries(packed: bytes) -> tuple[Entry, ...]:
+    """Return entries that are stored one behind the other."""
+    return tuple(map(Entry._make, _ENTRY.iter_unpack(packed)))
 
 
 def is_closing(segment: bytes) -> bool:
@@ -241,17 +250,18 @@ def read_sender_names(head: Head, payloads: memoryview) -> tuple[str | None, ...
     Raises:
         CorruptionError: an entry refers to a name that the frame does not have.
     """
-    if not any(entry.sender_name_index for entry in head.entries):
-        return (None,) * len(head.entries)
+    entries = head.entries
+    if not any(entry.sender_name_index for entry in entries):
+        return (None,) * len(entries)
     names: list[str | None] = [None]
-    offset = sum(entry.stored_bytes for entry in head.entries)
+    offset = sum(entry.stored_bytes for entry in entries)
     try:
         while offset < len(payloads):
             (length,) = _NAME_LENGTH.unpack_from(payloads, offset)
             offset += _NAME_LENGTH.size
             names.append(str(payloads[offset : offset + length], "utf-8"))
             offset += length
-        return tuple(names[entry.sender_name_index] for entry in head.entries)
+        return tuple(names[entry.sender_name_index] for entry in entries)
     except (struct.error, UnicodeDecodeError, IndexError) as error:
         text = f"the sender names of the buffer frame at byte {head.offset} are damaged"
         raise CorruptionError(text) from error

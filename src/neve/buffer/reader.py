@@ -14,7 +14,8 @@ from neve.buffer import retire as retirement
 from neve.buffer import stream_states
 from neve.buffer.frame import Entry, read_frames, read_heads, read_sender_names
 from neve.buffer.identity import ensure_identity
-from neve.buffer.layout import buffer_id_of, retained_path
+from neve.buffer.layout import Kind, buffer_id_of, retained_path
+from neve.buffer.part_index import PartIndex, PartIndexes
 from neve.buffer.payload import HASH_BYTES, SENDER_BYTES, unpack
 from neve.buffer.retained import list_retained, note_duplicates, read_duplicates
 from neve.buffer.stream import (
@@ -74,6 +75,16 @@ class RetainedSegment:
 
 
 @dataclass(frozen=True, slots=True)
+class KnownRequests:
+    """The requests of a sealed segment, or of segments that were retired."""
+
+    stream: str
+    number: int
+    is_retired: bool
+    index: PartIndex
+
+
+@dataclass(frozen=True, slots=True)
 class StreamStatus:
     """A stream, and what of it waits to be consumed."""
 
@@ -101,6 +112,7 @@ class BufferReader:
         self._store = store
         self._retain_seconds = retain_seconds
         self._dedup_nanos = int(dedup_seconds * NANOS)
+        self._known = PartIndexes(store)
 
     def streams(self, signal: str | None = None) -> list[StreamStatus]:
         """Return the streams that are there, sorted by name."""
@@ -121,7 +133,7 @@ class BufferReader:
             open_bytes=stream.open_bytes,
             retired_through=stream.retired_through,
             oldest_received_unix_nano=self._oldest(waiting),
-            closed=is_closed(self._store, stream),
+            closed=is_closed(self._known, stream),
             missing=stream.missing,
         )
 
@@ -208,19 +220,23 @@ class BufferReader:
         """
         stream_states.remove_drop_note(self._store, stream)
 
-    def identities(self, signal: str) -> list[tuple[str, int, int, Entry]]:
-        """Return stream, segment, position and identity of the requests known of a signal.
+    def known_requests(self, signal: str) -> list[KnownRequests]:
+        """Return what identifies the requests known of a signal: those waiting, and retired ones.
 
         Those retired within the dedup window come under the number they were retired through.
         """
-        return _read_while_retiring(
-            lambda: [
-                (stream.name, part.number, position, entry)
-                for stream in load_streams(self._store, signal)
-                for part in (*stream.retired, *stream.waiting())
-                for position, entry in enumerate(read_entries(self._store, part))
-            ]
-        )
+        return _read_while_retiring(lambda: self._known_requests(signal))
+
+    def _known_requests(self, signal: str) -> list[KnownRequests]:
+        parts = [
+            part
+            for stream in load_streams(self._store, signal)
+            for part in (*stream.retired, *stream.waiting())
+        ]
+        return [
+            KnownRequests(part.stream, part.number, part.kind is Kind.RETIRED, index)
+            for part, index in zip(parts, self._known.load(parts), strict=True)
+        ]
 
     def retire(self, stream: str, through: int) -> None:
         """Remove a stream's segments up to number `through`. Idempotent; see `retire.retire`."""
@@ -232,7 +248,9 @@ class BufferReader:
         False while its hashes are still needed, or its segments are retained.
         """
         return _read_while_retiring(
-            lambda: retirement.drop(self._store, stream, self._keep_since(), self._retain_seconds)
+            lambda: retirement.drop(
+                self._store, stream, self._keep_since(), self._retain_seconds, self._known
+            )
         )
 
     def retained(self, prefix: str = "") -> list[RetainedSegment]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from neve import failpoints
 from neve.buffer.frame import Entry, heads_only
 from neve.buffer.layout import Kind, Part, part_path
+from neve.buffer.part_index import PartIndexes
 from neve.buffer.replay import may_be_forgotten
 from neve.buffer.retained import remove_retained, retain_or_delete
 from neve.buffer.stream import StreamParts, is_closed, load_stream, load_streams, read_entries
@@ -44,6 +45,10 @@ def retire(
     The declaration is one atomic, durable file; removal only follows it. Idempotent, and safe
     beside other callers. Numbers up to `through` never come back.
 
+    A declaration keeps the hashes of the segments it adds. Earlier ones stay beside it until the
+    dedup window is past them, so that a batch does not copy the whole window; but a declaration
+    takes over those no larger than itself, so that there are few.
+
     Args:
         retain_seconds: if it is more than 0, segments are moved and not deleted.
 
@@ -55,14 +60,25 @@ def retire(
     if not stream.segments and not stream.retired:
         _require_dropped(store, name)
         return
+    needless = _past_window(stream, through, keep_since_unix_nano)
     if through > stream.retired_through:
-        _declare(store, stream, through, keep_since_unix_nano)
+        needless += _declare(store, stream, through, keep_since_unix_nano)
         failpoints.reach("buffer.retire_declared")
     declared = max(through, stream.retired_through)
     consumed = [part for n, part in stream.segments.items() if n <= declared]
     retain_or_delete(store, consumed, retain_seconds)
     failpoints.reach("buffer.retire_removed")
-    store.delete([part.file.path for part in stream.retired if part.number < declared])
+    store.delete([part.file.path for part in needless])
+
+
+def _past_window(stream: StreamParts, through: int, keep_since: int) -> list[Part]:
+    """Return declarations of which no hash is needed; the highest stays, for its number."""
+    declared = max(through, stream.retired_through)
+    return [
+        part
+        for part in stream.retired
+        if part.number < declared and part.file.modified_unix_nano < keep_since
+    ]
 
 
 def _require_dropped(store: BufferStore, name: str) -> None:
@@ -75,7 +91,8 @@ def _require_dropped(store: BufferStore, name: str) -> None:
         )
 
 
-def _declare(store: BufferStore, stream: StreamParts, through: int, keep_since: int) -> None:
+def _declare(store: BufferStore, stream: StreamParts, through: int, keep_since: int) -> list[Part]:
+    """Put a declaration; return the earlier ones whose hashes it has taken over."""
     waiting = stream.waiting()
     if not waiting or through > waiting[-1].number:
         raise UsageError(
@@ -84,16 +101,35 @@ def _declare(store: BufferStore, stream: StreamParts, through: int, keep_since: 
         )
     consumed = [part for part in waiting if part.number <= through]
     try:
-        kept = _recent(store, (*stream.retired, *consumed), keep_since)
-        closing = is_closed(store, stream) and through == max(stream.segments)
+        kept = _recent(store, consumed, keep_since)
+        absorbed = _absorbed(stream.retired, keep_since, len(heads_only(kept, closing=False)))
+        kept += _recent(store, absorbed, keep_since)
+        closing = is_closed(PartIndexes(store), stream) and through == max(stream.segments)
     except NotFoundError:
         # Another caller is retiring the same segments: list them again.
         again = load_stream(store, stream.name)
         if through > again.retired_through:
-            _declare(store, again, through, keep_since)
-        return
+            return _declare(store, again, through, keep_since)
+        return []
     path = part_path(stream.name, through, Kind.RETIRED)
-    store.put_new(path, heads_only(kept, closing=closing))
+    # Another caller's declaration of the same number may not have taken over the same ones.
+    return absorbed if store.put_new(path, heads_only(kept, closing=closing)) else []
+
+
+def _absorbed(retired: Iterable[Part], keep_since: int, size: int) -> list[Part]:
+    """Choose the newest declarations, each no larger than all that the new one has before it.
+
+    So sizes at least double from one to the next: there are few, and each hash is copied few times.
+    """
+    absorbed = []
+    for part in sorted(retired, key=lambda part: part.number, reverse=True):
+        if part.file.modified_unix_nano < keep_since:
+            continue
+        if part.file.size > size:
+            break
+        absorbed.append(part)
+        size += part.file.size
+    return absorbed
 
 
 def finish_retiring(store: BufferStore, signal: str, retain_seconds: float) -> None:
@@ -104,21 +140,31 @@ def finish_retiring(store: BufferStore, signal: str, retain_seconds: float) -> N
 
 
 def drop(
-    store: BufferStore, name: str, keep_since_unix_nano: int, retain_seconds: float = 0.0
+    store: BufferStore,
+    name: str,
+    keep_since_unix_nano: int,
+    retain_seconds: float = 0.0,
+    known: PartIndexes | None = None,
 ) -> bool:
     """Remove a stream that has ended and was wholly retired; False while it must stay.
 
     A note that it was dropped is durable before anything is removed, and stays until
     `remove_drop_note`. Idempotent; what a kill left behind is removed by the next call.
+
+    Args:
+        known: what was read of this store before, if anything.
     """
+    known = known or PartIndexes(store)
     stream = load_stream(store, name)
     last = max(stream.retired, key=lambda part: part.number, default=None)
-    if last is None or stream.waiting() or stream.missing or not is_closed(store, stream):
+    if last is None or stream.waiting() or stream.missing or not is_closed(known, stream):
         return False
     # Segments are moved right behind the declaration: none is retained longer than that one.
     if time.time_ns() - last.file.modified_unix_nano < retain_seconds * NANOS:
         return False
-    if _recent(store, [last], keep_since_unix_nano) or not may_be_forgotten(store, stream):
+    if _has_recent(known, stream.retired, keep_since_unix_nano):
+        return False
+    if not may_be_forgotten(store, stream):
         return False
     remove_retained(store, name)
     put_drop_note(store, name, last.number)
@@ -129,6 +175,16 @@ def drop(
     store.delete([last.file.path])
     store.remove_stream(name)
     return True
+
+
+def _has_recent(known: PartIndexes, parts: Iterable[Part], since_unix_nano: int) -> bool:
+    young = [part for part in parts if part.file.modified_unix_nano >= since_unix_nano]
+    try:
+        return any((i.received_unix_nano >= since_unix_nano).any() for i in known.load(young))
+    except CorruptionError as error:
+        logger.warning("hashes of %s cannot be read: %s", young[0].stream, error)
+        # Those of the files that are whole may still be needed.
+        return True
 
 
 def recent_keys(store: BufferStore, signal: str, since_unix_nano: int) -> list[tuple[int, bytes]]:

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from neve.buffer.frame import EMPTY_SEGMENT_BYTES, Entry, is_closing, read_heads
+from neve.buffer.frame import EMPTY_SEGMENT_BYTES, Entry, read_heads
 from neve.buffer.layout import Kind, Part, parse_part
 from neve.signals import Signal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from neve.buffer.part_index import PartIndexes
     from neve.buffer.store import BufferStore
 
 
@@ -77,14 +78,14 @@ def _stream(name: str, parts: list[Part]) -> StreamParts:
     )
 
 
-def is_closed(store: BufferStore, stream: StreamParts) -> bool:
+def is_closed(known: PartIndexes, stream: StreamParts) -> bool:
     """Say whether a stream has ended, so that no segment can follow."""
     last = max(
         (*stream.segments.values(), *stream.retired), key=lambda part: part.number, default=None
     )
     if last is None or (last.kind is Kind.SEGMENT and last.file.size != EMPTY_SEGMENT_BYTES):
         return False
-    return is_closing(store.read(last.file.path))
+    return known.is_closing(last)
 
 
 def read_entries(store: BufferStore, part: Part) -> Iterator[Entry]:

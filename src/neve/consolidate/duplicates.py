@@ -6,9 +6,12 @@ one; that copy is dropped here, if the first was consumed, or stands earlier in 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from neve.buffer.reader import KnownRequests
 from neve.publish.ranges import Marks, Ranges
 
 Place = tuple[str, int, int]
@@ -28,6 +31,31 @@ class Identity:
     @property
     def place(self) -> Place:
         return self.stream, self.segment, self.position
+
+
+def possible_duplicates(known: Sequence[KnownRequests], last: Mapping[str, int]) -> list[Identity]:
+    """Return the requests of a batch, and of all others those that may be the same as one of them.
+
+    The dedup window may hold hundreds of thousands of requests, and the batch ten: the others are
+    compared as arrays of hashes, and no object is made for them.
+
+    Args:
+        last: the last segment of each stream that the batch reads.
+    """
+    of_batch = [
+        part.index.hashes
+        for part in known
+        if not part.is_retired and part.number <= last.get(part.stream, 0)
+    ]
+    wanted = np.unique(np.concatenate(of_batch)) if of_batch else np.empty(0, np.uint64)
+    identities = []
+    for part in known:
+        for position in np.flatnonzero(np.isin(part.index.hashes, wanted)).tolist():
+            entry = part.index.entry(position)
+            identities.append(
+                Identity(entry.received_unix_nano, part.stream, part.number, position, entry.key)
+            )
+    return identities
 
 
 def find_duplicates(

@@ -24,7 +24,7 @@ from neve.consolidate.duplicate_notes import (
     encode_duplicates,
     find_duplicates_left_out,
 )
-from neve.consolidate.duplicates import Identity, find_duplicates
+from neve.consolidate.duplicates import Identity, find_duplicates, possible_duplicates
 from neve.consolidate.memory import SignalMemory
 from neve.consolidate.plan import Batch, Progress, plan_batches, plan_tasks, position_of
 from neve.consolidate.report import Report, TableResult
@@ -197,7 +197,7 @@ class SignalWorker:
         return files
 
     def _job(self, batch: Batch) -> Job:
-        identities = self._identities()
+        identities = self._identities(batch)
         window = int(self.spec.buffer.dedup_seconds * NANOS)
         targets = []
         for name, ranges in batch.ranges.items():
@@ -244,13 +244,11 @@ class SignalWorker:
             return {}
         return encode_other_marks(self.marks[target.table], target.ranges)
 
-    def _identities(self) -> list[Identity]:
+    def _identities(self, batch: Batch) -> list[Identity]:
+        """Return what identifies the requests of a batch, and those that may be copies of them."""
         if self.spec.buffer.dedup_seconds <= 0:
             return []
-        return [
-            Identity(entry.received_unix_nano, stream, segment, position, entry.key)
-            for stream, segment, position, entry in self.reader.identities(self.signal.value)
-        ]
+        return possible_duplicates(self.reader.known_requests(self.signal.value), batch.last)
 
     def _stage_and_publish(self, name: str, attempt: _Attempt, files: Sequence[DataFile]) -> None:
         publisher = self.publishers[name]

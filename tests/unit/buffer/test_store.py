@@ -7,6 +7,7 @@ import time
 import pyarrow as pa
 import pytest
 
+from neve.buffer.frame import heads_only
 from neve.buffer.reader import REQUESTS, BufferReader
 from neve.buffer.retire import recent_keys
 from neve.errors import NotFoundError, StorageError, UsageError
@@ -191,6 +192,78 @@ def test_hashes_outlive_their_segments(open_store, reader):
     assert recent_keys(open_store(), "logs", since) == [(now + n, young[n].key) for n in range(3)]
     assert recent_keys(open_store(), "traces", since) == []
     assert recent_keys(open_store(), "logs", now + 2) == [(now + 2, young[2].key)]
+
+
+def test_hashes_of_many_batches_are_kept_in_few_files_and_copied_few_times(open_store, reader):
+    """Each batch copied the hashes of the whole window before."""
+    store, batches = open_store(), 64
+    log = store.begin("logs")
+    written = []
+    put_new = reader._store.put_new
+    reader._store.put_new = lambda path, data: written.append(len(data)) or put_new(path, data)
+    for number in range(1, batches + 1):
+        fill(log, b"%d" % number)
+        reader.retire(log.stream, number)
+        assert len(store.files(log.stream)) <= 10
+    assert len(recent_keys(store, "logs", 0)) == batches
+    assert reader.streams()[0].retired_through == batches
+    # Each hash is copied at most once for each doubling; copying all each time takes 160 kB.
+    assert sum(written) < 120 * batches * 7
+
+
+def test_declarations_past_the_window_go_but_for_the_highest(open_store):
+    log = open_store().begin("logs")
+    fill(log, b"a", b"b", b"c")
+    reader = BufferReader(open_store(), dedup_seconds=300)
+    late = BufferReader(open_store(), dedup_seconds=-1)
+    log.commit([buffered(b"%d" % n) for n in range(100)])
+    log.seal()
+    reader.retire(log.stream, 4)
+    fill(log, b"d")
+    reader.retire(log.stream, 5)
+    assert len(recent_keys(open_store(), "logs", 0)) == 104
+    late.retire(log.stream, 5)
+    [stream] = late.streams()
+    assert (stream.retired_through, stream.segments) == (5, 0)
+    assert [key for _, key in recent_keys(open_store(), "logs", 0)] == [buffered(b"d").key]
+
+
+def test_of_two_declarations_of_a_number_the_second_removes_no_hashes(open_store, reader):
+    """It cannot know which hashes the first has taken over."""
+    store = open_store()
+    log = store.begin("logs")
+    fill(log, b"a", b"b")
+    reader.retire(log.stream, 1)
+    [segment] = reader.segments(log.stream)
+    [(_, first)] = recent_keys(store, "logs", 0)[:1]
+    other = heads_only(list(reader.entries(segment)), closing=False)
+    put_new = reader._store.put_new
+
+    def put_second(path, data):
+        store.put_new(path, other)
+        return put_new(path, data)
+
+    reader._store.put_new = put_second
+    reader.retire(log.stream, 2)
+    assert {key for _, key in recent_keys(store, "logs", 0)} >= {first}
+    assert len(recent_keys(store, "logs", 0)) == 2
+
+
+def test_a_part_is_read_once_while_it_is_listed(open_store, reader):
+    log = open_store().begin("logs")
+    fill(log, b"a", b"b")
+    reader.retire(log.stream, 1)
+    opened = []
+    open_file = reader._store.open_file
+    reader._store.open_file = lambda path: opened.append(path) or open_file(path)
+    for _ in range(3):
+        known = reader.known_requests("logs")
+    assert [(part.number, part.is_retired) for part in known] == [(1, True), (2, False)]
+    assert len(opened) == 2
+    reader.retire(log.stream, 2)
+    # The file of two hashes that took the place of both is another one.
+    [part] = reader.known_requests("logs")
+    assert len(part.index.hashes) == 2
 
 
 def test_a_stream_is_dropped_when_closed_retired_and_past_its_window(open_store, reader):

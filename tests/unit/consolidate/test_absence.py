@@ -1,6 +1,5 @@
 """What is not found in the buffer was not consumed, unless a declaration says so."""
 
-import importlib
 from collections import Counter
 from dataclasses import replace
 
@@ -8,7 +7,9 @@ import pytest
 
 import neve
 from neve import failpoints
+from neve.buffer import reader, retire
 from neve.buffer.layout import IDENTITY
+from neve.buffer.part_index import PartIndexes
 from neve.buffer.reader import BufferReader
 from neve.buffer.stream_states import put_drop_note
 from neve.consolidate.tables import ensure_telemetry_table
@@ -92,7 +93,7 @@ def test_a_copy_of_a_dropped_stream_is_told_and_not_decoded_for_ever(bench):
     assert f"stream {stream.stream} was consumed and dropped" in report.trouble
 
 
-@pytest.mark.parametrize("step", ["streams", "identities", "drop"])
+@pytest.mark.parametrize("step", ["streams", "known_requests", "drop"])
 def test_a_worker_beside_another_that_retires_what_it_has_listed_does_not_fail(
     bench, monkeypatch, step
 ):
@@ -100,8 +101,11 @@ def test_a_worker_beside_another_that_retires_what_it_has_listed_does_not_fail(
     bench.spec = replace(bench.spec, buffer=bench.buffer, lease_seconds=0)
     bench.send(Signal.LOGS, "a")
     original = getattr(BufferReader, step)
-    read = {"streams": "is_closed", "identities": "read_entries", "drop": "is_closed"}[step]
-    module = "retire" if step == "drop" else "reader"
+    owner, read = {
+        "streams": (reader, "is_closed"),
+        "known_requests": (PartIndexes, "load"),
+        "drop": (retire, "is_closed"),
+    }[step]
     raced = []
 
     def rival(*arguments):
@@ -113,10 +117,10 @@ def test_a_worker_beside_another_that_retires_what_it_has_listed_does_not_fail(
     def interrupted(*arguments):
         monkeypatch.setattr(BufferReader, step, original)
         with monkeypatch.context() as patch:
-            patch.setattr(f"neve.buffer.{module}.{read}", rival)
+            patch.setattr(owner, read, rival)
             return original(*arguments)
 
-    reading = getattr(importlib.import_module(f"neve.buffer.{module}"), read)
+    reading = getattr(owner, read)
     monkeypatch.setattr(BufferReader, step, interrupted)
     assert not bench.run().failed
     assert raced

@@ -1,6 +1,8 @@
 """From the buffer to the tables on the embedded lake, without Spark: exactly once."""
 
+import os
 import threading
+import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +13,7 @@ import neve
 from neve import failpoints
 from neve.buffer.buffer import open_store
 from neve.buffer.dead_letters import read_dead_letters
+from neve.buffer.frame import Entry, heads_only
 from neve.consolidate.consolidator import Consolidator, SparkRunner
 from neve.errors import ConfigError
 from neve.signals import Signal
@@ -255,3 +258,25 @@ def test_spark_is_started_before_the_first_data_comes(bench):
     worker.runner = SparkRunner(Lake())
     worker.prepare()
     assert Lake.started == 1
+
+
+def test_ten_requests_cost_the_same_with_200_000_in_the_dedup_window(bench, monkeypatch):
+    """Every file of hashes was read whole a dozen times: 4 s of processor time."""
+    bench.send(Signal.LOGS, "first")
+    worker = bench.worker()
+    worker.run_once()
+    hashes = os.urandom(32 * 200_000)
+    entries = [
+        Entry(time.time_ns(), b"s" * 16, hashes[at : at + 32], 0, 0, 1, 1, 0)
+        for at in range(0, len(hashes), 32)
+    ]
+    path = "logs/0123456789abcdef-20260101T000000Z-0123456789ab/000000000007.retired"
+    worker.store.put_new(path, heads_only(entries, closing=True))
+    bench.send(Signal.LOGS, *map(str, range(10)))
+    opened = []
+    open_file = worker.store.open_file
+    monkeypatch.setattr(worker.store, "open_file", lambda p: opened.append(p) or open_file(p))
+    started = time.process_time()
+    assert worker.run_once().rows == 20
+    assert time.process_time() - started < 0.5
+    assert opened.count(path) == 1

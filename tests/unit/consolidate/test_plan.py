@@ -1,9 +1,13 @@
 """Which segments a batch takes, and what each table has yet to consume."""
 
+import random
+
 import pytest
 
-from neve.buffer.reader import Segment
-from neve.consolidate.duplicates import Identity, find_duplicates
+from neve.buffer.frame import EMPTY_SEGMENT_BYTES, Entry, heads_only, parse_entries
+from neve.buffer.part_index import PartIndex
+from neve.buffer.reader import KnownRequests, Segment
+from neve.consolidate.duplicates import Identity, find_duplicates, possible_duplicates
 from neve.consolidate.plan import Progress, plan_batches, plan_tasks, position_of
 from neve.publish.ranges import Range
 
@@ -130,3 +134,39 @@ def test_what_lies_beyond_the_batch_neither_drops_nor_is_dropped():
     copies = [identity("a", 2, b"k", at=1), identity("b", 1, b"k", at=3)]
     ranges = {"a": Range(1, 1), "b": Range(1, 1)}
     assert find_duplicates(copies, {}, ranges, 100) == frozenset()
+
+
+def known(stream, number, requests, *, is_retired=False):
+    """Return requests, given by their times and contents, as a reader knows them."""
+    entries = [Entry(at, b"s" * 16, content.ljust(32), 0, 0, 1, 1, 0) for at, content in requests]
+    packed = heads_only(entries, closing=False)[EMPTY_SEGMENT_BYTES:]
+    return KnownRequests(stream, number, is_retired, PartIndex(packed, is_closing=False))
+
+
+def test_copies_are_found_among_possible_ones_as_among_all():
+    draw = random.Random(1)
+    for _ in range(200):
+        parts = [
+            known(
+                stream,
+                number,
+                [(draw.randrange(300), b"k%d" % draw.randrange(12)) for _ in range(4)],
+                is_retired=number == 1 and stream != "c",
+            )
+            for stream in "abc"
+            for number in (1, 2, 3)
+        ]
+        everything = [
+            Identity(entry.received_unix_nano, part.stream, part.number, position, entry.key)
+            for part in parts
+            for position, entry in enumerate(parse_entries(part.index.packed))
+        ]
+        marks = {stream: draw.randrange(3) for stream in "abc"}
+        last = {stream: 3 - draw.randrange(2) for stream in "ab"}
+        ranges = {stream: Range(marks[stream] + 1, number) for stream, number in last.items()}
+        read = {(part.stream, part.number) for part in parts if not part.is_retired}
+        found, expected = (
+            {place for place in find_duplicates(requests, marks, ranges, 100) if place[:2] in read}
+            for requests in (possible_duplicates(parts, last), everything)
+        )
+        assert found == expected
