@@ -9,7 +9,7 @@ from pathlib import Path
 import neve
 
 NAME = re.compile(r"neve\.[a-z_.-]+")
-# A file, a table of the code's own, a package's module, and loggers.
+# A file, a table of the code's own, a package's module, loggers, and attributes of metrics.
 NOT_STORED = {
     "neve.yaml",
     "neve.demo",
@@ -17,8 +17,14 @@ NOT_STORED = {
     "neve.service",
     "neve.lake.session.started",
     "neve.buffer.writer",
+    "neve.committed",
+    "neve.direct",
+    "neve.kept",
+    "neve.signal",
+    "neve.table",
 }
 STORED = {
+    "neve.append-id",
     "neve.batch-id",
     "neve.batch-ranges",
     "neve.contains",
@@ -48,6 +54,7 @@ STORED = {
     "neve.read-from",
     "neve.rejected-snapshot",
     "neve.rejected.",
+    "neve.removed-appends",
     "neve.replay",
 }
 
