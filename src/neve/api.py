@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from neve.consolidate.report import ReplayReport, TableResult
     from neve.consolidate.report import Report as ConsolidationReport
     from neve.direct.recover import RecoveryReport
+    from neve.direct.writer import Writer
     from neve.lake.followers import FollowerState
     from neve.lake.tables import Column, TableDescription, TableSummary
     from neve.merge.report import Preview as MergePreview
@@ -380,6 +381,15 @@ class OpenLake(VersionedLake):
         from neve.move.spec import MoveSpec, Verification
 
         return verify_moved(self, tables, MoveSpec(to, verification=Verification(verify)))
+
+    def writer(self) -> Writer:
+        """Open what writes telemetry without Spark: rows, or OTLP requests. Close it after use.
+
+        With `catalog.type: none` it writes plain Parquet.
+        """
+        from neve.direct.writer import Writer
+
+        return Writer.open(self.settings)
 
     def recover(self, *, dry_run: bool = False) -> list[RecoveryReport]:
         """Register files that were written directly and whose commit was not confirmed, once.
