@@ -97,6 +97,8 @@ def read_database_table(
             named, location = location, catalog.metadata_location(identifier)
             if location == named:
                 raise
+    else:
+        raise FileNotFoundError(location)
     try:
         return MetadataJson(location, decode_document(content)), io
     except ValueError as error:

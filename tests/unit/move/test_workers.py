@@ -119,6 +119,8 @@ def test_processes_end_with_the_one_that_started_them(number):
     program = (
         "import signal\n"
         "from neve.move.workers import Processes\n"
+        # A shell that runs tests in the background has them ignore it.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "processes = Processes(2)\n"
         "assert sum(processes.results(int, range(300))) == 44850\n"
         "print(*processes.ids, flush=True)\n"
@@ -130,8 +132,12 @@ def test_processes_end_with_the_one_that_started_them(number):
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     ) as parent:
-        ids = [int(each) for each in parent.stdout.readline().split()]
-        assert len(ids) == 2
-        # As a terminal does it: to all of them.
-        os.kill(parent.pid, number) if number == signal.SIGKILL else os.killpg(parent.pid, number)
-        until(lambda: not any(map(is_running, ids)))
+        try:
+            ids = [int(each) for each in parent.stdout.readline().split()]
+            assert len(ids) == 2
+            # As a terminal does it: to all of them.
+            send = os.kill if number == signal.SIGKILL else os.killpg
+            send(parent.pid, number)
+            until(lambda: not any(map(is_running, ids)))
+        finally:
+            parent.kill()
