@@ -208,6 +208,7 @@ class _Recovery:
                 record.append_id,
                 policy=self._policy,
                 counters=CommitCounters(),
+                others_append=True,
             )
             history.skip(appended.snapshot_id)
             failpoints.reach("recover.registered")

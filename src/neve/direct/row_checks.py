@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from neve.errors import UsageError
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from neve.telemetry.promote import Promotion
+
+_EPOCH = date(1970, 1, 1)
+_DAY_MICROS = 86_400_000_000
 
 
 def checked_rows(table: str, rows: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -48,12 +53,23 @@ def _checked_column(table: str, rows: pa.Table, wanted: pa.Field) -> pa.ChunkedA
         raise UsageError(f"{said}, and its rows have {given}", hint=_hint(given, wanted.type))
     try:
         column = with_table_columns(rows, pa.schema([wanted])).column(0)
+        # Text that is no UTF-8, among others: readers would fail on it.
+        column.validate(full=True)
     except pa.ArrowException as error:
         reason = str(error).partition("\n")[0]
         raise UsageError(f"{said}, which cannot hold a value of its rows: {reason}") from error
     if not wanted.nullable and column.null_count:
         raise UsageError(f"{said} and may not be NULL, and is so in {column.null_count} rows")
+    if kinds.is_timestamp(wanted.type) and not _is_in_calendar(column):
+        raise UsageError(f"{said}, and its rows have times before the year 1 or after 9999")
     return column
+
+
+def _is_in_calendar(times: pa.ChunkedArray) -> bool:
+    """Tell whether the day of each time has a date, for the name of its partition."""
+    micros = pc.min_max(times.cast(pa.timestamp("us")).cast(pa.int64())).as_py()
+    first, last = (_EPOCH.toordinal() + (each or 0) // _DAY_MICROS for each in micros.values())
+    return date.min.toordinal() <= first and last <= date.max.toordinal()
 
 
 def _hint(given: pa.DataType, wanted: pa.DataType) -> str | None:

@@ -36,8 +36,11 @@ from pyiceberg.table.snapshots import (
 )
 from pyiceberg.utils.properties import property_as_bool, property_as_int
 
+from neve.errors import UnsupportedError
+
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO, OutputFile
+    from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.table.metadata import TableMetadata
 
 # As many manifests of about one size are merged into one.
@@ -75,6 +78,7 @@ def write_append(
 
     Raises:
         FileNotFoundError: the parent's manifest list or a manifest is gone: it was expired.
+        UnsupportedError: a file's partition spec is of a column that was dropped.
     """
     return _Append(metadata, io).write(files, summary)
 
@@ -138,9 +142,14 @@ class _Append:
         ):
             return []
         by_size: dict[tuple[int, int], list[ManifestFile]] = {}
+        specs = self.metadata.specs()
         for manifest in present:
             size = _size(manifest)
-            if manifest.content == ManifestContent.DATA and size is not None:
+            if (
+                manifest.content == ManifestContent.DATA
+                and size is not None
+                and self._has_columns(specs[manifest.partition_spec_id])
+            ):
                 by_size.setdefault((size, manifest.partition_spec_id), []).append(manifest)
         for key in sorted(by_size):
             if len(by_size[key]) >= MERGED_AT_ONCE:
@@ -148,12 +157,22 @@ class _Append:
                 return by_size[key][-MERGED_AT_ONCE:]
         return []
 
+    def _has_columns(self, spec: PartitionSpec) -> bool:
+        """Tell whether all columns of a spec are there: of a dropped one the type is unknown."""
+        return {field.source_id for field in spec.fields} <= self.metadata.schema().field_ids
+
     def _write_added(self, files: Sequence[DataFile]) -> Iterator[ManifestFile]:
         def spec_id(file: DataFile) -> int:
             # PyIceberg's own writer leaves it out.
             return getattr(file, "spec_id", self.metadata.default_spec_id)
 
         for written_under, of_spec in groupby(sorted(files, key=spec_id), spec_id):
+            if not self._has_columns(self.metadata.specs()[written_under]):
+                raise UnsupportedError(
+                    f"files of partition spec {written_under} cannot be added to "
+                    f"{self.metadata.location}: a column that it is of was dropped",
+                    hint="let Spark write to this table",
+                )
             entries = (
                 ManifestEntry.from_args(
                     status=ManifestEntryStatus.ADDED,

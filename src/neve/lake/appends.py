@@ -77,6 +77,7 @@ class _Append:
     """An append that is not known to be applied.
 
     Args:
+        is_sent: whether an earlier attempt, or others, may have applied it.
         looked_at: what `main` was when the table was last seen to lack it; only later snapshots
             may have it.
         is_abandoned: who wanted it has given up, and knows that it may be applied.
@@ -180,11 +181,15 @@ class AppendTable:
         policy: RetryPolicy,
         counters: CommitCounters,
         stop: threading.Event | None = None,
+        others_append: bool = False,
     ) -> Appended:
         """Add files to `main`, exactly once for an id.
 
         Appends of other threads that arrive during a commit share the next one. The deadline of
         the policy counts, and not its number of attempts.
+
+        Args:
+            others_append: others may apply it since the table was last read, which lacked it then.
 
         Raises:
             ConflictError: others were first in every attempt; nothing was applied.
@@ -192,7 +197,7 @@ class AppendTable:
                 The files must stay.
             NeveError: the catalog or the store failed; nothing was applied.
         """
-        append = _Append(append_id, tuple(files))
+        append = _Append(append_id, tuple(files), is_sent=others_append, looked_at=self.main_id)
         end = policy.clock() + policy.deadline_seconds
         joined = self._join(append, policy.deadline_seconds)
         if joined is None:

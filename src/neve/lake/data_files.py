@@ -32,7 +32,7 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec, partition_reco
 from pyiceberg.schema import Schema
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.transforms import DayTransform
+from pyiceberg.transforms import DayTransform, VoidTransform
 from pyiceberg.typedef import Record
 
 from neve.errors import UnsupportedError
@@ -217,8 +217,7 @@ def _split_by_spec(
     values: list[pa.Array] = []
     try:
         for field in spec.fields:
-            kind = schema.find_field(field.source_id).field_type
-            column = transformed(field.transform, kind, _source(field, schema, shaped))
+            column = _partition_column(field, schema, shaped)
             if isinstance(column.type, pa.BaseExtensionType):
                 column = column.cast(column.type.storage_type)
             encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
@@ -241,6 +240,15 @@ def _split_by_spec(
             )
         )
         yield record, shaped.take(pa.array(order[start:end]))
+
+
+def _partition_column(field: PartitionField, schema: Schema, rows: pa.Table) -> pa.ChunkedArray:
+    """Return the value of a partition field for each row."""
+    kind = schema.find_field(field.source_id).field_type
+    if isinstance(field.transform, VoidTransform):
+        # In format version 1, a field that was removed. PyIceberg returns another kind of array.
+        return pa.chunked_array([pa.nulls(len(rows), pa.string())])
+    return transformed(field.transform, kind, _source(field, schema, rows))
 
 
 def _source(field: PartitionField, schema: Schema, rows: pa.Table) -> pa.ChunkedArray:

@@ -17,6 +17,7 @@ from pyiceberg.types import StringType
 
 from neve import failpoints
 from neve.direct import Writer
+from neve.direct import recover as recover_module
 from neve.direct.recover import recover
 from neve.errors import NotFoundError
 from neve.lake.data_files import data_file_of
@@ -159,22 +160,42 @@ def test_an_append_whose_traces_were_erased_is_never_registered_again(lake, remo
     assert lake.rows() == KEPT
 
 
+def write_many(lake):
+    """Have direct writes remove all snapshots but two."""
+    direct = lake.settings.direct.model_copy(update={"max_snapshots": 2})
+    few = lake.settings.model_copy(update={"direct": direct})
+    with Writer.open(few) as writer:
+        for _ in range(4):
+            assert lake.send(writer, "later").committed
+    assert len(lake.table().metadata.snapshots) == 2
+
+
+def test_an_append_that_others_commit_meanwhile_is_not_registered_again(lake, monkeypatch):
+    """Between the decision and the commit, its snapshot is made and removed."""
+    lake.leave_record("kept", (DAY, NEXT_DAY))
+
+    def describe(record, history):
+        monkeypatch.undo()
+        assert outcomes(lake.recover()) == ["registered"]
+        write_many(lake)
+        return described(record, history)
+
+    described = recover_module._described
+    monkeypatch.setattr(recover_module, "_described", describe)
+    # It waits in vain for the snapshot to show up.
+    (report,) = recover(lake.impatient())
+    assert report.outcome == "left"
+    assert "snapshots that may have it have expired" in report.reason
+    assert lake.rows() == lake.acknowledged_rows()
+
+
 def test_snapshots_that_direct_writes_removed_leave_no_doubt(lake):
     """Past `direct.max_snapshots` each write removes an old snapshot; its files stay."""
     record = lake.leave_record("kept", (DAY, NEXT_DAY))
     content = record.read_bytes()
-    direct = lake.settings.direct.model_copy(update={"max_snapshots": 2})
-    few = lake.settings.model_copy(update={"direct": direct})
-
-    def write_many() -> None:
-        with Writer.open(few) as writer:
-            for _ in range(4):
-                assert lake.send(writer, "later").committed
-        assert len(lake.table().metadata.snapshots) == 2
-
-    write_many()
+    write_many(lake)
     assert outcomes(lake.recover()) == ["registered"]
-    write_many()
+    write_many(lake)
     record.write_bytes(content)
     (report,) = lake.recover()
     assert (report.outcome, report.reason) == ("committed", "the table has all its files")

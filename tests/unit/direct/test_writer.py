@@ -66,6 +66,11 @@ WRONG = {
     "a wrong member": ({"attributes": [["x"]]}, "attributes of otel.logs is map.*list"),
     "a value out of range": ({"severity_number": [2**40]}, "cannot hold a value of its rows"),
     "no zone": ({"timestamp": NAIVE}, "timestamp of otel.logs is .*say which zone"),
+    "a time without a date": (
+        {"timestamp": pa.array([2**60], pa.timestamp("us", "UTC"))},
+        "timestamp of otel.logs .* after 9999",
+    ),
+    "no UTF-8": ({"body": pa.array([b"\xff"]).view(pa.string())}, "Invalid UTF8"),
     "NULL": ({"received_at": pa.nulls(1)}, "received_at of otel.logs .* may not be NULL"),
 }
 

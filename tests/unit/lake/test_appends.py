@@ -16,6 +16,7 @@ from pyiceberg.manifest import (
     clear_manifest_cache,
     write_manifest_list,
 )
+from pyiceberg.types import StringType
 
 import neve
 from neve.errors import ConflictError, NotFoundError, UnknownOutcomeError, UnsupportedError
@@ -169,6 +170,29 @@ def test_delete_manifests_and_other_partition_specs_are_carried_over(lake):
     after = table.current_snapshot().manifests(table.io)
     assert [each for each in after if each.content == ManifestContent.DELETES] == [deletes]
     assert len(after) == 1 + 1 + 3 + 1
+
+
+def test_manifests_stay_whose_partition_column_was_dropped(lake):
+    """PyIceberg could not write their values any more, nor read what it writes for NULL."""
+    appender = Appender(lake)
+    with appender.load().update_schema() as schema:
+        schema.add_column("part", StringType())
+    with appender.load().update_spec() as spec:
+        spec.add_identity("part")
+    appender.table.refresh()
+    (late,) = appender.write(100)
+    for number in range(MERGED_AT_ONCE):
+        appender.append(number)
+    with appender.load().update_spec() as spec:
+        spec.remove_field("part")
+    with appender.load().update_schema(allow_incompatible_changes=True) as schema:
+        schema.delete_column("part")
+    appender.table.refresh()
+    for number in range(MERGED_AT_ONCE, 3 * MERGED_AT_ONCE):
+        appender.append(number)
+    assert appender.ids() == Counter(range(3 * MERGED_AT_ONCE))
+    with pytest.raises(UnsupportedError, match="a column that it is of was dropped"):
+        appender.table.append([late], "late", policy=RetryPolicy(), counters=CommitCounters())
 
 
 def test_a_table_of_format_version_3_is_refused(lake):

@@ -14,7 +14,13 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
-from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform, TruncateTransform
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    IdentityTransform,
+    TruncateTransform,
+    VoidTransform,
+)
 from pyiceberg.types import (
     BinaryType,
     DateType,
@@ -113,8 +119,9 @@ def by_partition(files):
             [(5, IdentityTransform())],
             {f"[{bytes([0]) * 16!r}]": [0, 2, 4], f"[{bytes([1]) * 16!r}]": [1, 3, 5]},
         ),
+        ([(7, VoidTransform()), (1, BucketTransform(1))], {"[None, 0]": [0, 1, 2, 3, 4, 5]}),
     ],
-    ids=["NaN", "truncated binary", "one column twice", "date and struct", "day", "uuid"],
+    ids=["NaN", "truncated binary", "one column twice", "date and struct", "day", "uuid", "void"],
 )
 def test_rows_are_split_by_partition(tmp_path, fields, wanted):
     assert by_partition(written(tmp_path, *fields)) == wanted
