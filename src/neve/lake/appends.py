@@ -334,7 +334,7 @@ class AppendTable:
         before = self._table.metadata
         removed = snapshots_to_remove(before, self._limit, time.time())
         snapshot_id = new.snapshot.snapshot_id
-        updates = [add_snapshot(_snapshot_json(new)), set_branch(MAIN, snapshot_id)]
+        updates = [add_snapshot(_snapshot_json(new)), set_branch(before, MAIN, snapshot_id)]
         if removed:
             updates.append(remove_snapshots(removed))
             updates.append(set_properties({REMOVED_APPENDS: with_removed(before, removed)}))
