@@ -366,6 +366,9 @@ class AppendTable:
                 raise refused(
                     self.name, "an append", f"a manifest is not there: {error}"
                 ) from error
+            except ValueError as error:
+                # Of a property of the table, as a rule.
+                raise UnsupportedError(f"{self.name} cannot be appended to: {error}") from error
 
     def _delete_refused(self, attempts: _Attempts, applied: set[int]) -> None:
         """Delete the manifests of refused attempts: the table shows that none was applied."""

@@ -208,6 +208,23 @@ def test_main_keeps_its_retention(lake):
     assert (main.min_snapshots_to_keep, main.max_snapshot_age_ms) == (7, 90)
 
 
+@pytest.mark.parametrize(
+    "key",
+    [
+        "write.summary.partition-limit",
+        "write.avro.compression-codec",
+        "write.metadata.metrics.default",
+    ],
+)
+def test_a_property_that_cannot_be_used_is_said(lake, key):
+    appender = Appender(lake)
+    with appender.load().transaction() as change:
+        change.set_properties({key: "odd"})
+    appender.table.refresh()
+    with pytest.raises(UnsupportedError, match="odd"):
+        appender.append(1)
+
+
 def test_a_table_of_format_version_3_is_refused(lake):
     appender = Appender(lake)
     path = Path(appender.load().metadata_location.removeprefix("file://"))
