@@ -334,7 +334,7 @@ class AppendTable:
         before = self._table.metadata
         removed = snapshots_to_remove(before, self._limit, time.time())
         snapshot_id = new.snapshot.snapshot_id
-        updates = [add_snapshot(_snapshot_json(new)), set_branch(MAIN, snapshot_id)]
+        updates = [add_snapshot(_snapshot_json(new)), set_branch(before, MAIN, snapshot_id)]
         if removed:
             updates.append(remove_snapshots(removed))
             updates.append(set_properties({REMOVED_APPENDS: with_removed(before, removed)}))
@@ -366,6 +366,9 @@ class AppendTable:
                 raise refused(
                     self.name, "an append", f"a manifest is not there: {error}"
                 ) from error
+            except ValueError as error:
+                # Of a property of the table, as a rule.
+                raise UnsupportedError(f"{self.name} cannot be appended to: {error}") from error
 
     def _delete_refused(self, attempts: _Attempts, applied: set[int]) -> None:
         """Delete the manifests of refused attempts: the table shows that none was applied."""

@@ -341,9 +341,16 @@ def _name_in_directory(metadata: TableMetadata, rows: PartitionRows) -> str:
 def _statistics(
     footer: pq.FileMetaData, schema: Schema, properties: dict[str, str]
 ) -> DataFileStatistics:
+    try:
+        plan = compute_statistics_plan(schema, properties)
+    except ValueError as error:
+        raise UnsupportedError(
+            f"files cannot be written with the table's properties: {error}",
+            hint="correct its write.metadata.metrics properties",
+        ) from error
     return data_file_statistics_from_parquet_metadata(
         parquet_metadata=footer,
-        stats_columns=compute_statistics_plan(schema, properties),
+        stats_columns=plan,
         parquet_column_mapping=parquet_path_to_id_mapping(schema),
     )
 

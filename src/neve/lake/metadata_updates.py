@@ -18,11 +18,12 @@ def add_snapshot(snapshot: Mapping[str, Any]) -> Json:
     return {"action": "add-snapshot", "snapshot": snapshot}
 
 
-def set_branch(name: str, snapshot_id: int) -> Json:
+def set_branch(base: MetadataJson, name: str, snapshot_id: int) -> Json:
+    """Move a branch of a table, which keeps what it says of retention."""
     return {
+        **refs_with_main(base).get(name, {"type": "branch"}),
         "action": "set-snapshot-ref",
         "ref-name": name,
-        "type": "branch",
         "snapshot-id": snapshot_id,
     }
 

@@ -181,7 +181,7 @@ class StagingTable:
         """
         added = self._append(files, summary)
         snapshot = added.snapshot
-        tag = _set_ref(ref, snapshot.snapshot_id, SnapshotRefType.TAG)
+        tag = self._set_ref(ref, snapshot.snapshot_id, SnapshotRefType.TAG)
         dropped = (RemoveSnapshotRefUpdate(ref_name=name) for name in drop_refs)
         self._commit((added, tag, *dropped), self.main_id, f"staging {ref}")
         return _staged(ref, snapshot)
@@ -193,7 +193,7 @@ class StagingTable:
         """
         added = self._append(files, summary)
         snapshot_id = added.snapshot.snapshot_id
-        updates = (added, _set_ref(MAIN_BRANCH, snapshot_id))
+        updates = (added, self._set_ref(MAIN_BRANCH, snapshot_id))
         self._commit(updates, self.main_id, f"appending snapshot {snapshot_id}")
         return snapshot_id
 
@@ -205,7 +205,7 @@ class StagingTable:
         with explained(self.profile):
             added = overwrite_update(self.table, files, summary)
         snapshot_id = added.snapshot.snapshot_id
-        updates = (added, _set_ref(MAIN_BRANCH, snapshot_id))
+        updates = (added, self._set_ref(MAIN_BRANCH, snapshot_id))
         self._commit(updates, self.main_id, f"replacing all files, snapshot {snapshot_id}")
         return snapshot_id
 
@@ -224,8 +224,8 @@ class StagingTable:
             added = self._append(change.files, change.summary)
             updates.append(added)
             target = added.snapshot.snapshot_id
-        updates.append(_set_ref(MAIN_BRANCH, target))
-        updates += [_set_ref(name, snapshot) for name, snapshot in change.branches.items()]
+        updates.append(self._set_ref(MAIN_BRANCH, target))
+        updates += [self._set_ref(name, snapshot) for name, snapshot in change.branches.items()]
         updates += [RemoveSnapshotRefUpdate(ref_name=name) for name in change.drop_refs]
         if change.set_properties:
             updates.append(SetPropertiesUpdate(updates=dict(change.set_properties)))
@@ -253,6 +253,20 @@ class StagingTable:
         with explained(self.profile):
             new = write_append(self.table.metadata, self.table.io, files, summary)
         return AddSnapshotUpdate(snapshot=new.snapshot)
+
+    def _set_ref(
+        self, name: str, snapshot_id: int, kind: SnapshotRefType = SnapshotRefType.BRANCH
+    ) -> SetSnapshotRefUpdate:
+        """Move or make a ref; one that is there keeps what it says of retention."""
+        present = self.table.metadata.refs.get(name)
+        return SetSnapshotRefUpdate(
+            ref_name=name,
+            type=kind,
+            snapshot_id=snapshot_id,
+            max_ref_age_ms=present and present.max_ref_age_ms,
+            max_snapshot_age_ms=present and present.max_snapshot_age_ms,
+            min_snapshots_to_keep=present and present.min_snapshots_to_keep,
+        )
 
     def _commit(
         self,
@@ -299,17 +313,4 @@ def _staged(ref: str, snapshot: Snapshot) -> StagedSnapshot:
         ref,
         MappingProxyType(summary),
         snapshot.timestamp_ms,
-    )
-
-
-def _set_ref(
-    name: str, snapshot_id: int, kind: SnapshotRefType = SnapshotRefType.BRANCH
-) -> SetSnapshotRefUpdate:
-    return SetSnapshotRefUpdate(
-        ref_name=name,
-        type=kind,
-        snapshot_id=snapshot_id,
-        max_ref_age_ms=None,
-        max_snapshot_age_ms=None,
-        min_snapshots_to_keep=None,
     )

@@ -195,6 +195,36 @@ def test_manifests_stay_whose_partition_column_was_dropped(lake):
         appender.table.append([late], "late", policy=RetryPolicy(), counters=CommitCounters())
 
 
+def test_main_keeps_its_retention(lake):
+    appender = Appender(lake)
+    first = appender.append(1).snapshot_id
+    retention = {"min_snapshots_to_keep": 7, "max_snapshot_age_ms": 90}
+    appender.load().manage_snapshots().create_branch(first, "main", **retention).commit()
+    appender.append(2)
+    staging = StagingTable(lake.profile, appender.load())
+    staging.append(appender.write(3), {})
+    main = appender.load().metadata.refs["main"]
+    assert main.snapshot_id == staging.main_id != first
+    assert (main.min_snapshots_to_keep, main.max_snapshot_age_ms) == (7, 90)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "write.summary.partition-limit",
+        "write.avro.compression-codec",
+        "write.metadata.metrics.default",
+    ],
+)
+def test_a_property_that_cannot_be_used_is_said(lake, key):
+    appender = Appender(lake)
+    with appender.load().transaction() as change:
+        change.set_properties({key: "odd"})
+    appender.table.refresh()
+    with pytest.raises(UnsupportedError, match="odd"):
+        appender.append(1)
+
+
 def test_a_table_of_format_version_3_is_refused(lake):
     appender = Appender(lake)
     path = Path(appender.load().metadata_location.removeprefix("file://"))

@@ -31,7 +31,7 @@ def test_a_commit_gives_the_document_that_pyiceberg_gives(tmp_path):
     }
     changes = [
         updates.add_snapshot(added),
-        updates.set_branch("main", 7),
+        updates.set_branch(base, "main", 7),
         updates.set_tag("kept", second, 1000),
         updates.set_properties({"a": "3", "c": "4"}),
         updates.remove_properties(["b"]),
