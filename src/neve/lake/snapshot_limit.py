@@ -7,6 +7,7 @@ them. Where files were ever replaced or deleted, expiry is upkeep's, which delet
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,7 @@ APPEND_ID = "neve.append-id"
 # looks for an append that is not there need not fear that its snapshot was one of them.
 REMOVED_APPENDS = "neve.removed-appends"
 
+_RANGE = re.compile(r"(?<![^,])(\d+)-(\d+)(?![^,])")
 # Ranges of sequence numbers that a property names; the oldest go. Snapshots that stay in between,
 # such as those with a tag, begin a new one.
 _MOST_RANGES = 20
@@ -85,9 +87,8 @@ def snapshots_to_remove(metadata: MetadataJson, limit: SnapshotLimit, now: float
 
 def removed_appends(metadata: MetadataJson) -> list[range]:
     """Return the sequence numbers of snapshots that appends have removed, as far as known."""
-    text = metadata.properties.get(REMOVED_APPENDS, "")
-    bounds = [part.partition("-") for part in text.split(",") if part]
-    return [range(int(first), int(last or first) + 1) for first, _, last in bounds]
+    ranges = _RANGE.findall(metadata.properties.get(REMOVED_APPENDS, ""))
+    return [range(int(first), int(last) + 1) for first, last in ranges]
 
 
 def with_removed(metadata: MetadataJson, removed: Sequence[int]) -> str:
