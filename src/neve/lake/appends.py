@@ -64,7 +64,7 @@ class Appended:
 
     Args:
         snapshot_id: the snapshot that has its files.
-        manifests: how many manifests this call has written, in all its attempts. None, if the
+        manifests: how many manifests this call has written, in all its attempts. 0, if the
             commit of another thread took the files along.
     """
 
