@@ -201,7 +201,7 @@ class SignalWorker:
         window = int(self.spec.buffer.dedup_seconds * NANOS)
         targets = []
         for name, ranges in batch.ranges.items():
-            table = self.publishers[name].table.table
+            table = self.publishers[name].table
             targets.append(
                 Target(
                     name,
