@@ -157,6 +157,27 @@ def test_wrong_type_names_key_and_place():
         ("receive: {grpc: localhost}", "write host:port, such as 127.0.0.1:4318"),
         ("buffer: {seal_bytes: 64 Mb}", "neve.yaml:1: buffer.seal_bytes: write bytes, or a number"),
         ("buffer: {seal_bytes: 1.5B}", "buffer.seal_bytes: it is not a whole number of bytes"),
+        (
+            "upkeep: {retain: 10m}",
+            "upkeep: retain (600 s) is shorter than reader_grace (3600 s): a query that began",
+        ),
+        (
+            "upkeep: {tables: {a.b: {retain: 1m}}}",
+            "tables.a.b.retain (60 s) is shorter than reader",
+        ),
+        (
+            "consolidate: {retain_snapshots_seconds: 60}",
+            "consolidate.retain_snapshots_seconds (60 s) is shorter than reader_grace",
+        ),
+        (
+            (
+                "upkeep: {reader_grace: 0, retain: 5s}\n"
+                "merge: {interval: 1m, tables: [{namespace: a, changelog_table: b, mirror_table: c, "
+                "primary_keys: [d], sequence_column: [e]}]}"
+            ),
+            "upkeep.retain (5 s) is shorter than merge.interval (60 s)",
+        ),
+        ("upkeep: {orphan_age: 1h}", "upkeep.orphan_age"),
         ("receive: {xyz: 1}", "unknown key receive.xyz; there are http, grpc, workers"),
     ],
 )
@@ -190,6 +211,15 @@ def test_durations_take_units_and_a_port_alone_is_one_of_this_machine(monkeypatc
     settings = load().settings
     assert (settings.receive.http, settings.observe.http) == ("127.0.0.1:4318", "127.0.0.1:9464")
     assert (settings.receive.dedup_seconds, settings.buffer.seal_seconds) == (300, 0.5)
+
+
+def test_rows_ages_may_be_written_alone_and_policies_are_by_table():
+    write("upkeep: {tables: {otel.*: {delete_rows_after: 30d, keep_daily: 0}}}")
+    settings = load().settings
+    policy = settings.upkeep.tables["otel.*"]
+    assert policy.delete_rows_after is not None
+    assert (policy.delete_rows_after.after, policy.delete_rows_after.column) == (30 * 86_400, None)
+    assert (policy.retain, policy.keep_daily) == (None, 0)
 
 
 def test_the_hint_names_no_command_that_would_fail_as_well(monkeypatch):

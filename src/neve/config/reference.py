@@ -18,7 +18,9 @@ from neve.config.settings import Settings
 from neve.masking import HIDDEN, SECRET_NAME, mask_logins
 
 _SIZE_NAME = re.compile(r"_bytes(_per_second)?$")
-_DURATION_NAME = re.compile(r"_seconds$|^interval$|_retention$")
+_DURATION_NAME = re.compile(
+    r"_seconds$|interval$|_retention$|^(retain|keep_(hourly|daily)|reader_grace|orphan_age|after)$"
+)
 _WORD = re.compile(r"\w+")
 
 # Values for the template where the default says nothing.
@@ -46,6 +48,7 @@ _EXAMPLES = {
     ("observe", "http"): "127.0.0.1:9464",
     ("observe", "otlp_endpoint"): "http://127.0.0.1:4318",
     ("observe", "sentry"): '{dsn: "${SENTRY_DSN}"}',
+    ("upkeep", "tables"): "{otel.*: {delete_rows_after: 30d}}",
     ("receive", "cors_origins"): '["https://app.example.com"]',
 }
 
@@ -179,7 +182,7 @@ def _rows_of_lists(section: type[BaseModel]) -> list[str]:
     lines = []
     for key, info in section.model_fields.items():
         entry = _entry(info.annotation)
-        if entry and typing.get_origin(info.annotation) is tuple:
+        if entry and typing.get_origin(info.annotation) in (tuple, dict):
             lines += [f"Each entry of `{key}`:", "", *_rows(entry)]
     return lines
 

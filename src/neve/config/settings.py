@@ -27,6 +27,7 @@ from neve.config.merging import MergeSettings
 from neve.config.paths import EMBEDDED_DIRECTORY, LocalPath, resolve_path
 from neve.config.receiving import BufferSettings, ReceiveSettings
 from neve.config.section import ByteCount, Duration, Section
+from neve.config.upkeep import UpkeepSettings, check_retention
 
 MIB = 1024 * 1024
 
@@ -268,29 +269,15 @@ class ConsolidateSettings(Section):
             "discarded."
         ),
     )
-    retain_snapshots_seconds: Duration = Field(
-        3600.0,
+    retain_snapshots_seconds: Duration | None = Field(
+        None,
         gt=0,
         description=(
-            "Snapshots older than this are expired. Every commit rewrites the list of those kept, "
-            "and with a commit every 2.5 s an hour makes 1440 of them."
+            "Deprecated: upkeep.retain for the telemetry tables. A policy of upkeep.tables wins."
         ),
     )
-    retain_snapshots_min: int = Field(
-        20, ge=2, description="So many snapshots of a branch are kept, however old they are."
-    )
-
-
-class UpkeepSettings(Section):
-    """Keeping tables small."""
-
-    follow_horizon_seconds: Duration = Field(
-        7 * 86_400.0,
-        gt=0,
-        description=(
-            "Snapshots that a follower has yet to read are kept up to this age, whatever their "
-            "retention; older ones are expired, with a warning that names the follower."
-        ),
+    retain_snapshots_min: int | None = Field(
+        None, ge=2, description="Deprecated: upkeep.retain_min for the telemetry tables."
     )
 
 
@@ -393,5 +380,18 @@ class Settings(Section):
                 f"buffer.max_bytes ({self.buffer.max_bytes}) is less than "
                 f"receive.max_request_bytes ({largest}): a request of that size could never be "
                 "stored, and its sender would try for ever"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _merges_and_readers_outlive_no_retention(self) -> Settings:
+        retain = self.consolidate.retain_snapshots_seconds
+        if retain is not None:
+            key = "consolidate.retain_snapshots_seconds"
+            check_retention(key, retain, self.upkeep.reader_grace)
+        if self.merge.tables and self.upkeep.retain < self.merge.interval:
+            raise ValueError(
+                f"upkeep.retain ({self.upkeep.retain:g} s) is shorter than merge.interval "
+                f"({self.merge.interval:g} s): a merge could lose the version it began with"
             )
         return self

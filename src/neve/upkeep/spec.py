@@ -44,8 +44,8 @@ def upkeep_spec(settings: Settings) -> UpkeepSpec:
         buffer=buffer_spec(settings),
         namespace=settings.telemetry.namespace,
         expiry=ExpiryPolicy(
-            settings.consolidate.retain_snapshots_seconds,
-            settings.consolidate.retain_snapshots_min,
+            settings.consolidate.retain_snapshots_seconds or settings.upkeep.retain,
+            settings.consolidate.retain_snapshots_min or settings.upkeep.retain_min,
         ),
         follow_horizon_seconds=settings.upkeep.follow_horizon_seconds,
     )
