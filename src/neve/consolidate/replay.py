@@ -25,7 +25,7 @@ from neve.consolidate.replay_plan import (
 )
 from neve.consolidate.report import ReplayReport
 from neve.consolidate.tables import ensure_telemetry_table
-from neve.consolidate.task import Job, Target
+from neve.consolidate.task import Job, Target, parallelism_of
 from neve.errors import ConflictError, CorruptionError, UsageError
 from neve.lake.identifier import parse_identifier
 from neve.lake.staging import find_staging_table
@@ -268,7 +268,7 @@ class _Replay:
             self.signal,
             spec.buffer,
             (target,),
-            tuple(plan_tasks(batch.segments, spec.task_bytes)),
+            tuple(plan_tasks(batch.segments, spec.task_bytes, parallelism_of(self.worker.runner))),
             spec.flush_bytes,
             spec.promotions,
         )
