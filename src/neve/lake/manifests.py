@@ -135,21 +135,16 @@ class ManifestReader:
 
     def entries(self, manifests: Iterable[Manifest]) -> Iterator[FileEntry]:
         """Yield the live files that manifests name."""
-        for entries in self._parallel(self._entries, list(manifests)):
+        for entries in in_parallel(self._entries, list(manifests)):
             yield from entries
 
     def prefetch(self, manifest_lists: Sequence[str]) -> None:
         """Read manifest lists at the same time, since each costs a request."""
-        self._parallel(self.manifests, manifest_lists)
+        in_parallel(self.manifests, manifest_lists)
 
     def avro(self, manifest: Manifest) -> AvroFile:
         """Return a manifest for copying."""
         return open_avro(self._read(manifest.path), manifest.path)
-
-    def _parallel(self, work: Callable[[Any], T], items: Sequence[Any]) -> list[T]:
-        if len(items) < 2:
-            return [work(item) for item in items]
-        return list(_readers().map(work, items))
 
     def _entries(self, manifest: Manifest) -> list[FileEntry]:
         return _entries_kept.get(manifest.path, lambda: list(self._read_entries(manifest)))
@@ -176,6 +171,13 @@ class ManifestReader:
         for record in avro.records(_only(avro.schema, wanted)):
             if record["status"] != DELETED:
                 yield _entry(record, manifest)
+
+
+def in_parallel(work: Callable[[Any], T], items: Sequence[Any]) -> list[T]:
+    """Read several files at the same time, since each may cost a request."""
+    if len(items) < 2:
+        return [work(item) for item in items]
+    return list(_readers().map(work, items))
 
 
 @cache
