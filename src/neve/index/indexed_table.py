@@ -16,6 +16,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from neve.errors import NotFoundError, UsageError
 from neve.index.columns import IndexedColumns
+from neve.index.disk_cache import cache_properties
 from neve.index.root import Root, index_location
 from neve.index.shuffle import Source
 from neve.lake.ancestry import ancestors
@@ -136,6 +137,8 @@ def observe(lake: Lake, identifier: Identifier) -> Mirror:
             f"{'.'.join(identifier)} is not a mirror, so it has no index",
             hint="mirrors are made by neve merge; see merge.tables",
         )
+    # For the tasks, which get these properties only.
+    table.io.properties.update(cache_properties(lake.settings.merge))
     main = table.metadata.snapshot_by_name(MAIN_BRANCH)
     if main is None:
         raise UsageError(f"{'.'.join(identifier)} has no snapshot, so there is nothing to index")
