@@ -131,6 +131,12 @@ def observe(lake: Lake, identifier: Identifier) -> Mirror:
     """
     profile, catalog = lake.profile, lake.catalog()
     table = load_table(profile, catalog, identifier)
+    side = (*identifier[:-1], f"{identifier[-1]}_tombstones")
+    return mirror_of(identifier, table, load_if_exists(profile, catalog, side))
+
+
+def mirror_of(identifier: Identifier, table: Table, tombstones: Table | None) -> Mirror:
+    """Return a mirror of tables that were loaded already. Raises UsageError as `observe`."""
     properties = table.metadata.properties
     if KEYS not in properties or SEQUENCE not in properties:
         raise UsageError(
@@ -142,8 +148,6 @@ def observe(lake: Lake, identifier: Identifier) -> Mirror:
     main = table.metadata.snapshot_by_name(MAIN_BRANCH)
     if main is None:
         raise UsageError(f"{'.'.join(identifier)} has no snapshot, so there is nothing to index")
-    side = (*identifier[:-1], f"{identifier[-1]}_tombstones")
-    tombstones = load_if_exists(profile, catalog, side)
     return Mirror(
         identifier,
         table,

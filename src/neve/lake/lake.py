@@ -42,6 +42,8 @@ class Lake:
         self.progress = progress
         self._catalogs: dict[str, Catalog] = {}
         self._session: SparkSession | None = None
+        # Sessions that nobody uses at present: threads take and give them.
+        self._kept_sessions: list[SparkSession] = []
 
     def __enter__(self) -> Self:
         return self
@@ -70,6 +72,23 @@ class Lake:
         if self._session is None:
             self._session = self._start_session()
         return self._session
+
+    def take_session(self) -> SparkSession | None:
+        """Return a session that was kept, for one user at a time; None: there is none."""
+        from neve.lake import jvm
+
+        while self._kept_sessions:
+            try:
+                session = self._kept_sessions.pop()
+            except IndexError:
+                break
+            if jvm.is_running(session.sparkContext):
+                return session
+        return None
+
+    def keep_session(self, session: SparkSession) -> None:
+        """Keep a session for the next one who needs one; it is closed with the lake."""
+        self._kept_sessions.append(session)
 
     def in_session(self, session: SparkSession) -> Self:
         """Return this lake with another session of the same Spark; it is not to be closed."""
@@ -202,7 +221,8 @@ class Lake:
             from neve.lake.session import end_session
 
             session, self._session = self._session, None
-            end_session(session, seconds)
+            kept, self._kept_sessions = self._kept_sessions, []
+            end_session(session, seconds, kept)
         for catalog in self._catalogs.values():
             catalog.close()
         self._catalogs.clear()
