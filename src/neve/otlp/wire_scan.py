@@ -19,7 +19,8 @@ from google.protobuf.descriptor import FieldDescriptor
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
 from neve import limits
-from neve.errors import MalformedError, NeveError, SetupError, TooLargeError
+from neve.errors import MalformedError, NeveError, TooLargeError
+from neve.native import load_library
 from neve.otlp.json_mapping import NOT_STORED
 from neve.signals import Signal
 
@@ -339,13 +340,7 @@ _LIMITS_POINTER = ctypes.pointer(_LIMITS)
 
 @cache
 def _library() -> ctypes.CDLL:
-    try:
-        library = ctypes.CDLL(str(LIBRARY))
-    except OSError as error:
-        raise SetupError(
-            f"{LIBRARY.name} cannot be loaded: {error}",
-            hint="install Neve again; building it needs a C compiler (apt-get install gcc)",
-        ) from error
+    library = load_library(LIBRARY)
     body = (ctypes.c_char_p, ctypes.c_size_t)
     schema = (ctypes.POINTER(_SchemaStruct), ctypes.c_uint32)
     library.neve_scan.argtypes = (
