@@ -20,7 +20,7 @@ from neve.consolidate.memory import SignalMemory
 from neve.consolidate.report import Report, TableResult
 from neve.consolidate.signal_worker import Runner, SignalWorker, describe_failure
 from neve.consolidate.spec import ConsolidateSpec
-from neve.consolidate.tables import ensure_telemetry_table
+from neve.consolidate.tables import OpenTables
 from neve.consolidate.task import Job
 from neve.lake.shared_paths import require_shared
 from neve.observe import sentry
@@ -58,6 +58,7 @@ class Consolidator:
         self.retention_limit = RetentionLimit(self.store, spec.buffer.retain_seconds)
         self.dead_letter_limit = DeadLetterLimit(self.store, spec.buffer)
         self.memories = {signal: SignalMemory() for signal in Signal}
+        self.tables = OpenTables(lake, spec)
         self.ledger = LedgerWriter(lake)
         lake.profile.require_catalog("consolidation")
         _require_shared_buffer(lake, spec)
@@ -195,8 +196,7 @@ class Consolidator:
                 )
 
     def _publisher(self, name: str, report: Report) -> Publisher:
-        table = ensure_telemetry_table(self.lake, self.spec, name)
-        return Publisher(table, self.reader, counters=report.commits)
+        return Publisher(self.tables.open(name), self.reader, counters=report.commits)
 
 
 class SparkRunner:
