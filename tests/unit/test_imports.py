@@ -31,6 +31,8 @@ ALLOWED = [
     (["follow", "list"], set()),
     # Arrow is what answers are made of; it loads NumPy.
     (["sql", "SELECT id FROM shop.orders"], {"duckdb", "sqlglot", "pyarrow", "numpy"}),
+    # What Neve's own tables are: their schemas, and with them the protocol.
+    (["health"], {"google", "opentelemetry"}),
 ]
 PROGRAM = """
 import contextlib, io, json, sys

@@ -16,6 +16,7 @@ from neve.index.indexed_table import Mirror, observe
 from neve.index.root import Root, new_path, read_root, write_root
 from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_known
 from neve.lake.row_delta import StatisticsFile, set_statistics
+from neve.lake.stored_names import ROOT_PROPERTY as ROOT_PROPERTY
 from neve.lake.table_ref import TableRef
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-ROOT_PROPERTY = "neve.index.root"
 # Of naming a root: an index that is not named costs time only, and is built again.
 _ATTEMPTS = 3
 

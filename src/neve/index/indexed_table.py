@@ -21,6 +21,7 @@ from neve.index.shuffle import Source
 from neve.lake.catalog import load_table
 from neve.lake.create import load_if_exists
 from neve.lake.live_files import LiveFile, live_files
+from neve.lake.stored_names import KEYS as KEYS
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from neve.lake import Lake
     from neve.lake.identifier import Identifier
 
-KEYS = "neve.merge.keys"
 SEQUENCE = "neve.merge.sequence"
 TOMBSTONES = "neve.merge.tombstones-snapshot-id"
 # Its value while the table of tombstones has no snapshot.

@@ -16,11 +16,11 @@ from pyiceberg.table.snapshots import ancestors_of
 from neve.errors import CatalogError
 from neve.index.indexed_table import NO_SNAPSHOT
 from neve.index.indexed_table import TOMBSTONES as TOMBSTONES
+from neve.lake.stored_names import CHECKPOINT as CHECKPOINT
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
-CHECKPOINT = "neve.merge.checkpoint"
 BATCH_ID = "neve.merge.batch-id"
 REJECTED = "neve.merge.rejected-snapshot-id"
 BARRIER = "neve.merge.truncated-at"

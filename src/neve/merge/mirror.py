@@ -13,6 +13,8 @@ from pyiceberg.types import FixedType, NestedField
 
 from neve.errors import ConfigError
 from neve.index.indexed_table import KEYS, SEQUENCE
+from neve.lake.stored_names import SIDE_OF as SIDE_OF
+from neve.lake.stored_names import SOURCE as SOURCE
 from neve.merge.drift import COLUMNS, Drift, mirrored_fields, origin_ids
 from neve.merge.spec import MergeSpec
 
@@ -23,10 +25,6 @@ if TYPE_CHECKING:
     from neve.lake.identifier import Identifier
     from neve.merge.checkpoint import MirrorState
     from neve.merge.plan import Look
-
-SOURCE = "neve.merge.changelog"
-# Of a table beside a mirror: whose it is. A table without it is not Neve's to change.
-SIDE_OF = "neve.merge.side-of"
 
 _FIRST_PARTITION_ID = 1000
 _NUMBERED = ("bucket", "truncate")
