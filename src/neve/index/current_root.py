@@ -15,8 +15,8 @@ from neve.errors import CorruptionError
 from neve.index.indexed_table import Mirror, observe
 from neve.index.root import Root, new_path, read_root, write_root
 from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_known
+from neve.lake.horizons import ROOT_PROPERTY as ROOT_PROPERTY
 from neve.lake.row_delta import StatisticsFile, set_statistics
-from neve.lake.stored_names import ROOT_PROPERTY as ROOT_PROPERTY
 from neve.lake.table_ref import TableRef
 
 if TYPE_CHECKING:

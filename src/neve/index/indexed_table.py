@@ -12,16 +12,19 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.table.snapshots import Snapshot, ancestors_of
+from pyiceberg.table.snapshots import Snapshot
 
 from neve.errors import NotFoundError, UsageError
 from neve.index.columns import IndexedColumns
 from neve.index.root import Root, index_location
 from neve.index.shuffle import Source
+from neve.lake.ancestry import ancestors
 from neve.lake.catalog import load_table
 from neve.lake.create import load_if_exists
+from neve.lake.horizons import KEYS as KEYS
+from neve.lake.horizons import NO_SNAPSHOT as NO_SNAPSHOT
+from neve.lake.horizons import TOMBSTONES as TOMBSTONES
 from neve.lake.live_files import LiveFile, live_files
-from neve.lake.stored_names import KEYS as KEYS
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -30,9 +33,6 @@ if TYPE_CHECKING:
     from neve.lake.identifier import Identifier
 
 SEQUENCE = "neve.merge.sequence"
-TOMBSTONES = "neve.merge.tombstones-snapshot-id"
-# Its value while the table of tombstones has no snapshot.
-NO_SNAPSHOT = "none"
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Mirror:
     @cached_property
     def ancestors(self) -> list[int]:
         """The snapshots `main` descends from, itself first, as far as they are not expired."""
-        return [ancestor.snapshot_id for ancestor in ancestors_of(self.main, self.table.metadata)]
+        return [each.snapshot_id for each in ancestors(self.table.metadata, self.main_id)]
 
     def files(self) -> list[LiveFile]:
         """Return the data files of `main`, by path. Raises UnsupportedError."""
@@ -159,7 +159,7 @@ def _tombstones_id(table: Table, main: Snapshot, tombstones: Table | None) -> in
     """
     if tombstones is None:
         return None
-    for snapshot in ancestors_of(main, table.metadata):
+    for snapshot in ancestors(table.metadata, main.snapshot_id):
         named = snapshot.summary.get(TOMBSTONES) if snapshot.summary else None
         if named == NO_SNAPSHOT:
             return None

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from pyiceberg.table.snapshots import Operation, ancestors_of
+from pyiceberg.table.snapshots import Operation
 
 from neve.errors import CorruptionError, StorageError, UnsupportedError
 from neve.index.cache import BucketCache
@@ -25,6 +25,7 @@ from neve.index.indexed_table import Mirror, observe
 from neve.index.refresh import build_root, refresh_root
 from neve.index.root import Root, read_root
 from neve.index.shard import bucket_ranges
+from neve.lake.ancestry import ancestors
 from neve.lake.live_files import LiveFile, changed_files
 from neve.lake.spark_tasks import LocalTasks, SparkTasks, runner_for
 
@@ -203,7 +204,7 @@ def _tombstones_added_since(mirror: Mirror, root: Root) -> list[LiveFile] | None
     if before is None:
         return mirror.tombstone_files()
     metadata = mirror.tombstones.metadata
-    for snapshot in ancestors_of(metadata.snapshot_by_id(after), metadata):
+    for snapshot in ancestors(metadata, after):
         if snapshot.snapshot_id == before:
             return list(changed_files(mirror.tombstones, before, after).added)
         if snapshot.summary is None or snapshot.summary.operation not in _KEEPING:

@@ -32,6 +32,7 @@ from pyiceberg.table.update import (
 )
 
 from neve.errors import NotFoundError, UnknownOutcomeError
+from neve.lake.ancestry import main_ancestors
 from neve.lake.append_snapshot import write_append
 from neve.lake.commit_errors import committing
 from neve.lake.faults import explained
@@ -116,12 +117,8 @@ class StagingTable:
 
     def main_summaries(self) -> Iterator[Mapping[str, str]]:
         """Yield the summary of each snapshot that `main` grew from, the newest first."""
-        # PyIceberg's `ancestors_of` searches all snapshots for each parent.
-        snapshots = {snapshot.snapshot_id: snapshot for snapshot in self.table.metadata.snapshots}
-        next_id = self.main_id
-        while next_id is not None and (snapshot := snapshots.get(next_id)) is not None:
+        for snapshot in main_ancestors(self.table.metadata):
             yield snapshot.summary.additional_properties if snapshot.summary else {}
-            next_id = snapshot.parent_snapshot_id
 
     def summary_of(self, snapshot_id: int) -> Mapping[str, str] | None:
         """Return the summary of a snapshot; None if it was expired."""

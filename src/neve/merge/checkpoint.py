@@ -11,18 +11,18 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.table.snapshots import ancestors_of
 
 from neve.errors import CatalogError
-from neve.index.indexed_table import NO_SNAPSHOT
-from neve.index.indexed_table import TOMBSTONES as TOMBSTONES
-from neve.lake.stored_names import CHECKPOINT as CHECKPOINT
+from neve.lake.ancestry import main_ancestors
+from neve.lake.horizons import CHECKPOINT as CHECKPOINT
+from neve.lake.horizons import NO_SNAPSHOT
+from neve.lake.horizons import REJECTED as REJECTED
+from neve.lake.horizons import TOMBSTONES as TOMBSTONES
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
 BATCH_ID = "neve.merge.batch-id"
-REJECTED = "neve.merge.rejected-snapshot-id"
 BARRIER = "neve.merge.truncated-at"
 
 
@@ -70,7 +70,7 @@ def mirror_state(metadata: TableMetadata) -> MirrorState:
     main = metadata.snapshot_by_name(MAIN_BRANCH)
     if main is None:
         raise CatalogError("the mirror has no snapshot", hint="drop it; it is made again")
-    for snapshot in ancestors_of(main, metadata):
+    for snapshot in main_ancestors(metadata):
         summary = snapshot.summary.additional_properties if snapshot.summary else {}
         if CHECKPOINT in summary:
             barrier = summary.get(BARRIER)
@@ -96,7 +96,7 @@ def snapshot_to_restore(side: TableMetadata, state: MirrorState, named: int | No
         return None
     if named is None or side.snapshot_by_id(named) is None:
         return main.snapshot_id
-    for snapshot in ancestors_of(main, side):
+    for snapshot in main_ancestors(side):
         if snapshot.snapshot_id == named:
             return main.snapshot_id
         if snapshot.summary is not None and snapshot.summary.get(BATCH_ID) is not None:

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyiceberg.schema import Schema
-from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
+from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
 from neve.errors import CatalogError
+from neve.lake.ancestry import ancestors, main_ancestors
 from neve.merge.columns import DROPPED
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def needs_schema(
     if present - wanted:
         return True
     ids = {each.schema_id: set(each.field_ids) for each in changelog.schemas}
-    for snapshot in ancestors_of(changelog.snapshot_by_id(until_id), changelog):
+    for snapshot in ancestors(changelog, until_id):
         if snapshot.snapshot_id == after_id:
             return False
         if snapshot.schema_id is None or (wanted - present) & ids.get(snapshot.schema_id, wanted):
@@ -183,9 +183,8 @@ def _loss(spec: MergeSpec, changelog: TableMetadata, column: str, why: str) -> C
 def _was_compacted_without(changelog: TableMetadata, field_id: int) -> bool:
     """Tell whether files that may have a column were rewritten after it was dropped."""
     ids = {each.schema_id: set(each.field_ids) for each in changelog.schemas}
-    main = changelog.snapshot_by_name(MAIN_BRANCH)
     had_it = False
-    for snapshot in reversed(list(ancestors_of(main, changelog))):
+    for snapshot in reversed(list(main_ancestors(changelog))):
         has_it = snapshot.schema_id is None or field_id in ids.get(snapshot.schema_id, {field_id})
         if had_it and not has_it and _rewrote_files(snapshot):
             return True

@@ -17,14 +17,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from pyiceberg.table.snapshots import ancestors_of
-
 from neve import failpoints
 from neve.errors import ConfigError, ConflictError, NeveError
 from neve.index.maintain import build
+from neve.lake.ancestry import main_ancestors
 from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_known
 from neve.lake.create import load_if_exists
-from neve.lake.java_tables import MAIN, JavaTable, isolated
+from neve.lake.java_tables import JavaTable, isolated
 from neve.merge.batch import BatchWork
 from neve.merge.carry_out import MirrorAccess, PlannedWrite, WrittenBatch, plan_batch, revise
 from neve.merge.checkpoint import BATCH_ID, CHECKPOINT, side_summary
@@ -311,11 +310,9 @@ class Merger:
         mirror = load_if_exists(self.lake.profile, self.lake.catalog(), self.spec.mirror)
         if mirror is None:
             return False
-        metadata = mirror.metadata
-        main = metadata.snapshot_by_name(MAIN)
         return any(
             snapshot.summary is not None and snapshot.summary[BATCH_ID] == batch_id
-            for snapshot in ancestors_of(main, metadata)
+            for snapshot in main_ancestors(mirror.metadata)
         )
 
 

@@ -12,9 +12,9 @@ from pyiceberg.transforms import Transform, parse_transform
 from pyiceberg.types import FixedType, NestedField
 
 from neve.errors import ConfigError
-from neve.index.indexed_table import KEYS, SEQUENCE
-from neve.lake.stored_names import SIDE_OF as SIDE_OF
-from neve.lake.stored_names import SOURCE as SOURCE
+from neve.index.indexed_table import SEQUENCE
+from neve.lake.horizons import KEYS, SOURCE
+from neve.lake.horizons import SIDE_OF as SIDE_OF
 from neve.merge.drift import COLUMNS, Drift, mirrored_fields, origin_ids
 from neve.merge.spec import MergeSpec
 

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
+from pyiceberg.table.snapshots import Operation, Snapshot
 
 from neve.errors import CatalogError
+from neve.lake.ancestry import main_ancestors
 from neve.lake.java_tables import Task
 from neve.merge.checkpoint import Checkpoint
 
@@ -117,7 +118,7 @@ def require_complete(name: str, metadata: TableMetadata) -> None:
     Raises:
         CatalogError: snapshots are expired, or one was no append.
     """
-    ancestors = list(ancestors_of(metadata.snapshot_by_name(MAIN_BRANCH), metadata))
+    ancestors = list(main_ancestors(metadata))
     changed = _overwrites(ancestors)
     if ancestors and (changed or ancestors[-1].parent_snapshot_id is not None):
         what = f"snapshot {changed[0].snapshot_id} is no append" if changed else "some are expired"
@@ -130,7 +131,7 @@ def require_complete(name: str, metadata: TableMetadata) -> None:
 def _snapshots_after(metadata: TableMetadata, start: int) -> list[Snapshot] | None:
     """Return the ancestors of `main` after `start`, the oldest first; None: it is not there."""
     newer: list[Snapshot] = []
-    for snapshot in ancestors_of(metadata.snapshot_by_name(MAIN_BRANCH), metadata):
+    for snapshot in main_ancestors(metadata):
         if snapshot.snapshot_id == start:
             return newer[::-1]
         newer.append(snapshot)
@@ -144,7 +145,7 @@ def _was_rolled_back(
     if newer is not None:
         ids = {snapshot.snapshot_id for snapshot in newer}
         return checkpoint.scanning is not None and checkpoint.scanning not in ids
-    oldest = list(ancestors_of(metadata.snapshot_by_name(MAIN_BRANCH), metadata))[-1]
+    oldest = list(main_ancestors(metadata))[-1]
     if oldest.parent_snapshot_id is None:
         return True
     merged = metadata.snapshot_by_id(checkpoint.snapshot_id or 0)

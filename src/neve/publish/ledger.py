@@ -18,7 +18,6 @@ from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_know
 from neve.lake.create import FEW_METADATA_FILES, TableSpec, ensure_table
 from neve.lake.data_files import write_data_files
 from neve.lake.staging import StagingTable
-from neve.lake.stored_names import LEDGER
 
 if TYPE_CHECKING:
     from neve.lake import Lake
@@ -43,7 +42,7 @@ LEDGER_PROPERTIES: Mapping[str, str] = MappingProxyType(
         "write.metadata.metrics.default": "none",
     }
 )
-IDENTIFIER = LEDGER
+IDENTIFIER = ("neve", "batches")
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema(
     [

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from neve.config.merging import REJECTED_SUFFIX
 from neve.lake.identifier import parse_identifier
-from neve.lake.stored_names import KEYS, LEDGER, SIDE_OF
+from neve.lake.horizons import KEYS, SIDE_OF
 
 if TYPE_CHECKING:
     from neve.config import Settings
@@ -39,7 +39,7 @@ def table_kind(settings: Settings, identifier: Identifier, metadata: MetadataJso
         return TableKind.MIRROR
     if SIDE_OF in metadata.properties:
         return TableKind.SIDE
-    if identifier == LEDGER:
+    if identifier == ("neve", "batches"):
         return TableKind.LEDGER
     name = identifier[-1].removesuffix(REJECTED_SUFFIX)
     if identifier[:-1] == parse_identifier(settings.telemetry.namespace) and name in SCHEMAS:
