@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from neve.publish.audit_result import AuditResult
     from neve.publish.batch import Outcome
     from neve.publish.staged_list import StagedBatch
+    from neve.upkeep.findings import Finding
+    from neve.upkeep.health import TableHealth
     from neve.upkeep.upkeep import UpkeepReport
     from neve.versions.arguments import Mode
     from neve.versions.follow import Batch, Follower
@@ -42,6 +44,7 @@ __all__ = [
     "CheckReport",
     "Column",
     "ConsolidationReport",
+    "Finding",
     "Follower",
     "FollowerState",
     "MergePreview",
@@ -54,6 +57,7 @@ __all__ = [
     "ReplayReport",
     "StagedBatch",
     "TableDescription",
+    "TableHealth",
     "TableResult",
     "TableSummary",
     "TargetReport",
@@ -68,6 +72,7 @@ _LOCATIONS = {
     "CheckReport": (".move.report", "CheckReport"),
     "Column": (".lake.tables", "Column"),
     "ConsolidationReport": (".consolidate.report", "Report"),
+    "Finding": (".upkeep.findings", "Finding"),
     "Follower": (".versions.follow", "Follower"),
     "FollowerState": (".lake.followers", "FollowerState"),
     "MergePreview": (".merge.report", "Preview"),
@@ -79,6 +84,7 @@ _LOCATIONS = {
     "ReplayReport": (".consolidate.report", "ReplayReport"),
     "StagedBatch": (".publish.staged_list", "StagedBatch"),
     "TableDescription": (".lake.tables", "TableDescription"),
+    "TableHealth": (".upkeep.health", "TableHealth"),
     "TableResult": (".consolidate.report", "TableResult"),
     "TableSummary": (".lake.tables", "TableSummary"),
     "TargetReport": (".versions.follow_target", "TargetReport"),
@@ -381,6 +387,22 @@ class OpenLake(VersionedLake):
         from neve.move.spec import MoveSpec, Verification
 
         return verify_moved(self, tables, MoveSpec(to, verification=Verification(verify)))
+
+    def health(self, *tables: str) -> list[TableHealth]:
+        """Score tables by what makes them slow or large, and say what would help.
+
+        The same as `neve health`. Reads metadata only, without a JVM, and changes nothing. A table
+        that cannot be read has the score 0 and an `error`.
+
+        Args:
+            tables: names, patterns such as `otel.*`, or namespaces; none means all tables.
+
+        Raises:
+            NotFoundError: a name or pattern fits no table.
+        """
+        from neve.upkeep.health import check_health
+
+        return check_health(self, tables)
 
     def writer(self) -> Writer:
         """Open what writes telemetry without Spark: rows, or OTLP requests. Close it after use.

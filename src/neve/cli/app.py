@@ -28,6 +28,7 @@ from neve.cli import (
     debug,
     demo,
     follow,
+    health,
     indexing,
     merging,
     moving,
@@ -124,6 +125,7 @@ app.add_typer(indexing.app, name="index")
 app.add_typer(follow.app, name="follow")
 app.command("tables")(catalog.tables)
 app.command("describe")(catalog.describe)
+app.command("health")(health.health)
 app.command("sql")(sql.sql)
 app.command("shell")(shell.shell)
 app.command("changes")(changes.changes)

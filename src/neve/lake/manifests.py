@@ -9,11 +9,12 @@ from __future__ import annotations
 import io
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cache
+from itertools import islice
 from typing import Any, TypeVar
 
 import fastavro
@@ -103,6 +104,22 @@ class FileEntry:
 
 
 @dataclass(frozen=True)
+class FileStatistics:
+    """A live file with the bounds of some columns.
+
+    Args:
+        is_rewritten: whether a rewrite of files made it. Such a file keeps the data sequence number
+            of the rows it holds, which is older than the commit that added it.
+        lower: by field id, as Iceberg writes single values.
+    """
+
+    file: FileEntry
+    is_rewritten: bool
+    lower: Mapping[int, bytes]
+    upper: Mapping[int, bytes]
+
+
+@dataclass(frozen=True)
 class AvroFile:
     """An Avro file that is not decoded yet.
 
@@ -138,6 +155,20 @@ class ManifestReader:
         for entries in in_parallel(self._entries, list(manifests)):
             yield from entries
 
+    def statistics(
+        self, manifests: Iterable[Manifest], field_ids: Collection[int]
+    ) -> Iterator[FileStatistics]:
+        """Yield the live files with the bounds of some columns; keeps none, a few at a time."""
+        wanted = frozenset(field_ids)
+
+        def read(manifest: Manifest) -> list[FileStatistics]:
+            return list(self._read_statistics(manifest, wanted))
+
+        remaining = iter(manifests)
+        while some := list(islice(remaining, _READS_AT_ONCE)):
+            for statistics in self._parallel(read, some):
+                yield from statistics
+
     def prefetch(self, manifest_lists: Sequence[str]) -> None:
         """Read manifest lists at the same time, since each costs a request."""
         in_parallel(self.manifests, manifest_lists)
@@ -171,6 +202,25 @@ class ManifestReader:
         for record in avro.records(_only(avro.schema, wanted)):
             if record["status"] != DELETED:
                 yield _entry(record, manifest)
+
+    def _read_statistics(
+        self, manifest: Manifest, field_ids: frozenset[int]
+    ) -> Iterator[FileStatistics]:
+        avro = self.avro(manifest)
+        for record in avro.records(_only(avro.schema, _FILE_FIELDS | _BOUNDS)):
+            if record["status"] != DELETED:
+                entry = _entry(record, manifest)
+                file_number = record.get("file_sequence_number") or entry.sequence_number
+                lower, upper = (
+                    {
+                        each["key"]: each["value"]
+                        for each in record["data_file"].get(name) or ()
+                        if each["key"] in field_ids
+                    }
+                    for name in ("lower_bounds", "upper_bounds")
+                )
+                is_rewritten = entry.sequence_number < file_number
+                yield FileStatistics(entry, is_rewritten, lower, upper)
 
 
 def in_parallel(work: Callable[[Any], T], items: Sequence[Any]) -> list[T]:
