@@ -7,7 +7,7 @@ and drops what its model does not know.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic_core import to_json
@@ -56,8 +56,18 @@ class JsonTable(Protocol):
     def refresh(self) -> None:
         """Read the catalog anew. Raises NotFoundError: the table was dropped, or created again."""
 
-    def commit(self, ref: str, updates: Sequence[Mapping[str, Any]], what: str) -> None:
+    def commit(
+        self,
+        ref: str,
+        updates: Sequence[Mapping[str, Any]],
+        what: str,
+        *,
+        unmoved: Collection[str] = (),
+    ) -> None:
         """Commit updates if `ref` is still where `metadata` has it: atomic, one attempt.
+
+        Args:
+            unmoved: further refs that must be where `metadata` has them.
 
         Raises:
             ConflictError: another writer was first; nothing was applied.
@@ -192,11 +202,21 @@ class _RestTable(_Table):
     def _read(self) -> tuple[MetadataJson, FileIO]:
         return self._catalog.read_document(self._identifier)
 
-    def commit(self, ref: str, updates: Sequence[Mapping[str, Any]], what: str) -> None:
-        at = self.metadata.refs.get(ref)
+    def commit(
+        self,
+        ref: str,
+        updates: Sequence[Mapping[str, Any]],
+        what: str,
+        *,
+        unmoved: Collection[str] = (),
+    ) -> None:
+        at = self.metadata.refs
         requirements: list[dict[str, Any]] = [
             {"type": "assert-table-uuid", "uuid": self._uuid},
-            {"type": "assert-ref-snapshot-id", "ref": ref, "snapshot-id": at},
+            *(
+                {"type": "assert-ref-snapshot-id", "ref": name, "snapshot-id": at.get(name)}
+                for name in dict.fromkeys((ref, *unmoved))
+            ),
         ]
         with committing(self._profile, self.name, what):
             metadata = self._catalog.update_table(self._identifier, requirements, updates)
@@ -222,9 +242,11 @@ class _DatabaseTable(_Table):
 
     def commit(
         self,
-        ref: str,  # noqa: ARG002 - the swap compares all metadata, and with it this ref
+        ref: str,  # noqa: ARG002 - the swap compares all metadata, and with it each ref
         updates: Sequence[Mapping[str, Any]],
         what: str,
+        *,
+        unmoved: Collection[str] = (),  # noqa: ARG002
     ) -> None:
         document, unneeded = with_base_in_log(self.metadata, apply_updates(self.metadata, updates))
         unneeded |= self._unneeded
