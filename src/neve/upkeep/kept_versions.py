@@ -19,7 +19,7 @@ from neve.lake.history import versions_at
 
 if TYPE_CHECKING:
     from neve.lake.metadata_json import MetadataJson
-    from neve.upkeep.policies import TablePolicy
+    from neve.upkeep.retention_policy import RetentionPolicy
 
 RECORD = "neve.kept-versions"
 _DAILY, _HOURLY = "%Y-%m-%d", "%Y-%m-%dT%H"
@@ -55,7 +55,7 @@ def recorded_tags(metadata: MetadataJson) -> dict[str, int]:
     return {name: number for name, number in tags.items() if metadata.refs.get(name) == number}
 
 
-def due_versions(metadata: MetadataJson, policy: TablePolicy, now: float) -> list[KeptVersion]:
+def due_versions(metadata: MetadataJson, policy: RetentionPolicy, now: float) -> list[KeptVersion]:
     """Return the versions that should have a tag and have none.
 
     The current version needs none: it stays, and a time finds it.
@@ -71,7 +71,7 @@ def due_versions(metadata: MetadataJson, policy: TablePolicy, now: float) -> lis
     return due
 
 
-def outdated_tags(metadata: MetadataJson, policy: TablePolicy, now: float) -> dict[str, int]:
+def outdated_tags(metadata: MetadataJson, policy: RetentionPolicy, now: float) -> dict[str, int]:
     """Return the tags of upkeep's whose time is over, with their snapshots.
 
     A tag stays for `reader_grace` longer than it is promised: a query may have begun with it.
@@ -95,7 +95,7 @@ def encode_record(tags: dict[str, int]) -> str:
     return json.dumps(dict(sorted(tags.items())), separators=(",", ":"))
 
 
-def _moments(policy: TablePolicy, now: float) -> Iterator[_Moment]:
+def _moments(policy: RetentionPolicy, now: float) -> Iterator[_Moment]:
     """Yield the hours and midnights that are kept, the newest first."""
     present = datetime.fromtimestamp(now, timezone.utc)
     hour = present.replace(minute=0, second=0, microsecond=0)
@@ -110,7 +110,7 @@ def _moments(policy: TablePolicy, now: float) -> Iterator[_Moment]:
             at -= step
 
 
-def _parse(tag: str, policy: TablePolicy) -> _Moment | None:
+def _parse(tag: str, policy: RetentionPolicy) -> _Moment | None:
     for name, keep in (
         (_HOURLY, policy.keep_hourly_seconds),
         (_DAILY, policy.keep_daily_seconds),
@@ -123,5 +123,5 @@ def _parse(tag: str, policy: TablePolicy) -> _Moment | None:
     return None
 
 
-def _end(moment: _Moment, policy: TablePolicy) -> datetime:
+def _end(moment: _Moment, policy: RetentionPolicy) -> datetime:
     return moment.at + timedelta(seconds=moment.keep_seconds + policy.reader_grace_seconds)

@@ -31,7 +31,7 @@ from neve.upkeep.kept_versions import (
 if TYPE_CHECKING:
     from neve.lake import Lake
     from neve.lake.table_ref import TableRef
-    from neve.upkeep.policies import TablePolicy
+    from neve.upkeep.retention_policy import RetentionPolicy
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class RetentionPlan:
 def plan_retention(
     name: str,
     metadata: MetadataJson,
-    policy: TablePolicy,
+    policy: RetentionPolicy,
     now: float,
     needed: Mapping[int, str] | None = None,
     worth: int = 1,
@@ -128,7 +128,7 @@ def carry_out_retention(
     lake: Lake,
     ref: TableRef,
     plan: RetentionPlan,
-    policy: TablePolicy,
+    policy: RetentionPolicy,
     now: float,
     needed: Mapping[int, str] | None = None,
 ) -> Removed:
@@ -163,7 +163,7 @@ def carry_out_retention(
 def removal_of(
     plan: RetentionPlan,
     metadata: MetadataJson,
-    policy: TablePolicy,
+    policy: RetentionPolicy,
     now: float,
     needed: Mapping[int, str] | None,
 ) -> SnapshotRemoval:
@@ -204,7 +204,7 @@ def _with_record(removal: SnapshotRemoval, metadata: MetadataJson) -> SnapshotRe
 
 
 def _kept(
-    metadata: MetadataJson, policy: TablePolicy, now: float, needed: Mapping[int, str]
+    metadata: MetadataJson, policy: RetentionPolicy, now: float, needed: Mapping[int, str]
 ) -> dict[int, str]:
     """Return the snapshots that stay, but for those that refs name, and why."""
     kept: dict[int, str] = {}
@@ -239,7 +239,9 @@ def _line(metadata: MetadataJson, snapshot_id: int | None) -> list[Mapping[str, 
     return line
 
 
-def _dropped_tags(metadata: MetadataJson, policy: TablePolicy, now: float) -> dict[str, DroppedTag]:
+def _dropped_tags(
+    metadata: MetadataJson, policy: RetentionPolicy, now: float
+) -> dict[str, DroppedTag]:
     """Return the tags that go: upkeep's own when their time is over, others' by their own age."""
     dropped = {
         tag: DroppedTag(tag, number, "it was kept for as long as the policy says")
@@ -257,7 +259,7 @@ def _dropped_tags(metadata: MetadataJson, policy: TablePolicy, now: float) -> di
 
 
 def _late_followers(
-    name: str, metadata: MetadataJson, policy: TablePolicy, now: float, expired: set[int]
+    name: str, metadata: MetadataJson, policy: RetentionPolicy, now: float, expired: set[int]
 ) -> list[str]:
     horizon_ms = int((now - policy.follow_horizon_seconds) * 1000)
     lost = unread_snapshots(metadata, 0) & expired

@@ -1,41 +1,20 @@
-"""What the configuration asks for each table: defaults by its kind, then policies. Pure."""
+"""How long versions, rows and orphans of a table stay: defaults by its kind, then policies."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import Enum
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from neve.config.merging import REJECTED_SUFFIX as MIRROR_REJECTED_SUFFIX
-from neve.config.merging import TOMBSTONES_SUFFIX
-from neve.lake.horizons import KEYS, SIDE_OF, SOURCE
-from neve.publish import ledger
-from neve.publish.rejected_rows import REJECTED_SUFFIX
-from neve.telemetry.schemas import SCHEMAS
+from neve.upkeep.table_kind import TableKind, table_kind
 
 if TYPE_CHECKING:
     from neve.config import Settings
     from neve.lake.identifier import Identifier
+    from neve.lake.metadata_json import MetadataJson
 
 _PATTERN_LETTERS = frozenset("*?[")
-
-
-class TableKind(Enum):
-    """Whose table it is, which decides what happens to it without a policy."""
-
-    TELEMETRY = "telemetry table"
-    MIRROR = "mirror"
-    SIDE = "side table"
-    LEDGER = "ledger"
-    CHANGELOG = "changelog"
-    OTHER = "other table"
-
-    @property
-    def is_ours(self) -> bool:
-        """Whether Neve alone makes and writes it."""
-        return self not in (TableKind.CHANGELOG, TableKind.OTHER)
 
 
 @dataclass(frozen=True)
@@ -47,8 +26,8 @@ class RowAge:
 
 
 @dataclass(frozen=True)
-class TablePolicy:
-    """What upkeep may do to one table, and by which limits."""
+class RetentionPolicy:
+    """What upkeep may remove of one table, and after which time."""
 
     kind: TableKind
     expire: bool
@@ -60,48 +39,14 @@ class TablePolicy:
     follow_horizon_seconds: float
     remove_orphans: bool
     orphan_age_seconds: float
-    compact: bool
-    target_file_bytes: int
-    zorder: tuple[str, ...] = ()
     delete_rows_after: RowAge | None = None
 
 
-def table_kind(
-    settings: Settings, identifier: Identifier, properties: Mapping[str, str]
-) -> TableKind:
-    """Tell whose table it is, by the configuration and by what merges have noted in it."""
-    namespace = tuple(settings.telemetry.namespace.split("."))
-    if identifier == ledger.IDENTIFIER:
-        return TableKind.LEDGER
-    if identifier[:-1] == namespace:
-        if identifier[-1] in SCHEMAS:
-            return TableKind.TELEMETRY
-        if identifier[-1].removesuffix(REJECTED_SUFFIX) in SCHEMAS:
-            return TableKind.SIDE
-    if SIDE_OF in properties:
-        return TableKind.SIDE
-    if KEYS in properties and SOURCE in properties:
-        return TableKind.MIRROR
-    return _kind_by_merges(settings, ".".join(identifier))
-
-
-def _kind_by_merges(settings: Settings, name: str) -> TableKind:
-    for table in settings.merge.tables:
-        mirror = f"{table.namespace}.{table.mirror_table}"
-        if name == mirror:
-            return TableKind.MIRROR
-        if name in (mirror + TOMBSTONES_SUFFIX, mirror + MIRROR_REJECTED_SUFFIX):
-            return TableKind.SIDE
-        if name == f"{table.namespace}.{table.changelog_table}":
-            return TableKind.CHANGELOG
-    return TableKind.OTHER
-
-
-def table_policy(
-    settings: Settings, identifier: Identifier, properties: Mapping[str, str]
-) -> TablePolicy:
+def retention_policy(
+    settings: Settings, identifier: Identifier, metadata: MetadataJson
+) -> RetentionPolicy:
     """Return what the configuration asks for a table."""
-    upkeep, kind = settings.upkeep, table_kind(settings, identifier, properties)
+    upkeep, kind = settings.upkeep, table_kind(settings, identifier, metadata)
     chosen = _chosen(settings, ".".join(identifier))
     retain, retain_min = upkeep.retain, upkeep.retain_min
     if kind is TableKind.TELEMETRY:
@@ -115,20 +60,17 @@ def table_policy(
         value = chosen.get(key)
         return default if value is None else value
 
-    return TablePolicy(
+    return RetentionPolicy(
         kind,
-        expire=choose("expire", kind.is_ours),
+        expire=choose("expire", kind.is_own),
         retain_seconds=choose("retain", retain),
         retain_min=retain_min,
         keep_hourly_seconds=choose("keep_hourly", upkeep.keep_hourly if has_versions else 0.0),
         keep_daily_seconds=choose("keep_daily", upkeep.keep_daily if has_versions else 0.0),
         reader_grace_seconds=upkeep.reader_grace,
         follow_horizon_seconds=upkeep.follow_horizon_seconds,
-        remove_orphans=choose("remove_orphans", kind.is_ours),
+        remove_orphans=choose("remove_orphans", kind.is_own),
         orphan_age_seconds=upkeep.orphan_age,
-        compact=choose("compact", kind.is_ours),
-        target_file_bytes=choose("target_file_bytes", upkeep.target_file_bytes),
-        zorder=choose("zorder", ()),
         delete_rows_after=RowAge(age.after, age.column) if age else None,
     )
 
