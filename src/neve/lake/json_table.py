@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic_core import to_json
@@ -62,8 +62,18 @@ class JsonTable(Protocol):
         Raises NotFoundError: the table was dropped, or created again.
         """
 
-    def commit(self, ref: str, updates: Sequence[Mapping[str, Any]], what: str) -> None:
+    def commit(
+        self,
+        ref: str,
+        updates: Sequence[Mapping[str, Any]],
+        what: str,
+        *,
+        unmoved: Collection[str] = (),
+    ) -> None:
         """Commit updates if `ref` is still where `metadata` has it: atomic, one attempt.
+
+        Args:
+            unmoved: further refs that must be where `metadata` has them.
 
         Raises:
             ConflictError: another writer was first; nothing was applied.
@@ -226,11 +236,21 @@ class _RestTable(_Table):
             return self._catalog.read_document(self.identifier)
         return self._catalog.read_changed_document(self.identifier, known) or (known, io)
 
-    def commit(self, ref: str, updates: Sequence[Mapping[str, Any]], what: str) -> None:
-        at = self.metadata.refs.get(ref)
+    def commit(
+        self,
+        ref: str,
+        updates: Sequence[Mapping[str, Any]],
+        what: str,
+        *,
+        unmoved: Collection[str] = (),
+    ) -> None:
+        at = self.metadata.refs
         requirements: list[dict[str, Any]] = [
             {"type": "assert-table-uuid", "uuid": self.metadata.uuid},
-            {"type": "assert-ref-snapshot-id", "ref": ref, "snapshot-id": at},
+            *(
+                {"type": "assert-ref-snapshot-id", "ref": name, "snapshot-id": at.get(name)}
+                for name in dict.fromkeys((ref, *unmoved))
+            ),
         ]
         with committing(self._profile, self.name, what):
             metadata = self._catalog.update_table(self.identifier, requirements, updates)
@@ -260,9 +280,11 @@ class _DatabaseTable(_Table):
 
     def commit(
         self,
-        ref: str,  # noqa: ARG002 - the swap compares all metadata, and with it this ref
+        ref: str,  # noqa: ARG002 - the swap compares all metadata, and with it each ref
         updates: Sequence[Mapping[str, Any]],
         what: str,
+        *,
+        unmoved: Collection[str] = (),  # noqa: ARG002
     ) -> None:
         now_ms, unneeded = int(time.time() * 1000), set(self._unneeded)
         try:

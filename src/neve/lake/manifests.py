@@ -199,7 +199,7 @@ class ManifestReader:
     def _read_entries(self, manifest: Manifest) -> Iterator[FileEntry]:
         avro = self.avro(manifest)
         wanted = _FILE_FIELDS | (_BOUNDS if manifest.has_deletes else set())
-        for record in avro.records(_only(avro.schema, wanted)):
+        for record in avro.records(file_entry_schema(avro.schema, wanted)):
             if record["status"] != DELETED:
                 yield _entry(record, manifest)
 
@@ -262,7 +262,7 @@ def open_avro(content: bytes, path: str) -> AvroFile:
     return AvroFile(header.schema, metadata, plain + blocks)
 
 
-def _only(schema: dict[str, Any], wanted: set[str]) -> dict[str, Any]:
+def file_entry_schema(schema: dict[str, Any], wanted: set[str]) -> dict[str, Any]:
     """Return the schema of entries without what is not wanted of their files."""
     fields = []
     for one in without_logical_types(schema["fields"]):

@@ -124,7 +124,10 @@ def _remove_snapshots(document: Json, update: Mapping[str, Any]) -> None:
     # What comes before a removed entry goes, too: a gap would answer for a time with another one.
     log: list[Json] = []
     for entry in document.get("snapshot-log") or ():
-        log = [] if entry["snapshot-id"] in removed else [*log, entry]
+        if entry["snapshot-id"] in removed:
+            log = []
+        else:
+            log.append(entry)
     document["snapshot-log"] = log
 
 
