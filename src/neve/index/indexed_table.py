@@ -132,10 +132,10 @@ def observe(lake: Lake, identifier: Identifier) -> Mirror:
     profile, catalog = lake.profile, lake.catalog()
     table = load_table(profile, catalog, identifier)
     side = (*identifier[:-1], f"{identifier[-1]}_tombstones")
-    return mirror_of(identifier, table, load_if_exists(profile, catalog, side))
+    return mirror_of(lake, identifier, table, load_if_exists(profile, catalog, side))
 
 
-def mirror_of(identifier: Identifier, table: Table, tombstones: Table | None) -> Mirror:
+def mirror_of(lake: Lake, identifier: Identifier, table: Table, tombstones: Table | None) -> Mirror:
     """Return a mirror of tables that were loaded already. Raises UsageError as `observe`."""
     properties = table.metadata.properties
     if KEYS not in properties or SEQUENCE not in properties:

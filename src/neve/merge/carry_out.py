@@ -55,7 +55,7 @@ class MirrorAccess:
 
     @cached_property
     def indexed(self) -> Mirror:
-        return mirror_of(self.work.spec.mirror, self.table, self.tombstones)
+        return mirror_of(self.work.lake, self.work.spec.mirror, self.table, self.tombstones)
 
     @property
     def table(self) -> Table:
