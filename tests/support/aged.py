@@ -10,6 +10,7 @@ import copy
 import secrets
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.manifest import (
@@ -79,7 +80,11 @@ def add_files(table: StagingTable, files: int) -> None:
 
 
 def add_snapshots(
-    table: StagingTable, snapshots: int, *, every_ms: int = 2500, **properties: str
+    table: StagingTable,
+    snapshots: int,
+    *,
+    every_ms: int = 2500,
+    properties: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Give the history of `main` so many snapshots more, the last one now; no file changes.
 
@@ -115,7 +120,9 @@ def add_snapshots(
 
 
 def _commit(
-    table: StagingTable, snapshots: list[dict[str, Any]], properties: Mapping[str, str] = {}
+    table: StagingTable,
+    snapshots: list[dict[str, Any]],
+    properties: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     updates = [add_snapshot(snapshot) for snapshot in snapshots]
     updates.append(set_branch(table.document, MAIN, snapshots[-1]["snapshot-id"]))
