@@ -114,6 +114,9 @@ class MergeSettings(Section):
     batch_size: int = Field(
         1_000_000, gt=0, description="Most events of one commit; a backlog takes several."
     )
+    parallel_tables: int = Field(
+        2, gt=0, description="Mirrors that are merged at the same time, in one Spark."
+    )
     tables: tuple[MergeTableSettings, ...] = Field((), description="The mirrors to keep.")
 
     @model_validator(mode="after")
