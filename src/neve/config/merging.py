@@ -128,6 +128,9 @@ class MergeSettings(Section):
             "directory for temporary files."
         ),
     )
+    parallel_tables: int = Field(
+        2, gt=0, description="Mirrors that are merged at the same time, in one Spark."
+    )
     tables: tuple[MergeTableSettings, ...] = Field((), description="The mirrors to keep.")
 
     @model_validator(mode="after")

@@ -12,7 +12,7 @@ import math
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import partial
@@ -24,6 +24,7 @@ from neve.index.maintain import build
 from neve.lake.ancestry import main_ancestors
 from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_known
 from neve.lake.create import load_if_exists
+from neve.lake.job_progress import telling_progress
 from neve.merge.batch import BatchWork
 from neve.merge.carry_out import MirrorAccess, PlannedWrite, WrittenBatch, plan_batch, revise
 from neve.merge.checkpoint import (
@@ -45,7 +46,7 @@ from neve.merge.plan import (
 from neve.merge.report import MergedBatch, Preview, TableReport
 from neve.merge.side_tables import MirrorTables, write_rejected
 from neve.merge.spec import merge_specs
-from neve.merge.strategy import Strategy, find_obstacle
+from neve.merge.strategy import INDEXED_ROWS, Strategy, find_obstacle, first_plan
 from neve.merge.turn import Turn
 from neve.observe.traces import span
 
@@ -186,6 +187,7 @@ class Merger:
                 self._tell(report.add(done.written.work.counts, done.seconds))
                 if not _is_set(stop):
                     done.written.compact_index()
+                    self._want_index(done, report)
                     self._build_index(report)
                 if done.ends_backlog:
                     report.lag_seconds, report.lag_snapshots = 0.0, 0
@@ -266,11 +268,21 @@ class Merger:
             written, summary = self._write(work, report)
             sent = Committed(summary[BATCH_ID], written, time.monotonic() - started)
             self._sent = sent
-            written.commit(summary)
+            with self._telling(work, "writing rows"):
+                written.commit(summary)
             self._rejected_is_restored = True
         failpoints.reach("merge.published")
         turn.known = KnownChangelog(tables.changelog, batch.reaches)
         return replace(sent, seconds=time.monotonic() - started)
+
+    def _telling(self, work: BatchWork, step: str) -> AbstractContextManager[None]:
+        """Say how far the steps of a bulk load have come; other batches are short."""
+        if not work.tables.is_bulk_load:
+            return nullcontext()
+        told = f"{self.name}: loading in one commit: {step}"
+        self.progress(told)
+        context = work.session.sparkContext
+        return telling_progress(context, lambda how_far: self.progress(f"{told}, {how_far}"))
 
     def _make_mirror_for(self, work: BatchWork, observe: Observe) -> None:
         """Read the first batch, then make its mirror: one that cannot be read leaves nothing.
@@ -278,7 +290,8 @@ class Merger:
         Raises:
             ConflictError: another worker was first.
         """
-        work.decide(work.scanning(None, datetime.now(timezone.utc)))
+        with self._telling(work, "reading events"):
+            work.decide(work.scanning(None, datetime.now(timezone.utc)))
         read_from, work.tables = work.tables, self.mirror_tables.prepare(work.tables, observe)
         if work.tables.pending.checkpoint != read_from.pending.checkpoint:
             raise ConflictError(
@@ -299,9 +312,11 @@ class Merger:
                 tombstones_id = tombstones.empty()
             else:
                 tombstones_id = tombstones.restore(state, state.tombstones_id)
-        written = PlannedWrite(
+        planned = PlannedWrite(
             work, tombstones, tombstones_id, batch_id, now, self.strategy, report, self.progress
-        ).write()
+        )
+        with nullcontext() if work.is_decided else self._telling(work, "reading events"):
+            written = planned.write()
         report.take_plan(written.plan)
         for note in batch_notes(self.name, work.counts):
             report.note(note)
@@ -336,6 +351,13 @@ class Merger:
         rejected = self.mirror_tables.rejected()
         restored_id = rejected.restore(state, state.rejected_id)
         return write_rejected(work, rejected, restored_id, batch_id, now)
+
+    def _want_index(self, done: Committed, report: TableReport) -> None:
+        """Have an index built of a mirror that was loaded just now, if merges will use one."""
+        work = done.written.work
+        if work.tables.is_bulk_load and work.counts.upserted >= INDEXED_ROWS:
+            loaded = look(self.lake, self.spec)
+            report.index_wanted = first_plan(loaded, self.spec, 0, self.strategy).uses_index
 
     def _build_index(self, report: TableReport) -> None:
         """Build the index that the next merge will use; a failure costs nothing but time."""

@@ -68,6 +68,16 @@ class Look:
         return self.mirror_rows == 0
 
     @property
+    def is_bulk_load(self) -> bool:
+        """Tell whether all that waits becomes one commit, however much it is.
+
+        Events that meet no row need neither a lookup nor small batches. A load that an older
+        version has begun in slices goes on so. Of a rebuild, readers see the old rows, then the new
+        ones.
+        """
+        return self.mirror_is_empty and self.pending.checkpoint.scanning is None
+
+    @property
     def mirror_rows(self) -> int:
         """Rows of the mirror, deleted ones that lie in its files included."""
         if self.mirror is None or self.state is None:
@@ -219,6 +229,23 @@ def _refuse_incompatible(spec: MergeSpec, drift: Drift) -> None:
             )
 
 
+def _everything(tables: Look, plan_files: PlanFiles) -> Batch:
+    """Take all that waits."""
+    waiting, changelog = tables.pending, tables.changelog
+    newest = waiting.whole or (waiting.snapshots[-1] if waiting.snapshots else None)
+    if newest is None:
+        return Batch(waiting.checkpoint, events=0)
+    snapshot_id = newest.snapshot_id
+    if waiting.whole is not None and newest.schema_id != changelog.current_schema_id:
+        # Spark reads an old snapshot with the columns that it had, and files with any columns.
+        tasks = plan_files(snapshot_id, None)
+        rows = sum(task.records for task in tasks)
+        return file_slices(waiting.checkpoint, snapshot_id, tasks, rows, whole=True)
+    after_id = None if waiting.whole else waiting.checkpoint.snapshot_id
+    reaches = Checkpoint(waiting.checkpoint.table_uuid, snapshot_id)
+    return Batch(reaches, after_id, snapshot_id, events=waiting.events)
+
+
 PlanFiles = Callable[[int, "int | None"], Sequence[Task]]
 
 
@@ -231,13 +258,12 @@ def next_batch(tables: Look, spec: MergeSpec, plan_files: PlanFiles) -> Batch:
     waiting = tables.pending
     if waiting.rejected_id is not None:
         return Batch(waiting.checkpoint, rejected_id=waiting.rejected_id)
+    if tables.is_bulk_load:
+        return _everything(tables, plan_files)
     if waiting.whole is not None:
         snapshot = waiting.whole.snapshot_id
         tasks = plan_files(snapshot, None)
-        # A rebuild is one commit: readers see the old rows, then the new ones.
-        in_one_commit = tables.rebuild and not waiting.recreated
-        most = sum(task.records for task in tasks) if in_one_commit else spec.batch_size
-        return file_slices(waiting.checkpoint, snapshot, tasks, most, whole=True)
+        return file_slices(waiting.checkpoint, snapshot, tasks, spec.batch_size, whole=True)
     if not waiting.snapshots:
         return Batch(waiting.checkpoint, events=0)
     batch = whole_snapshots(waiting, spec.batch_size)
