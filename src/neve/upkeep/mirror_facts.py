@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from neve.lake.metadata_json import MAIN, MetadataJson
 from neve.lake.horizons import CHECKPOINT, ROOT_PROPERTY
+from neve.lake.metadata_json import MAIN, MetadataJson
 from neve.upkeep.table_kind import TableKind
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from neve.errors import CorruptionError, NeveError, StorageError, UnsupportedError
+from neve.lake.horizons import SOURCE
 from neve.lake.manifests import Manifest, ManifestReader
 from neve.lake.paths import local_path
-from neve.lake.horizons import SOURCE
 from neve.lake.table_reads import file_reader
 from neve.upkeep.layout import Layout, observe_layout, wanted_bounds
 from neve.upkeep.policy import CompactionPolicy, compaction_policy
