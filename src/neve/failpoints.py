@@ -48,6 +48,8 @@ POINTS = MappingProxyType(
         "consolidate.decoded": "all files of a batch are written, and none is staged",
         "consolidate.published": "every table has a batch, and its segments are still there",
         "consolidate.retired": "a batch's segments are retired, and nobody was told",
+        "compact.written": "the new files of a compaction are written, and not committed",
+        "compact.committed": "new files have replaced old ones, and the next group is not begun",
         "publish.staged": "a batch is staged under its tag, and not yet audited",
         "publish.ready": "a batch is about to be published: the next step is the swap",
         "publish.published": "a batch is on main with its marks, and nobody was told",

@@ -30,6 +30,7 @@ from neve.cli import (
     follow,
     health,
     indexing,
+    maintaining,
     merging,
     moving,
     reading,
@@ -126,6 +127,7 @@ app.add_typer(follow.app, name="follow")
 app.command("tables")(catalog.tables)
 app.command("describe")(catalog.describe)
 app.command("health")(health.health)
+app.command("maintain")(maintaining.maintain)
 app.command("sql")(sql.sql)
 app.command("shell")(shell.shell)
 app.command("changes")(changes.changes)
