@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import replace
@@ -15,14 +16,17 @@ from neve.buffer.buffer import open_buffer
 from neve.buffer.spec import BufferSpec, ObjectStorage
 from neve.consolidate.watch import look
 from neve.signals import Signal
+from tests.support import aged
 from tests.support.consolidation import SIGNALS, Bench
-from tests.support.lakes import sqlite_settings
+from tests.support.lakes import rest_settings, sqlite_settings
 from tests.support.otlp_bodies import protobuf
 from tests.support.proxy import running_proxy
 from tests.support.requests import buffered
 from tests.support.servers import REGION
 
 RECEIVERS = 3
+# Metadata with 300 snapshots has 240 kB.
+LARGE = 100_000
 
 
 class Requests:
@@ -100,3 +104,29 @@ def test_a_run_lists_twice_whatever_the_number_of_streams_and_reads_what_is_new(
     # For each receiver: what its new segment has, once to find copies and once to decode it, and
     # the declaration of the run before.
     assert requests_of_store.others["GET"] <= 3 * RECEIVERS
+
+
+def test_a_batch_at_an_old_table_has_a_server_send_the_metadata_twice(s3, rest_catalog, tmp_path):
+    """In the answers of its commits; before each step, the server says that nothing has changed."""
+    answers = []
+
+    def record(request, forward):
+        response = forward(request)
+        if request.path.endswith("/tables/logs"):
+            answers.append((request.method, len(response.body) > LARGE))
+        return response
+
+    namespace = f"n{uuid.uuid4().hex[:8]}"
+    with running_proxy(rest_catalog.port, [record]) as proxy:
+        settings = rest_settings(proxy.uri, s3)
+        with neve.open(settings) as lake:
+            bench = Bench(lake, tmp_path, namespace=namespace)
+            worker = bench.worker()
+            bench.send(Signal.LOGS, "a")
+            worker.run_once()
+            aged.add_snapshots(aged.staging(lake, f"{namespace}.logs"), 300)
+            for name in "bc":
+                answers.clear()
+                bench.send(Signal.LOGS, name)
+                assert worker.run_once().rows == 2
+    assert [method for method, is_large in answers if is_large] == ["POST", "POST"]
