@@ -6,8 +6,8 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from neve.config.merging import REJECTED_SUFFIX
-from neve.lake.identifier import parse_identifier
 from neve.lake.horizons import KEYS, SIDE_OF
+from neve.lake.identifier import parse_identifier
 
 if TYPE_CHECKING:
     from neve.config import Settings
