@@ -50,7 +50,7 @@ class HeldBatches:
     def hold(self, table, batch_id, number, hours=0.0, max_held=None, audits=()):
         """Hold a batch of one row, as a worker does whose audit blocks it."""
         publisher = self.publisher(table, batch_id)
-        loaded = publisher.table.table
+        loaded = publisher.table
         rows = pa.table({"id": pa.array([number], pa.int64())})
         with self.hours_ago(hours):
             files = write_data_files(loaded.metadata, loaded.io, rows)

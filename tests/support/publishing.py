@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
-from pyiceberg.table import CommitTableResponse
+from requests.exceptions import JSONDecodeError
 
 from neve.buffer.stream_states import StreamState
+from neve.lake.commit_errors import committing
 from neve.lake.commit_loop import RetryPolicy
 from neve.lake.data_files import write_data_files
 from neve.lake.staging import StagingTable
@@ -100,36 +101,41 @@ class Lab:
 
 
 class Lossy:
-    """A catalog whose answers get lost, before or after the commit was applied.
+    """A table whose commits go wrong: refused, or applied or not while the answer gets lost.
 
     A step of the plan may be a function: it is called before the commit, which then passes.
     With `swaps_only`, the plan is for the commits that move `main`, and all others pass.
     """
 
-    def __init__(self, catalog, plan, *, swaps_only=False):
-        self.catalog = catalog
+    def __init__(self, staging, plan, *, swaps_only=False):
+        self.table = staging._table
+        self.profile = staging.profile
         self.plan = list(plan)
         self.swaps_only = swaps_only
+        staging._table = self
 
     def __getattr__(self, name):
-        return getattr(self.catalog, name)
+        return getattr(self.table, name)
 
-    def commit_table(self, *arguments):
-        moves_main = any(getattr(update, "ref_name", "") == "main" for update in arguments[2])
+    def commit(self, ref, updates, what):
+        moves_main = any(update.get("ref-name") == "main" for update in updates)
         is_hit = self.plan and (moves_main or not self.swaps_only)
         step = self.plan.pop(0) if is_hit else "pass"
         if callable(step):
             step()
-        if step == "conflict":
-            raise CommitFailedException("409")
-        if step == "lost before":
-            raise CommitStateUnknownException("504")
-        answer = self.catalog.commit_table(*arguments)
-        if step == "lost after":
-            raise CommitStateUnknownException("504")
-        if step == "cut after":
-            CommitTableResponse.model_validate_json("{")
-        return answer
+        before = self.table.metadata
+        with committing(self.profile, self.table.name, what):
+            if step == "conflict":
+                raise CommitFailedException("409")
+            if step == "lost before":
+                raise CommitStateUnknownException("504")
+            self.table.commit(ref, updates, what)
+            if step in ("lost after", "cut after"):
+                self.table.metadata = before
+            if step == "lost after":
+                raise CommitStateUnknownException("504")
+            if step == "cut after":
+                raise JSONDecodeError("cut", "{", 1)
 
 
 # Rows from here on fail the audit below.
@@ -150,8 +156,8 @@ class AuditedById(AuditedPublisher):
         rejected = pa.table({"id": pa.array(bad, pa.int64()), "batch_id": [batch_id] * len(bad)})
         clean = pa.table({"id": pa.array(sorted(set(ids) - set(bad)), pa.int64())})
         return (
-            _write(self.publisher.table.table, clean),
-            _write(self.rejected.open().table.table, rejected),
+            _write(self.publisher.table, clean),
+            _write(self.rejected.open().table, rejected),
         )
 
     def _ids(self, staged):

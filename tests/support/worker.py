@@ -113,8 +113,7 @@ def _split(
     gate: AuditedPublisher, staged: StagedSnapshot, batch_id: str
 ) -> tuple[list[DataFile], list[DataFile]]:
     rows, is_bad = _names(gate, staged)
-    rejected = gate.rejected.open().table.table
-    table = gate.publisher.table.table
+    rejected, table = gate.rejected.open().table, gate.publisher.table
     bad = rows.filter(is_bad)
     bad = bad.append_column("batch_id", pa.array([batch_id] * len(bad)))
     return (

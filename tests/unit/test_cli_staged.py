@@ -196,5 +196,5 @@ def test_a_full_table_keeps_the_next_batch_staged_until_some_were_decided_on(bat
     answer(capsys, "discard", "otel.logs", "old")
     publisher.hold(publisher.waiting(), 2)
     assert publisher.marks()["next"] == 1
-    assert staged.ref not in publisher.table.table.metadata.refs
+    assert staged.ref not in publisher.table.document.refs
     assert batches.held("otel.logs") == [f"{HELD_PREFIX}young", f"{HELD_PREFIX}next"]

@@ -172,8 +172,8 @@ def test_wrong_type_names_key_and_place():
         (
             (
                 "upkeep: {reader_grace: 0, retain: 5s}\n"
-                "merge: {interval: 1m, tables: [{namespace: a, changelog_table: b, mirror_table: c, "
-                "primary_keys: [d], sequence_column: [e]}]}"
+                "merge: {interval: 1m, tables: [{namespace: a, changelog_table: b, "
+                "mirror_table: c, primary_keys: [d], sequence_column: [e]}]}"
             ),
             "upkeep.retain (5 s) is shorter than merge.interval (60 s)",
         ),

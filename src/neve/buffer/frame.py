@@ -87,6 +87,11 @@ class Head:
         return parse_entries(self.packed_entries)
 
     @property
+    def count(self) -> int:
+        """How many requests it has."""
+        return len(self.packed_entries) // ENTRY_BYTES
+
+    @property
     def payload_offset(self) -> int:
         return self.offset + HEADER_BYTES + len(self.packed_entries)
 

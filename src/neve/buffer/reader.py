@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from neve.buffer import retire as retirement
 from neve.buffer import stream_states
-from neve.buffer.frame import Entry, read_frames, read_heads, read_sender_names
+from neve.buffer.frame import Entry, Head, read_frames, read_heads, read_sender_names
 from neve.buffer.identity import ensure_identity
 from neve.buffer.layout import Kind, buffer_id_of, retained_path
 from neve.buffer.part_index import PartIndex, PartIndexes
@@ -58,12 +58,14 @@ REQUESTS = pa.schema(_FIELDS)
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A sealed segment."""
+    """A sealed segment, or a part of it: the frames that begin from `start` up to `end`."""
 
     stream: str
     number: int
     bytes: int
     path: str
+    start: int = 0
+    end: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +156,10 @@ class BufferReader:
         ]
 
     def read(self, segment: Segment) -> Iterator[pa.RecordBatch]:
-        """Yield a segment's requests, as `REQUESTS`, in the order they were stored.
+        """Yield the requests of a segment or a part, as `REQUESTS`, in the order they were stored.
+
+        Of a damaged segment, what lies before the damage is read. The part with the damaged frame
+        reports it; the parts behind it yield nothing.
 
         Raises:
             NotFoundError: it is not there; `is_retired` tells whether it was consumed.
@@ -162,6 +167,8 @@ class BufferReader:
         """
         data = self._store.read(segment.path)
         if len(data) != segment.bytes:
+            if segment.start:
+                return  # the first part reports it
             raise CorruptionError(
                 f"{segment.path} has {len(data)} bytes instead of {segment.bytes}"
             )
@@ -319,7 +326,7 @@ def _batches(segment: Segment, data: bytes) -> Iterator[pa.RecordBatch]:
     size = 0
     damage: CorruptionError | None = None
     try:
-        for request in _requests(data):
+        for request in _requests(segment, data):
             requests.append(request)
             size += request.entry.raw_bytes
             if size >= BATCH_BYTES:
@@ -334,17 +341,31 @@ def _batches(segment: Segment, data: bytes) -> Iterator[pa.RecordBatch]:
         raise damage
 
 
-def _requests(data: bytes) -> Iterator[_StoredRequest]:
-    position = 0
-    for head, payloads in read_frames(data):
+def _frames(segment: Segment, data: bytes) -> Iterator[tuple[int, Head, memoryview]]:
+    """Yield the frames of a part, each with the position of its first request."""
+    within = range(segment.start, segment.bytes if segment.end is None else segment.end)
+    position, offset = 0, 0
+    try:
+        for head, payloads in read_frames(data):
+            if head.offset in within:
+                yield position, head, payloads
+            elif head.offset >= within.stop:
+                return
+            position, offset = position + head.count, head.end
+    except CorruptionError:
+        if offset in within:
+            raise
+
+
+def _requests(segment: Segment, data: bytes) -> Iterator[_StoredRequest]:
+    for position, head, payloads in _frames(segment, data):
         offset = 0
         names = read_sender_names(head, payloads)
-        for entry, name in zip(head.entries, names, strict=True):
+        for number, (entry, name) in enumerate(zip(head.entries, names, strict=True), position):
             stored = payloads[offset : offset + entry.stored_bytes]
             offset += entry.stored_bytes
             payload = unpack(stored, entry.codec, entry.raw_bytes)
-            yield _StoredRequest(position, entry, name, payload)
-            position += 1
+            yield _StoredRequest(number, entry, name, payload)
 
 
 def _batch(segment: Segment, requests: list[_StoredRequest]) -> pa.RecordBatch:

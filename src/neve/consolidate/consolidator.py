@@ -209,6 +209,11 @@ class SparkRunner:
         """Start Spark, which takes seconds, before there is data that would wait for it."""
         _ = self.lake.spark
 
+    @property
+    def parallelism(self) -> int:
+        """How many tasks run side by side."""
+        return self.lake.spark.sparkContext.defaultParallelism
+
     def __call__(self, job: Job) -> Iterable[Mapping[str, Any]]:
         from neve.consolidate.spark import run_job
 

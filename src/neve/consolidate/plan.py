@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 
 from neve.buffer.reader import Segment
 from neve.publish.ranges import Marks, Range, Ranges
 
-# Of what a task should have, when segments cannot be cut to measure.
-SMALLEST_SHARE = 0.9
+# Of what a task should have: a segment is not read by another task as well for less than this.
+SMALLEST_PART = 1 / 32
 
 
 @dataclass(frozen=True)
@@ -105,17 +105,20 @@ def _ranges(last: Mapping[str, int], marks: Marks) -> dict[str, Range]:
     return {stream: Range(marks.get(stream, 0) + 1, number) for stream, number in last.items()}
 
 
-def plan_tasks(segments: Sequence[Segment], task_bytes: int) -> list[tuple[Segment, ...]]:
-    """Pack segments into tasks of like size, `task_bytes` and more each: a task writes a file.
+def plan_tasks(
+    segments: Sequence[Segment], task_bytes: int, parallelism: int = 1
+) -> list[tuple[Segment, ...]]:
+    """Cut segments into tasks of equal size, of `task_bytes` and more: a task writes a file.
 
-    Fewer tasks where segments are too large to be cut evenly.
+    As many as there are pieces of that size; of more than can run side by side, a multiple of
+    `parallelism`, so that none of the cores waits for the last ones.
     """
+    if not segments:
+        return []
     count = max(1, _size(segments) // task_bytes)
-    tasks = _cut(segments, count)
-    while count > 1 and min(map(_size, tasks)) < SMALLEST_SHARE * task_bytes:
-        count -= 1
-        tasks = _cut(segments, count)
-    return tasks
+    if count > parallelism:
+        count -= count % parallelism
+    return _cut(segments, count)
 
 
 def _size(segments: Sequence[Segment]) -> int:
@@ -126,10 +129,26 @@ def _cut(segments: Sequence[Segment], count: int) -> list[tuple[Segment, ...]]:
     """Cut where the shares end on the whole, so that no remainder gathers in the last."""
     share = _size(segments) / count
     tasks: list[list[Segment]] = [[]]
-    size = 0
+    taken = 0
     for segment in segments:
-        if tasks[-1] and size + segment.bytes / 2 > share * len(tasks):
-            tasks.append([])
-        tasks[-1].append(segment)
-        size += segment.bytes
+        start, end = 0, -1
+        while end < segment.bytes:
+            end = segment.bytes
+            room = share * len(tasks) - taken
+            if len(tasks) < count and end - start > room + share * SMALLEST_PART:
+                end = start + int(room)
+                if room <= share * SMALLEST_PART:
+                    end = start
+            if end > start or end == segment.bytes:
+                tasks[-1].append(_part(segment, start, end))
+            if end < segment.bytes:
+                tasks.append([])
+            taken += end - start
+            start = end
     return [tuple(task) for task in tasks if task]
+
+
+def _part(segment: Segment, start: int, end: int) -> Segment:
+    if start == 0 and end == segment.bytes:
+        return segment
+    return replace(segment, start=start, end=end)

@@ -25,11 +25,10 @@ from neve.consolidate.replay_plan import (
 )
 from neve.consolidate.report import ReplayReport
 from neve.consolidate.tables import ensure_telemetry_table
-from neve.consolidate.task import Job, Target
+from neve.consolidate.task import Job, Target, parallelism_of
 from neve.errors import ConflictError, CorruptionError, UsageError
-from neve.lake.create import load_if_exists
 from neve.lake.identifier import parse_identifier
-from neve.lake.staging import StagingTable
+from neve.lake.staging import find_staging_table
 from neve.publish.audited_publisher import AuditedOutcome, AuditedPublisher
 from neve.publish.batch import STAGED_PREFIX, Outcome
 from neve.publish.contains import Contained, contained_in, has_segment, merge, overlaps
@@ -194,8 +193,8 @@ class _Replay:
     def _contained_in_rejected(self) -> Contained:
         lake = self.worker.lake
         identifier = self._audited().rejected.identifier
-        table = load_if_exists(lake.profile, lake.catalog(), identifier)
-        return contained_in(StagingTable(lake.profile, table)) if table is not None else {}
+        table = find_staging_table(lake.profile, lake.catalog(), identifier)
+        return contained_in(table) if table is not None else {}
 
     def _write(
         self, batch: ReplayBatch, requests: Sequence[Identity], duplicates: frozenset[Place]
@@ -257,7 +256,7 @@ class _Replay:
 
     def _decode(self, batch: ReplayBatch, duplicates: frozenset[Place]) -> list[DataFile]:
         """Write a batch's rows as files; nobody knows of them yet."""
-        spec, table = self.worker.spec, self.publisher.table.table
+        spec, table = self.worker.spec, self.publisher.table
         target = Target(
             self.name,
             table.metadata.model_dump_json(),
@@ -269,7 +268,7 @@ class _Replay:
             self.signal,
             spec.buffer,
             (target,),
-            tuple(plan_tasks(batch.segments, spec.task_bytes)),
+            tuple(plan_tasks(batch.segments, spec.task_bytes, parallelism_of(self.worker.runner))),
             spec.flush_bytes,
             spec.promotions,
         )

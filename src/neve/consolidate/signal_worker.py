@@ -29,7 +29,7 @@ from neve.consolidate.memory import SignalMemory
 from neve.consolidate.plan import Batch, Progress, plan_batches, plan_tasks, position_of
 from neve.consolidate.report import Report, TableResult
 from neve.consolidate.spec import ConsolidateSpec
-from neve.consolidate.task import Job, Target
+from neve.consolidate.task import Job, Target, parallelism_of
 from neve.errors import NeveError, StorageError
 from neve.lake.staged_snapshot import StagedSnapshot
 from neve.lake.staging import StagingTable
@@ -201,7 +201,7 @@ class SignalWorker:
         window = int(self.spec.buffer.dedup_seconds * NANOS)
         targets = []
         for name, ranges in batch.ranges.items():
-            table = self.publishers[name].table.table
+            table = self.publishers[name].table
             targets.append(
                 Target(
                     name,
@@ -217,7 +217,7 @@ class SignalWorker:
             self.signal,
             self.spec.buffer,
             tuple(targets),
-            tuple(plan_tasks(batch.segments, self.spec.task_bytes)),
+            tuple(plan_tasks(batch.segments, self.spec.task_bytes, parallelism_of(self.runner))),
             self.spec.flush_bytes,
             self.spec.promotions,
         )

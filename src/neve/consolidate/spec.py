@@ -20,9 +20,8 @@ class ConsolidateSpec:
     promotions: tuple[Promotion, ...] = ()
     trigger_bytes: int = 64 * MIB
     trigger_seconds: float = 2.0
-    # Stored bytes of segments for one task, at least: a file has about as many, and 32 MiB of a
-    # good file are wanted. Mostly little more, at most twice as much: that bounds memory.
-    task_bytes: int = 36 * MIB
+    # Stored bytes of segments for one task, at least: its file has about as many.
+    task_bytes: int = 32 * MIB
     # Stored bytes for one commit of each table: bounds what a kill makes us do again.
     batch_bytes: int = 1024 * MIB
     # Arrow bytes that a task gathers, of all tables, before it sorts and writes some: the bound for

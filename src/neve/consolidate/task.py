@@ -84,6 +84,11 @@ class Job:
     promotions: tuple[Promotion, ...] = ()
 
 
+def parallelism_of(runner: object) -> int:
+    """Return how many tasks a runner does side by side: one, unless it says otherwise."""
+    return int(getattr(runner, "parallelism", 1))
+
+
 @dataclass
 class _Tally:
     """Counts that a task reports beside its files."""

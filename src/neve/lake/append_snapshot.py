@@ -68,6 +68,12 @@ class NewSnapshot:
         return {self.snapshot.manifest_list, *self.manifests}
 
 
+def snapshot_json(snapshot: Snapshot) -> dict[str, Any]:
+    """Return a snapshot as metadata documents have it."""
+    document: dict[str, Any] = snapshot.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return document
+
+
 def write_append(
     metadata: TableMetadata, io: FileIO, files: Sequence[DataFile], summary: Mapping[str, str]
 ) -> NewSnapshot:

@@ -13,10 +13,10 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from neve.errors import ConflictError, UnsupportedError
-from neve.lake.append_snapshot import NewSnapshot, write_append
+from neve.lake.append_snapshot import NewSnapshot, snapshot_json, write_append
 from neve.lake.commit_errors import refused, unknown
 from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_known
 from neve.lake.faults import explained
@@ -334,7 +334,7 @@ class AppendTable:
         before = self._table.metadata
         removed = snapshots_to_remove(before, self._limit, time.time())
         snapshot_id = new.snapshot.snapshot_id
-        updates = [add_snapshot(_snapshot_json(new)), set_branch(before, MAIN, snapshot_id)]
+        updates = [add_snapshot(snapshot_json(new.snapshot)), set_branch(before, MAIN, snapshot_id)]
         if removed:
             updates.append(remove_snapshots(removed))
             updates.append(set_properties({REMOVED_APPENDS: with_removed(before, removed)}))
@@ -396,10 +396,3 @@ class _Attempts:
     manifests: int = 0
     is_look_needless: bool = False
     refused: list[NewSnapshot] = field(default_factory=list)
-
-
-def _snapshot_json(new: NewSnapshot) -> dict[str, Any]:
-    document: dict[str, Any] = new.snapshot.model_dump(
-        mode="json", by_alias=True, exclude_none=True
-    )
-    return document

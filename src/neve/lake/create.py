@@ -90,7 +90,7 @@ def ensure_table(
     table = load_if_exists(profile, catalog, spec.identifier)
     if table is None:
         table = _create(profile, catalog, spec)
-    if not _missing_columns(table, spec):
+    if not lacks_columns(table.schema(), spec):
         return table
     return _add_missing_columns(profile, catalog, spec, retry or RetryPolicy())
 
@@ -160,7 +160,7 @@ def _add_missing_columns(
         table = load_table(profile, catalog, spec.identifier)
 
     def attempt() -> Table:
-        missing = _missing_columns(table, spec)
+        missing = _missing_columns(table.schema(), spec)
         if missing:
             with (
                 committing(profile, name, f"adding {', '.join(missing)}"),
@@ -172,16 +172,21 @@ def _add_missing_columns(
         return table
 
     def find_applied() -> Table | None:
-        return None if _missing_columns(table, spec) else table
+        return None if lacks_columns(table.schema(), spec) else table
 
     return commit_until_known(
         refresh, attempt, find_applied, policy=retry, counters=CommitCounters()
     )
 
 
-def _missing_columns(table: Table, spec: TableSpec) -> dict[str, IcebergType]:
+def lacks_columns(schema: Schema, spec: TableSpec) -> bool:
+    """Tell whether a table has to be given columns. Raises CatalogError: it has other ones."""
+    return bool(_missing_columns(schema, spec))
+
+
+def _missing_columns(schema: Schema, spec: TableSpec) -> dict[str, IcebergType]:
     wanted = {column.name: column for column in _iceberg_schema(spec.schema).fields}
-    present = {column.name: column for column in table.schema().fields}
+    present = {column.name: column for column in schema.fields}
     foreign = [
         f"{name} is {present[name].field_type}"
         for name, column in wanted.items()

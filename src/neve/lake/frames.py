@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 from pyiceberg.io import load_file_io
@@ -16,7 +16,8 @@ from neve.lake.data_files import write_data_files
 from neve.lake.workers import keep_zip_directories
 
 if TYPE_CHECKING:
-    from pyiceberg.table import Table
+    from pyiceberg.io import FileIO
+    from pyiceberg.table.metadata import TableMetadata
     from pyspark.sql import DataFrame, SparkSession
 
     from neve.lake.table_ref import TableRef
@@ -91,7 +92,17 @@ def in_portions(
         yield pa.Table.from_batches(portion)
 
 
-def write_frame(frame: DataFrame, table: Table) -> list[DataFile]:
+class WritableTable(Protocol):
+    """A table that files are written for: PyIceberg's, or a `StagingTable`."""
+
+    @property
+    def metadata(self) -> TableMetadata: ...
+
+    @property
+    def io(self) -> FileIO: ...
+
+
+def write_frame(frame: DataFrame, table: WritableTable) -> list[DataFile]:
     """Write a DataFrame as data files of a table, in its tasks; nothing is committed."""
     metadata_json = table.metadata.model_dump_json()
     io_properties = dict(table.io.properties)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
@@ -47,6 +48,44 @@ def history(metadata: MetadataJson) -> tuple[Snapshot, ...]:
         _snapshot(snapshot, times[number], tuple(refs.get(number, ())), is_on_main=number in main)
         for number, snapshot in reversed(list(metadata.snapshots.items()))
     )
+
+
+def not_current_since(metadata: MetadataJson) -> dict[int, int]:
+    """Return since when, in milliseconds, nobody can have begun to read each snapshot as current.
+
+    The current one is not in it. A snapshot that no log and no line places may have been current
+    until the log begins.
+    """
+    log: list[Mapping[str, Any]] = metadata.document.get("snapshot-log") or []
+    since: dict[int, int] = {}
+    for entry, following in itertools.pairwise(log):
+        since[entry["snapshot-id"]] = following["timestamp-ms"]
+    times = _times(metadata)
+    child = metadata.current_snapshot_id
+    while child is not None and child in metadata.snapshots:
+        parent = metadata.snapshots[child].get("parent-snapshot-id")
+        if parent is not None and parent in metadata.snapshots and parent not in since:
+            since[parent] = times[child]
+        child = parent
+    begin = log[0]["timestamp-ms"] if log else 0
+    return {
+        number: max(since.get(number, begin), snapshot["timestamp-ms"])
+        for number, snapshot in metadata.snapshots.items()
+        if number != metadata.current_snapshot_id
+    }
+
+
+def versions_at(metadata: MetadataJson, moments_ms: Iterable[int]) -> dict[int, int]:
+    """Return which snapshot was current at each moment, as far as the history log says."""
+    log = list(metadata.document.get("snapshot-log") or ())
+    versions = {}
+    for moment in sorted(moments_ms, reverse=True):
+        # Clocks differ, so that times do not always rise: the last that fits is taken.
+        while log and log[-1]["timestamp-ms"] > moment:
+            log.pop()
+        if log and log[-1]["snapshot-id"] in metadata.snapshots:
+            versions[moment] = log[-1]["snapshot-id"]
+    return versions
 
 
 def _snapshot(

@@ -7,7 +7,8 @@ and drops what its model does not know.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic_core import to_json
@@ -46,6 +47,8 @@ class JsonTable(Protocol):
     """
 
     name: str
+    identifier: Identifier
+    catalog: Catalog
     metadata: MetadataJson
     is_refusal_certain: bool
 
@@ -54,10 +57,23 @@ class JsonTable(Protocol):
         """Reads and writes the table's files."""
 
     def refresh(self) -> None:
-        """Read the catalog anew. Raises NotFoundError: the table was dropped, or created again."""
+        """Ask the catalog anew; metadata that has not changed is not read again.
 
-    def commit(self, ref: str, updates: Sequence[Mapping[str, Any]], what: str) -> None:
+        Raises NotFoundError: the table was dropped, or created again.
+        """
+
+    def commit(
+        self,
+        ref: str,
+        updates: Sequence[Mapping[str, Any]],
+        what: str,
+        *,
+        unmoved: Collection[str] = (),
+    ) -> None:
         """Commit updates if `ref` is still where `metadata` has it: atomic, one attempt.
+
+        Args:
+            unmoved: further refs that must be where `metadata` has them.
 
         Raises:
             ConflictError: another writer was first; nothing was applied.
@@ -67,9 +83,13 @@ class JsonTable(Protocol):
 
 
 def json_table(
-    profile: CatalogProfile, catalog: Catalog, identifier: Identifier, uuid: str
+    profile: CatalogProfile, catalog: Catalog, identifier: Identifier, uuid: str | None = None
 ) -> JsonTable:
-    """Return a table that is not read yet: its first `refresh` does it."""
+    """Return a table that is not read yet: its first `refresh` does it.
+
+    Args:
+        uuid: the table's id; None: it is the one that the first `refresh` finds.
+    """
     if isinstance(catalog, NeveRestCatalog):
         return _RestTable(profile, catalog, identifier, uuid)
     if isinstance(catalog, NeveSqlCatalog):
@@ -78,14 +98,20 @@ def json_table(
 
 
 def read_database_table(
-    catalog: NeveSqlCatalog, identifier: Identifier, io: FileIO | None = None
+    catalog: NeveSqlCatalog,
+    identifier: Identifier,
+    io: FileIO | None = None,
+    known: MetadataJson | None = None,
 ) -> tuple[MetadataJson, FileIO]:
     """Read the metadata file that a table's row names. Raises NoSuchTableError, OSError.
 
     Args:
         io: of an earlier read, whose connections are used again.
+        known: what was read before. Metadata files never change.
     """
     location = catalog.metadata_location(identifier)
+    if known is not None and io is not None and known.metadata_location == location:
+        return known, io
     io = io or load_file_io(catalog.properties, location)
     for _ in range(_MOST_READS):
         try:
@@ -140,17 +166,26 @@ def delete_after_commit(io: FileIO, table: str, paths: set[str], kind: str) -> N
 class _Table:
     """What tables of all catalogs share."""
 
-    metadata: MetadataJson
-
     def __init__(
-        self, profile: CatalogProfile, catalog: Catalog, identifier: Identifier, uuid: str
+        self, profile: CatalogProfile, catalog: Catalog, identifier: Identifier, uuid: str | None
     ) -> None:
         self.name = ".".join(identifier)
         self._profile = profile
-        self._identifier = identifier
+        self.identifier = identifier
         self._uuid = uuid
-        self._any_catalog = catalog
+        self.catalog = catalog
         self._io: FileIO | None = None
+        self._metadata: MetadataJson | None = None
+
+    @property
+    def metadata(self) -> MetadataJson:
+        if self._metadata is None:
+            raise RuntimeError("the table was not read yet")
+        return self._metadata
+
+    @metadata.setter
+    def metadata(self, metadata: MetadataJson) -> None:
+        self._metadata = metadata
 
     @property
     def io(self) -> FileIO:
@@ -163,7 +198,9 @@ class _Table:
             try:
                 metadata, io = self._read()
             except NoSuchTableError as error:
-                raise missing_table(self._profile, self._any_catalog, self._identifier) from error
+                raise missing_table(self._profile, self.catalog, self.identifier) from error
+        if self._uuid is None:
+            self._uuid = metadata.uuid
         if metadata.uuid != self._uuid:
             raise NotFoundError(
                 f"table {self.name} was dropped and created again",
@@ -184,22 +221,39 @@ class _RestTable(_Table):
     is_refusal_certain = False
 
     def __init__(
-        self, profile: CatalogProfile, catalog: NeveRestCatalog, identifier: Identifier, uuid: str
+        self,
+        profile: CatalogProfile,
+        catalog: NeveRestCatalog,
+        identifier: Identifier,
+        uuid: str | None,
     ) -> None:
         super().__init__(profile, catalog, identifier, uuid)
         self._catalog = catalog
 
     def _read(self) -> tuple[MetadataJson, FileIO]:
-        return self._catalog.read_document(self._identifier)
+        known, io = self._metadata, self._io
+        if known is None or io is None:
+            return self._catalog.read_document(self.identifier)
+        return self._catalog.read_changed_document(self.identifier, known) or (known, io)
 
-    def commit(self, ref: str, updates: Sequence[Mapping[str, Any]], what: str) -> None:
-        at = self.metadata.refs.get(ref)
+    def commit(
+        self,
+        ref: str,
+        updates: Sequence[Mapping[str, Any]],
+        what: str,
+        *,
+        unmoved: Collection[str] = (),
+    ) -> None:
+        at = self.metadata.refs
         requirements: list[dict[str, Any]] = [
-            {"type": "assert-table-uuid", "uuid": self._uuid},
-            {"type": "assert-ref-snapshot-id", "ref": ref, "snapshot-id": at},
+            {"type": "assert-table-uuid", "uuid": self.metadata.uuid},
+            *(
+                {"type": "assert-ref-snapshot-id", "ref": name, "snapshot-id": at.get(name)}
+                for name in dict.fromkeys((ref, *unmoved))
+            ),
         ]
         with committing(self._profile, self.name, what):
-            metadata = self._catalog.update_table(self._identifier, requirements, updates)
+            metadata = self._catalog.update_table(self.identifier, requirements, updates)
         # Without the answer's metadata, the next commit is refused, and the table is read again.
         self.metadata = metadata or self.metadata
 
@@ -210,7 +264,11 @@ class _DatabaseTable(_Table):
     is_refusal_certain = True
 
     def __init__(
-        self, profile: CatalogProfile, catalog: NeveSqlCatalog, identifier: Identifier, uuid: str
+        self,
+        profile: CatalogProfile,
+        catalog: NeveSqlCatalog,
+        identifier: Identifier,
+        uuid: str | None,
     ) -> None:
         super().__init__(profile, catalog, identifier, uuid)
         self._catalog = catalog
@@ -218,20 +276,24 @@ class _DatabaseTable(_Table):
         self._unneeded: set[str] = set()
 
     def _read(self) -> tuple[MetadataJson, FileIO]:
-        return read_database_table(self._catalog, self._identifier, self._io)
+        return read_database_table(self._catalog, self.identifier, self._io, self._metadata)
 
     def commit(
         self,
-        ref: str,  # noqa: ARG002 - the swap compares all metadata, and with it this ref
+        ref: str,  # noqa: ARG002 - the swap compares all metadata, and with it each ref
         updates: Sequence[Mapping[str, Any]],
         what: str,
+        *,
+        unmoved: Collection[str] = (),  # noqa: ARG002
     ) -> None:
-        document, unneeded = with_base_in_log(self.metadata, apply_updates(self.metadata, updates))
-        unneeded |= self._unneeded
+        now_ms, unneeded = int(time.time() * 1000), set(self._unneeded)
         try:
             with committing(self._profile, self.name, what):
+                changed = apply_updates(self.metadata, updates, now_ms)
+                document, dropped = with_base_in_log(self.metadata, changed)
+                unneeded |= dropped
                 self.metadata = swap_document(
-                    self._catalog, self.io, self._identifier, self.metadata, document
+                    self._catalog, self.io, self.identifier, self.metadata, document
                 )
         except UnknownOutcomeError:
             self._unneeded = unneeded

@@ -204,7 +204,7 @@ class ManifestReader:
     def _read_entries(self, manifest: Manifest) -> Iterator[FileEntry]:
         avro = self.avro(manifest)
         wanted = _FILE_FIELDS | (_BOUNDS if manifest.has_deletes else set())
-        for record in avro.records(_only(avro.schema, wanted)):
+        for record in avro.records(file_entry_schema(avro.schema, wanted)):
             if record["status"] != DELETED:
                 yield _entry(record, manifest)
 
@@ -260,7 +260,7 @@ def open_avro(content: bytes, path: str) -> AvroFile:
     return AvroFile(header.schema, metadata, plain + blocks)
 
 
-def _only(schema: dict[str, Any], wanted: set[str]) -> dict[str, Any]:
+def file_entry_schema(schema: dict[str, Any], wanted: set[str]) -> dict[str, Any]:
     """Return the schema of entries without what is not wanted of their files."""
     fields = []
     for one in without_logical_types(schema["fields"]):
@@ -330,6 +330,11 @@ class _Kept:
             while self._count > self._most and self._lists:
                 self._count -= len(self._lists.popitem(last=False)[1]) + 1
         return values
+
+    def clear(self) -> None:
+        with self._lock:
+            self._lists.clear()
+            self._count = 0
 
 
 # Files of a table never change once they are written.

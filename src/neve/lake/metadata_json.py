@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from neve.errors import UnsupportedError
@@ -39,6 +38,8 @@ class MetadataJson:
 
     metadata_location: str
     document: Mapping[str, Any]
+    # What a REST server calls this version of the table; None: it does not say.
+    etag: str | None = None
 
     @property
     def uuid(self) -> str:
@@ -133,7 +134,7 @@ class MetadataJson:
     def staged(self, prefix: str) -> list[StagedSnapshot]:
         """Return what refs beginning with `prefix` name, the oldest first."""
         staged = [
-            _staged(name, self.snapshots[snapshot_id])
+            StagedSnapshot.of(name, self.snapshots[snapshot_id])
             for name, snapshot_id in self.refs.items()
             if name.startswith(prefix) and snapshot_id in self.snapshots
         ]
@@ -219,16 +220,3 @@ def _primitives(type_: Any) -> Iterator[str]:
         yield type_
     for field in _inner_fields(type_):
         yield from _primitives(field["type"])
-
-
-def _staged(ref: str, snapshot: Mapping[str, Any]) -> StagedSnapshot:
-    summary = dict(snapshot.get("summary") or {})
-    summary.pop("operation", None)
-    return StagedSnapshot(
-        snapshot["snapshot-id"],
-        snapshot.get("parent-snapshot-id"),
-        snapshot.get("sequence-number") or 0,
-        ref,
-        MappingProxyType(summary),
-        snapshot["timestamp-ms"],
-    )

@@ -28,13 +28,19 @@ def set_branch(base: MetadataJson, name: str, snapshot_id: int) -> Json:
     }
 
 
-def set_tag(name: str, snapshot_id: int, max_ref_age_ms: int) -> Json:
+def set_tag(name: str, snapshot_id: int, max_ref_age_ms: int | None = None) -> Json:
+    """Set a tag.
+
+    Args:
+        max_ref_age_ms: how long it lives; None: as the table's properties say.
+    """
+    age = {} if max_ref_age_ms is None else {"max-ref-age-ms": max_ref_age_ms}
     return {
         "action": "set-snapshot-ref",
         "ref-name": name,
         "type": "tag",
         "snapshot-id": snapshot_id,
-        "max-ref-age-ms": max_ref_age_ms,
+        **age,
     }
 
 
@@ -54,10 +60,21 @@ def remove_properties(names: Sequence[str]) -> Json:
     return {"action": "remove-properties", "removals": list(names)}
 
 
-def apply_updates(base: MetadataJson, updates: Sequence[Mapping[str, Any]]) -> Json:
-    """Return the document that a table has after some updates; what they do not name stays."""
+def apply_updates(
+    base: MetadataJson, updates: Sequence[Mapping[str, Any]], now_ms: int = 0
+) -> Json:
+    """Return the document that a table has after some updates; what they do not name stays.
+
+    Args:
+        now_ms: when the commit is made. The history of `main` has this time for a snapshot that an
+            earlier commit has added.
+
+    Raises:
+        ValueError: a ref is to name a snapshot that the table does not have.
+    """
     # Old writers name no refs. With some but no main, expiry would take what is current.
     document = {**base.document, "refs": refs_with_main(base)}
+    document["last-updated-ms"] = max(now_ms, base.last_updated_ms)
     for update in updates:
         _ACTIONS[update["action"]](document, update)
     return document
@@ -74,11 +91,14 @@ def _add_snapshot(document: Json, update: Mapping[str, Any]) -> None:
 def _set_ref(document: Json, update: Mapping[str, Any]) -> None:
     name = update["ref-name"]
     ref = {key: value for key, value in update.items() if key not in ("action", "ref-name")}
+    snapshots = reversed(document.get("snapshots") or ())
+    if all(snapshot["snapshot-id"] != ref["snapshot-id"] for snapshot in snapshots):
+        # As PyIceberg words it, and Iceberg's servers.
+        raise ValueError(f"Cannot set {name} to unknown snapshot {ref['snapshot-id']}")
     is_moved = (document["refs"].get(name) or {}).get("snapshot-id") != ref["snapshot-id"]
     document["refs"] = {**document["refs"], name: ref}
     if name == MAIN and is_moved:
         document["current-snapshot-id"] = ref["snapshot-id"]
-        # Every snapshot that is published here was added in the same commit, at that time.
         entry = {
             "snapshot-id": ref["snapshot-id"],
             "timestamp-ms": document["last-updated-ms"],
@@ -104,7 +124,10 @@ def _remove_snapshots(document: Json, update: Mapping[str, Any]) -> None:
     # What comes before a removed entry goes, too: a gap would answer for a time with another one.
     log: list[Json] = []
     for entry in document.get("snapshot-log") or ():
-        log = [] if entry["snapshot-id"] in removed else [*log, entry]
+        if entry["snapshot-id"] in removed:
+            log = []
+        else:
+            log.append(entry)
     document["snapshot-log"] = log
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, cast
 
 import requests
@@ -76,9 +77,35 @@ class NeveRestCatalog(RestCatalog):
         Raises:
             NoSuchTableError: also where there is no such namespace.
         """
-        answer = self._exchange(
-            "GET", self._table_url(identifier), {404: NoSuchTableError}, params={"snapshots": "all"}
+        return self._read_answer(self._get_table(identifier))
+
+    def read_changed_document(
+        self, identifier: Identifier, known: MetadataJson
+    ) -> tuple[MetadataJson, FileIO] | None:
+        """Return a table as `read_document` does; None: the server says that it is as it was.
+
+        Args:
+            known: as it was when it was read, or committed to.
+        """
+        if known.etag is None:
+            return self.read_document(identifier)
+        response = self._get_table(identifier, {"If-None-Match": known.etag})
+        is_same = response.status_code == HTTPStatus.NOT_MODIFIED
+        return None if is_same else self._read_answer(response)
+
+    def _get_table(
+        self, identifier: Identifier, headers: Mapping[str, str] = EMPTY_DICT
+    ) -> requests.Response:
+        return self._exchange(
+            "GET",
+            self._table_url(identifier),
+            {404: NoSuchTableError},
+            params={"snapshots": "all"},
+            headers=headers,
         )
+
+    def _read_answer(self, response: requests.Response) -> tuple[MetadataJson, FileIO]:
+        answer = response.json()
         location, document = answer["metadata-location"], answer["metadata"]
         credentials = [
             StorageCredential.model_validate(each)
@@ -89,7 +116,8 @@ class NeveRestCatalog(RestCatalog):
             **(answer.get("config") or {}),
             **self._resolve_storage_credentials(credentials, location),
         }
-        return MetadataJson(location, document), self._load_file_io(properties, location)
+        metadata = MetadataJson(location, document, response.headers.get("ETag"))
+        return metadata, self._load_file_io(properties, location)
 
     def can_register(self) -> bool:
         """Tell whether the server says that it registers tables."""
@@ -117,7 +145,7 @@ class NeveRestCatalog(RestCatalog):
         }
         self._exchange(
             "POST", self.url(Endpoints.register_table, namespace=namespace), errors, body
-        )
+        ).json()
 
     def update_table(
         self,
@@ -135,9 +163,12 @@ class NeveRestCatalog(RestCatalog):
         name = {"namespace": list(identifier[:-1]), "name": identifier[-1]}
         body = {"identifier": name, "requirements": requirements, "updates": updates}
         errors = {404: NoSuchTableError, 409: CommitFailedException}
-        answer = self._exchange("POST", self._table_url(identifier), errors, body)
+        response = self._exchange("POST", self._table_url(identifier), errors, body)
+        answer = response.json()
         location, document = answer.get("metadata-location"), answer.get("metadata")
-        return MetadataJson(location, document) if location and document else None
+        if not (location and document):
+            return None
+        return MetadataJson(location, document, response.headers.get("ETag"))
 
     def _table_url(self, identifier: Identifier) -> str:
         return self.url(Endpoints.load_table, **self._split_identifier_for_path(identifier))
@@ -149,8 +180,8 @@ class NeveRestCatalog(RestCatalog):
         errors: dict[int, type[Exception]],
         body: Mapping[str, Any] | None = None,
         **options: Any,
-    ) -> dict[str, Any]:
-        """Send one request and decode its answer; errors are PyIceberg's."""
+    ) -> requests.Response:
+        """Send one request; errors are PyIceberg's."""
         content = None if body is None else json.dumps(body).encode()
         response = self._session.request(method, url, data=content, **options)
         if response.status_code in _EXPIRED_LOGIN:
@@ -161,8 +192,7 @@ class NeveRestCatalog(RestCatalog):
             response.raise_for_status()
         except requests.HTTPError as error:
             raise_for_answer(error, errors)
-        answer: dict[str, Any] = response.json()
-        return answer
+        return response
 
     def _bound(self, session: requests.Session) -> None:
         for prefix, adapter in list(session.adapters.items()):

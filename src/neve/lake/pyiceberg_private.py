@@ -10,13 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest.response import _handle_non_200_response
-from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
-from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import (
     Operation,
@@ -30,7 +27,6 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 __all__ = [
-    "delete_old_metadata",
     "overwrite_update",
     "raise_for_answer",
     "schema_without_ids",
@@ -60,15 +56,6 @@ def overwrite_update(
     if not isinstance(added, AddSnapshotUpdate):
         raise TypeError(added)
     return added
-
-
-def delete_old_metadata(io: FileIO, before: TableMetadata, after: TableMetadata) -> None:
-    """Delete the metadata files that left the metadata log, if the table's properties say so.
-
-    PyIceberg does it in `Table._do_commit`, which also retries; Neve sends its commits itself.
-    A file that cannot be deleted is logged and left.
-    """
-    Catalog._delete_old_metadata(io, before, after)  # noqa: SLF001 - there is no public way
 
 
 def schema_without_ids(schema: pa.Schema) -> Schema:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -101,6 +101,19 @@ def with_removed(metadata: MetadataJson, removed: Sequence[int]) -> str:
         else:
             ranges.append(range(number, number + 1))
     return ",".join(f"{each.start}-{each.stop - 1}" for each in ranges[-_MOST_RANGES:])
+
+
+def without_doubt(metadata: MetadataJson, removed: Collection[int]) -> list[int]:
+    """Return those of some snapshots whose files `main` certainly has: see `REMOVED_APPENDS`."""
+    if metadata.format_version < 2:
+        return []
+    certain = []
+    for snapshot in main_history(metadata):
+        if _operation(snapshot) != "append":
+            break
+        if snapshot["snapshot-id"] in removed:
+            certain.append(snapshot["snapshot-id"])
+    return certain
 
 
 def main_history(metadata: MetadataJson) -> list[Mapping[str, Any]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -16,3 +18,17 @@ class StagedSnapshot:
     ref: str
     summary: Mapping[str, str]
     timestamp_ms: int
+
+    @classmethod
+    def of(cls, ref: str, snapshot: Mapping[str, Any]) -> StagedSnapshot:
+        """Describe a snapshot as metadata documents have it."""
+        summary = dict(snapshot.get("summary") or {})
+        summary.pop("operation", None)
+        return cls(
+            snapshot["snapshot-id"],
+            snapshot.get("parent-snapshot-id"),
+            snapshot.get("sequence-number") or 0,
+            ref,
+            MappingProxyType(summary),
+            snapshot["timestamp-ms"],
+        )

@@ -1,51 +1,52 @@
 """Snapshots that no reader sees yet, and the one commit that shows them. No JVM.
 
 Every commit here is a single compare-and-set: it asserts what `main` was, and is sent once.
-PyIceberg retries appends by itself, which would publish on a base nobody looked at; so updates are
-built with its snapshot producers and handed to the catalog directly.
+PyIceberg retries appends by itself, which would publish on a base nobody looked at. Metadata stays
+JSON (`json_table.py`), so that a commit costs little however many snapshots a table has.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntryStatus
-from pyiceberg.table import FileScanTask
-from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
+from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.table.update import (
-    AddSnapshotUpdate,
-    AssertRefSnapshotId,
-    AssertTableUUID,
-    RemovePropertiesUpdate,
-    RemoveSnapshotRefUpdate,
-    SetPropertiesUpdate,
-    SetSnapshotRefUpdate,
-    TableUpdate,
-)
 
-from neve.errors import NotFoundError, UnknownOutcomeError
-from neve.lake.ancestry import main_ancestors
-from neve.lake.append_snapshot import write_append
-from neve.lake.commit_errors import committing
+from neve.errors import NotFoundError, UnsupportedError
+from neve.lake.append_snapshot import snapshot_json, write_append
+from neve.lake.commit_errors import refused
+from neve.lake.create import TableSpec, ensure_table, lacks_columns
 from neve.lake.faults import explained
-from neve.lake.profile import CatalogProfile
-from neve.lake.pyiceberg_private import delete_old_metadata, overwrite_update
+from neve.lake.json_table import JsonTable, json_table
+from neve.lake.metadata_json import MAIN, MetadataJson
+from neve.lake.metadata_updates import (
+    Json,
+    add_snapshot,
+    remove_properties,
+    remove_ref,
+    set_branch,
+    set_properties,
+    set_tag,
+)
+from neve.lake.pyiceberg_private import overwrite_update
 from neve.lake.staged_snapshot import StagedSnapshot
+from neve.lake.table_ref import TableRef
+from neve.lake.trimmed_metadata import TrimmedMetadata
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyiceberg.table import Table
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.io import FileIO
     from pyiceberg.table.metadata import TableMetadata
 
-logger = logging.getLogger(__name__)
+    from neve.lake.identifier import Identifier
+    from neve.lake.profile import CatalogProfile
 
 
 @dataclass(frozen=True)
@@ -63,102 +64,127 @@ class Change:
 
 
 class StagingTable:
-    """One table as those see it who stage and publish."""
+    """One table as those see it who stage and publish, just read.
 
-    def __init__(self, profile: CatalogProfile, table: Table) -> None:
+    Args:
+        table: the table, also as PyIceberg has loaded it; another one of the same name is not it.
+
+    Raises:
+        NotFoundError: there is no such table any more.
+    """
+
+    def __init__(self, profile: CatalogProfile, table: Table | JsonTable) -> None:
         self.profile = profile
-        self.table = table
-        # What the table was before commits whose outcome was unknown: see `_delete_old_metadata`.
-        self._before_unknown: TableMetadata | None = None
+        if isinstance(table, Table):
+            uuid = str(table.metadata.table_uuid)
+            table = json_table(profile, table.catalog, tuple(table.name()), uuid)
+        self._table = table
+        self._trimmed = TrimmedMetadata()
+        self._parsed: Table | None = None
+        self.refresh()
+
+    @property
+    def identifier(self) -> Identifier:
+        return self._table.identifier
 
     @property
     def name(self) -> str:
         """Namespace and table, with dots."""
-        return ".".join(self.table.name())
+        return self._table.name
+
+    @property
+    def ref(self) -> TableRef:
+        return TableRef(self.profile.name, self.identifier)
+
+    @property
+    def document(self) -> MetadataJson:
+        """Its metadata, as it was read last or as our last commit has made it."""
+        return self._table.metadata
+
+    @property
+    def metadata(self) -> TableMetadata:
+        """Its shape and its current snapshot, for those who write files and manifests."""
+        return self._trimmed.parse(self.document)
+
+    @property
+    def io(self) -> FileIO:
+        return self._table.io
+
+    @property
+    def table(self) -> Table:
+        """The table as PyIceberg has it. Parsing takes as long as there are snapshots."""
+        location = self.document.metadata_location
+        if self._parsed is None or self._parsed.metadata_location != location:
+            metadata = TableMetadataUtil.parse_obj(dict(self.document.document))
+            self._parsed = Table(self.identifier, metadata, location, self.io, self._table.catalog)
+        return self._parsed
 
     @property
     def main_id(self) -> int | None:
-        ref = self.table.metadata.refs.get(MAIN_BRANCH)
-        return ref.snapshot_id if ref else None
+        return self.document.refs.get(MAIN)
 
     @property
     def properties(self) -> Mapping[str, str]:
-        return self.table.metadata.properties
+        return self.document.properties
 
     def refresh(self) -> None:
-        """Read the catalog anew; to be done before each decision.
+        """Ask the catalog anew; to be done before each decision.
 
         Raises:
-            NotFoundError: the table was dropped.
+            NotFoundError: the table was dropped, or dropped and created again.
             CatalogError: the catalog does not answer, or with a failure.
         """
-        try:
-            with explained(self.profile):
-                self.table.refresh()
-        except NoSuchTableError as error:
-            raise NotFoundError(f"table {self.name} does not exist any more") from error
-        except ValueError as error:
-            # PyIceberg compares the tables' ids.
-            if "UUID" not in str(error):
-                raise
-            raise NotFoundError(
-                f"table {self.name} was dropped and made anew",
-                hint="the next run goes on with the new table",
-            ) from error
+        self._table.refresh()
 
     def staged(self, prefix: str) -> list[StagedSnapshot]:
         """Return what refs beginning with `prefix` name, the oldest first."""
-        found = []
-        for name, ref in self.table.metadata.refs.items():
-            snapshot = self.table.metadata.snapshot_by_id(ref.snapshot_id)
-            if name.startswith(prefix) and snapshot is not None:
-                found.append(_staged(name, snapshot))
-        return sorted(found, key=lambda one: (one.sequence_number, one.snapshot_id))
+        return self.document.staged(prefix)
 
     def main_summaries(self) -> Iterator[Mapping[str, str]]:
         """Yield the summary of each snapshot that `main` grew from, the newest first."""
-        for snapshot in main_ancestors(self.table.metadata):
-            yield snapshot.summary.additional_properties if snapshot.summary else {}
+        snapshots = self.document.snapshots
+        next_id = self.main_id
+        while next_id is not None and (snapshot := snapshots.get(next_id)) is not None:
+            yield snapshot.get("summary") or {}
+            next_id = snapshot.get("parent-snapshot-id")
 
     def summary_of(self, snapshot_id: int) -> Mapping[str, str] | None:
         """Return the summary of a snapshot; None if it was expired."""
-        snapshot = self.table.metadata.snapshot_by_id(snapshot_id)
-        if snapshot is None:
-            return None
-        return snapshot.summary.additional_properties if snapshot.summary else {}
+        snapshot = self.document.snapshots.get(snapshot_id)
+        return None if snapshot is None else snapshot.get("summary") or {}
 
     def published_summaries(self) -> Iterator[Mapping[str, str]]:
         """Yield the summary of each snapshot that `main` was at, also of those rolled back."""
-        published = {entry.snapshot_id for entry in self.table.metadata.snapshot_log}
-        for snapshot in self.table.metadata.snapshots:
-            if snapshot.snapshot_id in published and snapshot.summary:
-                yield snapshot.summary.additional_properties
+        log = self.document.document.get("snapshot-log") or ()
+        published = {entry["snapshot-id"] for entry in log}
+        for snapshot_id, snapshot in self.document.snapshots.items():
+            if snapshot_id in published:
+                yield snapshot.get("summary") or {}
 
     def exists(self, snapshot_id: int) -> bool:
-        return self.table.metadata.snapshot_by_id(snapshot_id) is not None
+        return snapshot_id in self.document.snapshots
 
     def added_files(self, snapshot_id: int) -> list[DataFile]:
         """Return the data files that a snapshot added. Raises NotFoundError: it was expired."""
-        snapshot = self.table.metadata.snapshot_by_id(snapshot_id)
-        if snapshot is None:
+        if not self.exists(snapshot_id):
             raise NotFoundError(
                 f"{self.name}: snapshot {snapshot_id} is gone",
                 hint="what it held is done again from the buffer",
             )
+        snapshot = Snapshot.model_validate(self.document.snapshots[snapshot_id])
         return [
             entry.data_file
-            for manifest in snapshot.manifests(self.table.io)
+            for manifest in snapshot.manifests(self.io)
             if manifest.content == ManifestContent.DATA
             and manifest.added_snapshot_id == snapshot_id
-            for entry in manifest.fetch_manifest_entry(self.table.io)
+            for entry in manifest.fetch_manifest_entry(self.io)
             if entry.status == ManifestEntryStatus.ADDED and entry.snapshot_id == snapshot_id
         ]
 
     def added_rows(self, snapshot_id: int, limit: int) -> pa.Table:
         """Return some of the rows that a snapshot added, read here. Raises NotFoundError."""
         tasks = [FileScanTask(file) for file in self.added_files(snapshot_id)]
-        schema = self.table.schema()
-        scan = ArrowScan(self.table.metadata, self.table.io, schema, AlwaysTrue(), limit=limit)
+        scan = ArrowScan(self.metadata, self.io, self.metadata.schema(), AlwaysTrue(), limit=limit)
         return scan.to_table(tasks)
 
     def stage(
@@ -177,22 +203,20 @@ class StagingTable:
             UnknownOutcomeError: the answer was lost; `staged` shows whether it was applied.
         """
         added = self._append(files, summary)
-        snapshot = added.snapshot
-        tag = self._set_ref(ref, snapshot.snapshot_id, SnapshotRefType.TAG)
-        dropped = (RemoveSnapshotRefUpdate(ref_name=name) for name in drop_refs)
-        self._commit((added, tag, *dropped), self.main_id, f"staging {ref}")
-        return _staged(ref, snapshot)
+        updates = [
+            add_snapshot(added),
+            set_tag(ref, added["snapshot-id"]),
+            *(remove_ref(name) for name in drop_refs),
+        ]
+        self._commit(updates, self.main_id, f"staging {ref}")
+        return StagedSnapshot.of(ref, added)
 
     def append(self, files: Sequence[DataFile], summary: Mapping[str, str]) -> int:
         """Add a snapshot of `files` to `main`, if nobody else has moved it; return its id.
 
         Atomic, one attempt; raises as `apply` does.
         """
-        added = self._append(files, summary)
-        snapshot_id = added.snapshot.snapshot_id
-        updates = (added, self._set_ref(MAIN_BRANCH, snapshot_id))
-        self._commit(updates, self.main_id, f"appending snapshot {snapshot_id}")
-        return snapshot_id
+        return self._add_to_main(self._append(files, summary), "appending")
 
     def replace(self, files: Sequence[DataFile], summary: Mapping[str, str]) -> int:
         """Have `main` hold these files instead of all others; return its snapshot.
@@ -200,11 +224,8 @@ class StagingTable:
         Atomic, one attempt; raises as `apply` does.
         """
         with explained(self.profile):
-            added = overwrite_update(self.table, files, summary)
-        snapshot_id = added.snapshot.snapshot_id
-        updates = (added, self._set_ref(MAIN_BRANCH, snapshot_id))
-        self._commit(updates, self.main_id, f"replacing all files, snapshot {snapshot_id}")
-        return snapshot_id
+            added = overwrite_update(self.table, files, summary).snapshot
+        return self._add_to_main(snapshot_json(added), "replacing all files")
 
     def apply(self, change: Change) -> int:
         """Commit a change if `main` is still what it was decided on; return where `main` is now.
@@ -215,20 +236,20 @@ class StagingTable:
             ConflictError: `main` has moved, or another writer was first; nothing was applied.
             UnknownOutcomeError: the answer was lost; the table tells after a refresh.
         """
-        updates: list[TableUpdate] = []
+        updates: list[Json] = []
         target = change.to_main
         if target is None:
             added = self._append(change.files, change.summary)
-            updates.append(added)
-            target = added.snapshot.snapshot_id
-        updates.append(self._set_ref(MAIN_BRANCH, target))
-        updates += [self._set_ref(name, snapshot) for name, snapshot in change.branches.items()]
-        updates += [RemoveSnapshotRefUpdate(ref_name=name) for name in change.drop_refs]
+            updates.append(add_snapshot(added))
+            target = int(added["snapshot-id"])
+        branches = {MAIN: target, **change.branches}
+        updates += [set_branch(self.document, *branch) for branch in branches.items()]
+        updates += [remove_ref(name) for name in change.drop_refs]
         if change.set_properties:
-            updates.append(SetPropertiesUpdate(updates=dict(change.set_properties)))
+            updates.append(set_properties(change.set_properties))
         if change.remove_properties:
-            updates.append(RemovePropertiesUpdate(removals=list(change.remove_properties)))
-        self._commit(tuple(updates), change.base_main, f"moving main to snapshot {target}")
+            updates.append(remove_properties(change.remove_properties))
+        self._commit(updates, change.base_main, f"moving main to snapshot {target}")
         return target
 
     def drop_refs(self, names: Sequence[str], properties: Sequence[str] = ()) -> None:
@@ -237,77 +258,61 @@ class StagingTable:
         Args:
             properties: what says something of them, and is removed with them.
         """
-        present = [name for name in names if name in self.table.metadata.refs]
+        present = [name for name in names if name in self.document.refs]
         if not present:
             return
-        updates: list[TableUpdate] = [RemoveSnapshotRefUpdate(ref_name=name) for name in present]
+        updates = [remove_ref(name) for name in present]
         removals = [name for name in properties if name in self.properties]
         if removals:
-            updates.append(RemovePropertiesUpdate(removals=removals))
-        self._commit(tuple(updates), self.main_id, f"dropping {', '.join(present)}")
+            updates.append(remove_properties(removals))
+        self._commit(updates, self.main_id, f"dropping {', '.join(present)}")
 
-    def _append(self, files: Sequence[DataFile], summary: Mapping[str, str]) -> AddSnapshotUpdate:
+    def _append(self, files: Sequence[DataFile], summary: Mapping[str, str]) -> Json:
         with explained(self.profile):
-            new = write_append(self.table.metadata, self.table.io, files, summary)
-        return AddSnapshotUpdate(snapshot=new.snapshot)
+            try:
+                new = write_append(self.metadata, self.io, files, summary)
+            except ValueError as error:
+                # Of its format version or of a property of the table, as a rule.
+                raise UnsupportedError(f"{self.name} cannot be appended to: {error}") from error
+        return snapshot_json(new.snapshot)
 
-    def _set_ref(
-        self, name: str, snapshot_id: int, kind: SnapshotRefType = SnapshotRefType.BRANCH
-    ) -> SetSnapshotRefUpdate:
-        """Move or make a ref; one that is there keeps what it says of retention."""
-        present = self.table.metadata.refs.get(name)
-        return SetSnapshotRefUpdate(
-            ref_name=name,
-            type=kind,
-            snapshot_id=snapshot_id,
-            max_ref_age_ms=present and present.max_ref_age_ms,
-            max_snapshot_age_ms=present and present.max_snapshot_age_ms,
-            min_snapshots_to_keep=present and present.min_snapshots_to_keep,
-        )
+    def _add_to_main(self, added: Json, what: str) -> int:
+        snapshot_id = int(added["snapshot-id"])
+        updates = [add_snapshot(added), set_branch(self.document, MAIN, snapshot_id)]
+        self._commit(updates, self.main_id, f"{what}, snapshot {snapshot_id}")
+        return snapshot_id
 
-    def _commit(
-        self,
-        updates: tuple[TableUpdate, ...],
-        base_main: int | None,
-        what: str,
-    ) -> None:
-        requirements = (
-            AssertTableUUID(uuid=self.table.metadata.table_uuid),
-            AssertRefSnapshotId(ref=MAIN_BRANCH, snapshot_id=base_main),
-        )
-        before = self._before_unknown or self.table.metadata
-        try:
-            with committing(self.profile, self.name, what):
-                answer = self.table.catalog.commit_table(self.table, requirements, updates)
-        except UnknownOutcomeError:
-            self._before_unknown = before
-            raise
-        # Known to be applied: nothing that fails from here on may say otherwise.
-        self.table.metadata = answer.metadata
-        self.table.metadata_location = answer.metadata_location
-        self._before_unknown = None
-        self._delete_old_metadata(before)
-
-    def _delete_old_metadata(self, before: TableMetadata) -> None:
-        """Delete metadata files that left the log, also by commits whose answer was lost.
-
-        Servers do this by themselves; with a database, it is for whoever commits.
-        """
-        if self.profile.settings.type not in ("sqlite", "postgres"):
-            return
-        try:
-            delete_old_metadata(self.table.io, before, self.table.metadata)
-        except Exception as error:  # noqa: BLE001 - the commit is applied, whatever happens here
-            logger.warning("%s: old metadata files are left: %s", self.name, error)
+    def _commit(self, updates: Sequence[Json], base_main: int | None, what: str) -> None:
+        if base_main != self.main_id:
+            raise refused(self.name, what, f"main is not at snapshot {base_main} any more")
+        self._table.commit(MAIN, updates, what)
 
 
-def _staged(ref: str, snapshot: Snapshot) -> StagedSnapshot:
-    summary = dict(snapshot.summary.additional_properties) if snapshot.summary else {}
-    return StagedSnapshot(
-        snapshot.snapshot_id,
-        snapshot.parent_snapshot_id,
-        snapshot.sequence_number or 0,
-        ref,
-        MappingProxyType(summary),
-        snapshot.timestamp_ms,
-    )
+def load_staging_table(
+    profile: CatalogProfile, catalog: Catalog, identifier: Identifier
+) -> StagingTable:
+    """Return a table to stage to, just read. Raises NotFoundError."""
+    return StagingTable(profile, json_table(profile, catalog, identifier))
+
+
+def find_staging_table(
+    profile: CatalogProfile, catalog: Catalog, identifier: Identifier
+) -> StagingTable | None:
+    """Return a table to stage to, just read; None: there is none of that name."""
+    try:
+        return load_staging_table(profile, catalog, identifier)
+    except NotFoundError:
+        return None
+
+
+def ensure_staging_table(
+    profile: CatalogProfile, catalog: Catalog, spec: TableSpec
+) -> StagingTable:
+    """Return a table to stage to, just read; made now, or given the columns that it lacks.
+
+    Idempotent; raises as `ensure_table` does.
+    """
+    table = find_staging_table(profile, catalog, spec.identifier)
+    if table is None or lacks_columns(table.metadata.schema(), spec):
+        return StagingTable(profile, ensure_table(profile, catalog, spec))
+    return table

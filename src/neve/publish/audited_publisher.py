@@ -124,9 +124,8 @@ class AuditedPublisher:
 
     def _rows(self, staged: StagedSnapshot) -> DataFrame:
         from neve.lake.frames import added_rows
-        from neve.lake.table_ref import TableRef
 
-        ref = TableRef.of(self.publisher.table.table)
+        ref = self.publisher.table.ref
         return added_rows(self.lake.spark, ref, staged.snapshot_id, staged.parent_id)
 
     def _split(
@@ -151,6 +150,6 @@ class AuditedPublisher:
                 F.array_compact(F.array(*names)).alias(REJECTED_BY),
                 F.lit(batch_id).alias(BATCH),
             )
-            rejected_files = write_frame(bad, self.rejected.open().table.table)
-            clean_files = write_frame(rows.where(is_clean), self.publisher.table.table)
+            rejected_files = write_frame(bad, self.rejected.open().table)
+            clean_files = write_frame(rows.where(is_clean), self.publisher.table)
         return clean_files, rejected_files

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from neve.buffer.layout import buffer_id_of
 from neve.buffer.stream_states import StreamState, load_stream_states
 from neve.errors import NotFoundError, UsageError
-from neve.lake.catalog import list_tables, load_table
+from neve.lake.catalog import list_tables
 from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_known
 from neve.lake.identifier import parse_identifier
 from neve.lake.staged_snapshot import StagedSnapshot
-from neve.lake.staging import Change, StagingTable
+from neve.lake.staging import Change, StagingTable, load_staging_table
 from neve.publish.batch import STAGED_PREFIX
 from neve.publish.ranges import (
     BATCH_ID,
@@ -127,7 +127,7 @@ def _tables(lake: Lake) -> list[StagingTable]:
         return []
     telemetry = {(*namespace, f"{name}{end}") for name in SCHEMAS for end in ("", REJECTED_SUFFIX)}
     return [
-        StagingTable(lake.profile, load_table(lake.profile, lake.catalog(), name))
+        load_staging_table(lake.profile, lake.catalog(), name)
         for name in names
         if name in telemetry
     ]

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_known
-from neve.lake.create import FEW_METADATA_FILES, TableSpec, ensure_table
+from neve.lake.create import FEW_METADATA_FILES, TableSpec
 from neve.lake.data_files import write_data_files
-from neve.lake.staging import StagingTable
+from neve.lake.staging import StagingTable, ensure_staging_table
 
 if TYPE_CHECKING:
     from neve.lake import Lake
@@ -130,17 +130,19 @@ class LedgerWriter:
     def _append(self, rows: pa.Table) -> None:
         if self._table is None:
             spec = TableSpec(IDENTIFIER, SCHEMA, properties=LEDGER_PROPERTIES)
-            table = ensure_table(self._lake.profile, self._lake.catalog(), spec)
-            self._table = StagingTable(self._lake.profile, table)
+            self._table = ensure_staging_table(self._lake.profile, self._lake.catalog(), spec)
         staging, write_id = self._table, uuid.uuid4().hex
-        files = write_data_files(staging.table.metadata, staging.table.io, rows)
+        files = write_data_files(staging.metadata, staging.io, rows)
 
         def find_applied() -> int | None:
-            snapshots = staging.table.metadata.snapshots
-            written = (
-                one for one in snapshots if one.summary and one.summary[WRITE_ID] == write_id
+            return next(
+                (
+                    snapshot_id
+                    for snapshot_id, snapshot in staging.document.snapshots.items()
+                    if (snapshot.get("summary") or {}).get(WRITE_ID) == write_id
+                ),
+                None,
             )
-            return next((one.snapshot_id for one in written), None)
 
         commit_until_known(
             staging.refresh,

@@ -16,15 +16,9 @@ import pyarrow as pa
 
 from neve import failpoints
 from neve.buffer.stream_states import StreamState
-from neve.lake.create import (
-    FEW_METADATA_FILES,
-    TableSpec,
-    ensure_table,
-    load_if_exists,
-    widen_columns,
-)
+from neve.lake.create import FEW_METADATA_FILES, TableSpec, widen_columns
 from neve.lake.staged_snapshot import StagedSnapshot
-from neve.lake.staging import StagingTable
+from neve.lake.staging import StagingTable, ensure_staging_table, find_staging_table
 from neve.publish.batch import STAGED_PREFIX, batch_id_of
 from neve.publish.contains import READ_FROM, overlaps
 from neve.publish.publisher import Publisher
@@ -84,7 +78,7 @@ class RejectedRows:
 
     @property
     def identifier(self) -> Identifier:
-        *namespace, name = self.main.table.table.name()
+        *namespace, name = self.main.table.identifier
         return (*namespace, f"{name}{REJECTED_SUFFIX}")
 
     def open(self) -> Publisher:
@@ -92,14 +86,14 @@ class RejectedRows:
         from pyiceberg.io.pyarrow import schema_to_pyarrow
 
         if self._publisher is None:
-            table = self.main.table.table
-            schema: pa.Schema = schema_to_pyarrow(table.schema(), include_field_ids=False)
+            of_main = self.main.table.metadata.schema()
+            schema: pa.Schema = schema_to_pyarrow(of_main, include_field_ids=False)
             schema = schema.append(pa.field(REJECTED_BY, pa.list_(pa.string())))
             schema = schema.append(pa.field(BATCH, pa.string()))
             spec = TableSpec(self.identifier, schema, properties=FEW_METADATA_FILES)
             profile, catalog = self.lake.profile, self.lake.catalog()
             widen_columns(profile, catalog, spec)
-            self._use(StagingTable(profile, ensure_table(profile, catalog, spec)))
+            self._use(ensure_staging_table(profile, catalog, spec))
         return self._use()
 
     def stage(
@@ -142,9 +136,9 @@ class RejectedRows:
         What is staged here is read before the main table: a staging is discarded only if the main
         table, read later, has moved past it and does not name it.
         """
-        table = load_if_exists(self.lake.profile, self.lake.catalog(), self.identifier)
+        table = find_staging_table(self.lake.profile, self.lake.catalog(), self.identifier)
         if table is not None and self._publisher is None:
-            self._use(StagingTable(self.lake.profile, table))
+            self._use(table)
         stagings = self._publisher.table.staged(STAGED_PREFIX) if self._publisher else []
         self.main.marks()
         named = {

@@ -11,10 +11,9 @@ from neve.buffer.buffer import open_reader
 from neve.buffer.spec import buffer_spec
 from neve.buffer.stream_states import StreamState
 from neve.errors import NeveError, NotFoundError, UsageError
-from neve.lake.catalog import load_table
 from neve.lake.identifier import Identifier, parse_identifier
 from neve.lake.staged_snapshot import StagedSnapshot
-from neve.lake.staging import StagingTable
+from neve.lake.staging import StagingTable, load_staging_table
 from neve.publish.batch import HELD_PREFIX, STAGED_PREFIX, Outcome
 from neve.publish.publisher import Publisher
 from neve.publish.ranges import BATCH_ID, decode_ranges
@@ -180,4 +179,4 @@ def _find(lake: Lake, table: str, batch_id: str) -> tuple[Publisher, StagedSnaps
 
 
 def _staging(lake: Lake, identifier: Identifier) -> StagingTable:
-    return StagingTable(lake.profile, load_table(lake.profile, lake.catalog(), identifier))
+    return load_staging_table(lake.profile, lake.catalog(), identifier)

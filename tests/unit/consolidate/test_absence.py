@@ -140,8 +140,7 @@ def test_a_table_that_was_made_anew_meanwhile_is_named(bench):
     bench.send(Signal.LOGS, "b")
     bench.runner = make_anew
     assert bench.run().trouble == (
-        "otel.logs: table otel.logs was dropped and made anew (the next run goes on with the new "
-        "table)"
+        "otel.logs: table otel.logs was dropped and created again (begin with the new table)"
     )
     bench.runner = run_inline
     bench.run()

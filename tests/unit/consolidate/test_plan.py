@@ -1,6 +1,7 @@
 """Which segments a batch takes, and what each table has yet to consume."""
 
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -8,7 +9,13 @@ from neve.buffer.frame import EMPTY_SEGMENT_BYTES, Entry, heads_only, parse_entr
 from neve.buffer.part_index import PartIndex
 from neve.buffer.reader import KnownRequests, Segment
 from neve.consolidate.duplicates import Identity, find_duplicates, possible_duplicates
-from neve.consolidate.plan import Progress, plan_batches, plan_tasks, position_of
+from neve.consolidate.plan import (
+    SMALLEST_PART,
+    Progress,
+    plan_batches,
+    plan_tasks,
+    position_of,
+)
 from neve.publish.ranges import Range
 
 
@@ -84,28 +91,52 @@ def test_nothing_waiting_is_no_batch():
     assert plan_batches({"a": segments("a", 1)}, {"t": at({"a": 1})}, 10) == []
 
 
-def test_tasks_are_packed_by_size():
-    tasks = plan_tasks(segments("a", 1, 2, 3, 4, 5, 6), 25)
-    assert [[one.number for one in task] for task in tasks] == [[1, 2, 3], [4, 5, 6]]
+def sizes(tasks):
+    """Return how many bytes each task reads."""
+    return [
+        sum((one.bytes if one.end is None else one.end) - one.start for one in task)
+        for task in tasks
+    ]
+
+
+def test_a_burst_is_cut_into_one_task_for_each_core():
+    burst = [*segments("a", 1, size=64), *segments("a", 2, size=2)]
+    tasks = plan_tasks(burst, 32, parallelism=2)
+    assert [[(one.number, one.start, one.end) for one in task] for task in tasks] == [
+        [(1, 0, 33)],
+        [(1, 33, 64), (2, 0, None)],
+    ]
     assert plan_tasks([], 25) == []
 
 
+@pytest.mark.parametrize(
+    ("size", "parallelism", "tasks"),
+    [(63, 2, 1), (64, 2, 2), (100, 2, 2), (100, 4, 3), (1024, 2, 32), (1000, 2, 30), (160, 3, 3)],
+)
+def test_as_many_tasks_as_pieces_and_a_multiple_of_the_cores(size, parallelism, tasks):
+    found = sizes(plan_tasks(segments("a", 1, size=size), 32, parallelism))
+    assert (len(found), sum(found)) == (tasks, size)
+    assert max(found) - min(found) <= 1
+
+
 @pytest.mark.parametrize("count", [1, 2, 5, 6, 7, 100, 119, 120])
-def test_tasks_leave_no_small_remainder(count):
-    sizes = [
-        sum(one.bytes for one in task)
-        for task in plan_tasks(segments("a", *range(1, count + 1)), 60)
-    ]
-    assert sum(sizes) == 10 * count
-    # But for half a segment at a cut.
-    assert min(sizes) >= min(10 * count, 60 - 5)
-    assert max(sizes) < 2 * 60 + 5
+@pytest.mark.parametrize("size", [10, 64, 300])
+def test_tasks_leave_no_small_remainder_and_cover_every_byte_once(count, size):
+    whole = segments("a", *range(1, count + 1), size=size)
+    tasks = plan_tasks(whole, 60)
+    found = sizes(tasks)
+    assert sum(found) == size * count
+    assert min(found) >= min(size * count, 60 * (1 - SMALLEST_PART) - 1)
+    parts = [one for task in tasks for one in task]
+    assert [one.number for one in parts if not one.start] == [one.number for one in whole]
+    for one, following in pairwise(parts):
+        is_cut = one.end not in (None, one.bytes)
+        assert following.start == (one.end if is_cut else 0)
 
 
-def test_segments_too_large_to_be_cut_evenly_stay_together():
-    uneven = [*segments("a", 1, size=64), *segments("a", 2, size=16)]
-    assert [len(task) for task in plan_tasks(uneven, 36)] == [2]
-    assert [len(task) for task in plan_tasks(segments("a", *range(16), size=64), 36)] == [1] * 16
+def test_a_segment_that_is_empty_is_read_as_well():
+    tasks = plan_tasks([*segments("a", 1, size=0), *segments("a", 2), *segments("a", 3, size=0)], 5)
+    assert [one.number for task in tasks for one in task if not one.start] == [1, 2, 3]
 
 
 def identity(stream, segment, key, at=0, position=0):

@@ -231,7 +231,7 @@ def test_a_table_of_format_version_3_is_refused(lake):
     document = json.loads(path.read_text())
     path.write_text(json.dumps({**document, "format-version": 3, "next-row-id": 0}))
     with pytest.raises(UnsupportedError, match=r"ns\.t has format version 3"):
-        appender.table.refresh()
+        Appender(lake)
 
 
 def test_a_table_that_was_created_again_is_not_appended_to(lake):

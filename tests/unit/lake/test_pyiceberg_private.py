@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyiceberg.catalog.rest.response as rest_response
 import pyiceberg.io.pyarrow as pyarrow_io
 import pytest
-from pyiceberg.catalog import Catalog, MetastoreCatalog, delete_files
+from pyiceberg.catalog import MetastoreCatalog, delete_files
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table.update.snapshot import _OverwriteFiles
@@ -38,7 +38,6 @@ SIGNATURES = {
         "branch",
     ],
     _OverwriteFiles._commit: ["self"],
-    Catalog._delete_old_metadata: ["io", "base", "metadata"],
     delete_files: ["io", "files_to_delete", "file_type"],
     pyarrow_io._determine_partitions: ["spec", "schema", "arrow_table"],
     MetastoreCatalog._update_and_stage_table: [

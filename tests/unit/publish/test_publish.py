@@ -164,7 +164,7 @@ def test_a_staged_batch_that_somebody_brought_to_main_is_only_consumed(lab, othe
         publisher.table.append(publisher.table.added_files(staged.snapshot_id), source)
     else:
         publisher.table.apply(Change(staged.parent_id, staged.snapshot_id))
-    publisher.table.table.catalog = Lossy(lab.lake.catalog(), ["conflict", "lost before"])
+    Lossy(publisher.table, ["conflict", "lost before"])
     assert publisher.publish(publisher.waiting()) is Outcome.PUBLISHED
     assert lab.run("again", [1], 1, 1) is Outcome.SUPERSEDED
     assert lab.rows() == ([1, 2] if other_writer else [1])
@@ -319,7 +319,7 @@ def test_a_worker_that_is_late_drops_no_batch_that_another_has_held(lab, step):
 @pytest.mark.parametrize("calm", [0, 1, 2])
 def test_lost_answers_and_conflicts_leave_one_copy(lab, faults, calm):
     publisher = lab.publisher()
-    publisher.table.table.catalog = Lossy(lab.lake.catalog(), ["pass"] * calm + faults * 2)
+    Lossy(publisher.table, ["pass"] * calm + faults * 2)
     staged = publisher.stage("b1", lab.files(1), {STREAM: Range(1, 1)})
     lab.append_by_another(2)
     assert publisher.publish(staged) is Outcome.PUBLISHED

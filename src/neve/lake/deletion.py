@@ -1,0 +1,46 @@
+"""Delete many files of a table: several at once, and what cannot be deleted is logged and left."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+
+logger = logging.getLogger(__name__)
+
+_AT_ONCE = 16
+
+
+def delete_paths(io: FileIO, table: str, paths: Sequence[str]) -> int:
+    """Delete files, the first ones first; return how many are gone. Idempotent.
+
+    A file that does not exist is no error.
+    """
+    if not paths:
+        return 0
+    with ThreadPoolExecutor(min(_AT_ONCE, len(paths)), "neve-deletes") as pool:
+        failures = [each for each in pool.map(_delete, repeat(io), paths) if each is not None]
+    if failures:
+        logger.warning(
+            "%s: %d of %d files could not be deleted: %s",
+            table,
+            len(failures),
+            len(paths),
+            failures[0],
+        )
+    return len(paths) - len(failures)
+
+
+def _delete(io: FileIO, path: str) -> str | None:
+    try:
+        io.delete(path)
+    except FileNotFoundError:
+        return None
+    except Exception as error:  # noqa: BLE001 - each store has errors of its own
+        return f"{path}: {type(error).__name__}"
+    return None

@@ -1,0 +1,328 @@
+"""The files that only removed snapshots have: found by what was removed, not by all live files.
+
+A snapshot's manifests come from its parent, but for those that its commit wrote. So a manifest that
+a removed snapshot and a kept one share is in every snapshot between the two, and the kept snapshots
+next to the removed ones tell which manifests stay. Data files follow their manifests: one that is
+in no manifest of those neighbours is in no later snapshot, unless a commit has added it again, as
+cherry-picks do and batches that are staged twice. Their summaries say so: then all kept snapshots
+are compared. Reads manifest lists and manifests, never a data file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from neve.lake.manifests import (
+    DELETED,
+    Manifest,
+    ManifestReader,
+    ReadFile,
+    file_entry_schema,
+    inherit,
+    open_avro,
+)
+from neve.lake.metadata_json import MetadataJson
+from neve.lake.store_paths import store_path
+
+Snapshot = Mapping[str, Any]
+
+_READS_AT_ONCE = 16
+# In summaries: whose files a snapshot adds. Two that say the same may add the same files: a
+# cherry-pick and its source, a batch that was staged twice, an append that was repeated.
+_PICKED_FROM = "source-snapshot-id"
+_ORIGINS = (_PICKED_FROM, "neve.batch-id", "neve.append-id")
+# Stands for the adders of a file that several commits have added.
+_SEVERAL = -1
+
+
+@dataclass(frozen=True)
+class UnreachableFiles:
+    """Files that no kept snapshot needs, each once."""
+
+    manifest_lists: tuple[str, ...] = ()
+    manifests: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    statistics: tuple[str, ...] = ()
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """All of them; what others are found by comes last, for an attempt that is interrupted."""
+        return (*self.files, *self.statistics, *self.manifests, *self.manifest_lists)
+
+
+@dataclass(frozen=True)
+class ManifestFile:
+    """A live file of a manifest: its path, and the commit that added it."""
+
+    path: str
+    added_at: int
+    added_by: int
+
+
+@dataclass(frozen=True)
+class _Change:
+    """What was removed from a table, and what is kept.
+
+    Args:
+        known_main: snapshots that were on `main`, though no line leads there any more.
+    """
+
+    after: MetadataJson
+    gone: Mapping[int, Snapshot]
+    kept: Mapping[int, Snapshot]
+    known_main: Collection[int]
+
+    @property
+    def has_sequence_numbers(self) -> bool:
+        """Whether all have one; in format v1 none has."""
+        return all(each.get("sequence-number") for each in (*self.gone.values(), *self.all_kept))
+
+    @property
+    def all_kept(self) -> list[Snapshot]:
+        return list(self.kept.values())
+
+    def neighbours(self) -> list[Snapshot]:
+        """Return kept snapshots that have each manifest which a kept and a removed one share.
+
+        A later one has it from the first snapshot of its line that is still there, whose parent is
+        not; or from an ancestor that is no younger than the removed ones.
+        """
+        if not self.has_sequence_numbers:
+            return self.all_kept
+        newest = max(each["sequence-number"] for each in self.gone.values())
+        heads = set(self.after.refs.values())
+        return [
+            snapshot
+            for number, snapshot in self.kept.items()
+            if snapshot["sequence-number"] <= newest
+            or snapshot.get("parent-snapshot-id") not in self.kept
+            or number in heads
+        ]
+
+    def aside(self) -> list[Snapshot]:
+        """Return the kept snapshots that were never on `main`, as far as known: staged, held."""
+        on_main: set[int | None] = set(self.known_main)
+        number = self.after.current_snapshot_id
+        while number is not None and number in self.kept:
+            on_main.add(number)
+            number = self.kept[number].get("parent-snapshot-id")
+        return [each for number, each in self.kept.items() if number not in on_main]
+
+    def first_adders(self) -> set[int]:
+        """Return the commits that say nothing of adding files which an older one had.
+
+        Of those that have expired nobody knows.
+        """
+        if not self.has_sequence_numbers:
+            return set()
+        everybody = {**self.gone, **self.kept}
+        return {
+            number
+            for number, each in everybody.items()
+            if _PICKED_FROM not in (each.get("summary") or {})
+        }
+
+    def may_be_added_again(self, added_by: Collection[int]) -> bool:
+        """Tell whether a kept snapshot may have added the same files as one of these commits."""
+        claims: dict[str, set[int]] = {str(number): {number} for number in self.kept}
+        for number, snapshot in self.kept.items():
+            for origin in _origins(snapshot):
+                claims.setdefault(origin, set()).add(number)
+        for number in added_by:
+            if number == _SEVERAL:
+                return True
+            snapshot = self.gone.get(number) or self.kept.get(number) or {}
+            for origin in (str(number), *_origins(snapshot)):
+                if claims.get(origin, set()) - {number}:
+                    return True
+        return False
+
+
+def unreachable_files(
+    read: ReadFile,
+    before: MetadataJson,
+    after: MetadataJson,
+    removed: Collection[int],
+    known_main: Collection[int] = (),
+) -> UnreachableFiles:
+    """Return what only the removed snapshots had. Reads; changes nothing.
+
+    Args:
+        before: the metadata that still had the removed snapshots.
+        after: the metadata without them.
+        known_main: snapshots, removed or kept, that were on `main`, such as those that upkeep has
+            tagged: with the snapshots after them expired, no line says so.
+
+    Raises:
+        CorruptionError, NotFoundError, OSError: a manifest cannot be read, so nothing is known.
+    """
+    gone = {each: before.snapshots[each] for each in removed if each in before.snapshots}
+    kept = {**before.snapshots, **after.snapshots}
+    kept = {number: each for number, each in kept.items() if number not in gone}
+    change = _Change(after, gone, kept, known_main)
+    if not gone or not all(each.get("manifest-list") for each in (*gone.values(), *kept.values())):
+        # Format v1 may name manifests in the metadata; such snapshots are left to orphan removal.
+        return UnreachableFiles()
+    neighbours = change.neighbours()
+    lists = _ManifestLists(read)
+    lists.prefetch([*gone.values(), *neighbours])
+    named = {place_of(path) for each in neighbours for path in lists.paths(each)}
+    unreachable = {
+        place_of(manifest.path): manifest
+        for each in gone.values()
+        for manifest in lists.manifests(each)
+        if place_of(manifest.path) not in named
+    }
+    return UnreachableFiles(
+        _paths({each["manifest-list"] for each in gone.values()}, kept.values()),
+        tuple(manifest.path for manifest in unreachable.values()),
+        tuple(sorted(_unreachable_data(read, lists, change, neighbours, unreachable))),
+        _statistics(before, after, set(gone)),
+    )
+
+
+def live_files_of(read: ReadFile, manifest: Manifest) -> Iterator[ManifestFile]:
+    """Yield the live files of a manifest; keeps none."""
+    avro = open_avro(read(manifest.path), manifest.path)
+    for record in avro.records(file_entry_schema(avro.schema, {"file_path"})):
+        if record["status"] != DELETED:
+            inherit(record, manifest)
+            yield ManifestFile(
+                record["data_file"]["file_path"],
+                record.get("file_sequence_number") or 0,
+                record["snapshot_id"],
+            )
+
+
+def place_of(path: str) -> str:
+    """Return a path in one spelling: a file of the same store may be named in several."""
+    place = store_path(path)
+    return f"{place.scheme}://{place.bucket}/{place.key}"
+
+
+class _ManifestLists:
+    """Manifest lists by snapshot, read at the same time, since each costs a request."""
+
+    def __init__(self, read: ReadFile) -> None:
+        self._reader = ManifestReader(read)
+
+    def prefetch(self, snapshots: Iterable[Snapshot]) -> None:
+        self._reader.prefetch([each["manifest-list"] for each in snapshots])
+
+    def manifests(self, snapshot: Snapshot) -> list[Manifest]:
+        return self._reader.manifests(snapshot["manifest-list"])
+
+    def paths(self, snapshot: Snapshot) -> set[str]:
+        return {manifest.path for manifest in self.manifests(snapshot)}
+
+
+def _unreachable_data(
+    read: ReadFile,
+    lists: _ManifestLists,
+    change: _Change,
+    neighbours: list[Snapshot],
+    unreachable: Mapping[str, Manifest],
+) -> set[str]:
+    """Return the files of unreachable manifests that no manifest of the others has."""
+    candidates: dict[str, ManifestFile] = {}
+    for file in _live_files(read, list(unreachable.values())):
+        other = candidates.setdefault(place_of(file.path), file)
+        if other.added_by != file.added_by:
+            candidates[place_of(file.path)] = replace(file, added_by=_SEVERAL)
+    # A file is in one manifest of a snapshot: those that all these snapshots share need no look.
+    named = [
+        places
+        for each in change.gone.values()
+        if not unreachable.keys().isdisjoint(places := set(map(place_of, lists.paths(each))))
+    ]
+    seen = set.intersection(*named) if named else set()
+    newest_first = sorted(neighbours, key=lambda each: -(each.get("sequence-number") or 0))
+    _subtract(read, lists, candidates, newest_first, seen, change.first_adders())
+    if candidates:
+        doubtful = change.may_be_added_again({file.added_by for file in candidates.values()})
+        others = change.all_kept if doubtful else change.aside()
+        lists.prefetch(others)
+        # What was passed over because of its age is looked at now.
+        _subtract(read, lists, candidates, others, set.intersection(*named))
+    return {file.path for file in candidates.values()}
+
+
+def _subtract(
+    read: ReadFile,
+    lists: _ManifestLists,
+    candidates: dict[str, ManifestFile],
+    snapshots: Iterable[Snapshot],
+    seen: set[str],
+    first_adders: Collection[int] = (),
+) -> None:
+    """Remove from the candidates what is in manifests of snapshots that are not `seen` yet.
+
+    Args:
+        first_adders: commits whose files no manifest has that is older than the commit.
+    """
+    for snapshot in snapshots:
+        if not candidates:
+            return
+        oldest = min(
+            file.added_at if file.added_by in first_adders else 0 for file in candidates.values()
+        )
+        others = [
+            manifest
+            for manifest in lists.manifests(snapshot)
+            if manifest.sequence_number >= oldest and place_of(manifest.path) not in seen
+        ]
+        seen.update(place_of(manifest.path) for manifest in others)
+        for file in _live_files(read, others):
+            candidates.pop(place_of(file.path), None)
+
+
+def _live_files(read: ReadFile, manifests: Sequence[Manifest]) -> Iterator[ManifestFile]:
+    """Yield the live files of manifests, some of which are read at the same time."""
+    with ThreadPoolExecutor(_READS_AT_ONCE) as pool:
+        for first in range(0, len(manifests), _READS_AT_ONCE):
+            some = manifests[first : first + _READS_AT_ONCE]
+            for files in pool.map(partial(_listed_files, read), some):
+                yield from files
+
+
+def _listed_files(read: ReadFile, manifest: Manifest) -> list[ManifestFile]:
+    return list(live_files_of(read, manifest))
+
+
+def _origins(snapshot: Snapshot) -> list[str]:
+    summary = snapshot.get("summary") or {}
+    return [origin for key in _ORIGINS if key in summary for origin in summary[key].split(",")]
+
+
+def _paths(paths: Collection[str], kept: Iterable[Snapshot]) -> tuple[str, ...]:
+    named = {place_of(each["manifest-list"]) for each in kept}
+    return tuple(sorted(path for path in paths if place_of(path) not in named))
+
+
+def _statistics(before: MetadataJson, after: MetadataJson, gone: set[int]) -> tuple[str, ...]:
+    """Return the statistics files of removed snapshots inside the table's location.
+
+    Those of an index lie outside of it, and are removed with it.
+    """
+    inside = place_of(before.location) + "/"
+    named = {place_of(path) for _, path in statistics_files(after)}
+    return tuple(
+        sorted(
+            path
+            for snapshot_id, path in statistics_files(before)
+            if snapshot_id in gone
+            and place_of(path) not in named
+            and place_of(path).startswith(inside)
+        )
+    )
+
+
+def statistics_files(metadata: MetadataJson) -> Iterator[tuple[int, str]]:
+    """Yield the snapshot and the path of each statistics file."""
+    for key in ("statistics", "partition-statistics"):
+        for each in metadata.document.get(key) or ():
+            yield int(each["snapshot-id"]), str(each["statistics-path"])
