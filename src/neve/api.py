@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from neve.direct.writer import Writer
     from neve.lake.followers import FollowerState
     from neve.lake.tables import Column, TableDescription, TableSummary
+    from neve.lake.unconfirmed import UnconfirmedWrite
     from neve.merge.report import Preview as MergePreview
     from neve.merge.report import TableReport as MergeReport
     from neve.move.report import CheckReport, MoveReport
@@ -168,7 +169,18 @@ class OpenLake(VersionedLake):
         from neve.upkeep.spec import upkeep_spec
         from neve.upkeep.upkeep import Upkeep
 
-        return Upkeep(self, upkeep_spec(self.settings)).run()
+        spec = upkeep_spec(self.settings)
+        return Upkeep(self, spec, unconfirmed_writes=self.unconfirmed_writes).run()
+
+    def unconfirmed_writes(self) -> list[UnconfirmedWrite]:
+        """Return the direct writes that `neve recover` has yet to look for; upkeep leaves them.
+
+        Raises:
+            CorruptionError: a record cannot be read, so nobody knows which files it names.
+        """
+        from neve.direct.recovery import unconfirmed_writes
+
+        return unconfirmed_writes(self.profile, self.settings.direct.recovery)
 
     def staged(self, table: str | None = None) -> list[StagedBatch]:
         """List the batches that are staged, or held back by an audit.

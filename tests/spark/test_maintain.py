@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections import Counter
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -242,3 +243,28 @@ def test_a_policy_that_names_no_table_is_refused(lake):
     with_policies(lake, **{TRACES: {"compact": False}})
     write(lake, [0])
     assert [plan.actions for plan in lake.plan_maintenance()] == [()]
+
+
+def test_the_service_maintains_tables_and_tells(lake):
+    from neve.config import Settings as Tree
+    from neve.observe.metrics import Registry, common_labels
+    from neve.service.maintenance import TableMaintenance
+
+    write(lake, [0])
+    registry = Registry(common_labels(Tree()))
+    part = TableMaintenance(lake, registry)
+    part.maintain(threading.Event())
+    text = registry.text().decode()
+    assert _value(text, "neve_maintain_rewritten_files_total") == 6
+    assert _value(text, "neve_table_files") == 1
+    assert _value(text, "neve_table_health") == 100
+    stopped = threading.Event()
+    stopped.set()
+    write(lake, [1])
+    part.maintain(stopped)
+    assert len(data_files(lake)) == 7
+
+
+def _value(text, name):
+    line = next(line for line in text.splitlines() if line.startswith(f"{name}{{"))
+    return float(line.rsplit(" ", 1)[1])

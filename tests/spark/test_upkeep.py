@@ -2,14 +2,13 @@
 
 import time
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 
 import neve
 from neve.config import Settings
+from neve.lake.ancestry import ancestors, main_ancestors
 from neve.lake.catalog import load_table
-from neve.lake.expiry import count_expirable
 from neve.lake.frames import added_rows
 from neve.lake.staging import StagingTable
 from neve.publish import ledger
@@ -18,7 +17,7 @@ from neve.publish.ledger import LedgerWriter
 from neve.publish.publisher import Publisher
 from neve.publish.ranges import Range, read_marks
 from neve.signals import Signal
-from neve.upkeep.spec import ExpiryPolicy, UpkeepSpec
+from neve.upkeep.spec import UpkeepSpec
 from neve.upkeep.upkeep import Upkeep
 from tests.support.consolidation import Bench
 from tests.support.lakes import sqlite_settings
@@ -27,8 +26,13 @@ from tests.support.power_cut import power_cut
 from tests.support.publishing import KnownStreams
 
 LOGS = ("otel", "logs")
-LATER = ExpiryPolicy(retain_seconds=0.001, retain_last=2, expire_at_once=100)
-EVERYTHING = ExpiryPolicy(retain_seconds=0.001, retain_last=2, expire_at_once=1)
+EVERYTHING = {
+    "retain": 0.001,
+    "reader_grace": 0,
+    "retain_min": 2,
+    "keep_hourly": 0,
+    "keep_daily": 0,
+}
 
 
 @pytest.fixture
@@ -46,20 +50,30 @@ def metadata(bench):
     return load_table(bench.lake.profile, bench.lake.catalog(), LOGS).metadata
 
 
-def upkeep(bench, **changes):
-    spec = UpkeepSpec(bench.buffer, **{"ledger_expiry": LATER, **changes})
+def upkeep(bench, settings=EVERYTHING, **changes):
+    whole = {**bench.lake.settings.model_dump(), "upkeep": settings}
+    bench.lake.settings = Settings.model_validate(whole)
+    spec = UpkeepSpec(bench.buffer, **{"expire_at_once": 1, **changes})
     return Upkeep(bench.lake, spec, clock=lambda: time.time() + 1)
 
 
 def expire(bench):
-    """Expire all that can go, and prove that this is what was counted before."""
-    older_than_ms = int(time.time() * 1000) + 1000
+    """Expire all that can go: what refs do not name, but for the last two of a branch."""
     before = metadata(bench)
-    counted = count_expirable(before, older_than_ms, 2)
-    report = upkeep(bench, expiry=EVERYTHING).run()
+    report = upkeep(bench).run()
     assert report.failures == {}
-    assert len(before.snapshots) - len(metadata(bench).snapshots) == counted
-    assert report.expired_snapshots >= counted > 0
+    after = metadata(bench)
+    assert report.expired_snapshots >= len(before.snapshots) - len(after.snapshots) > 0
+    named = {ref.snapshot_id for ref in before.refs.values()}
+    line = [snapshot.snapshot_id for snapshot in main_ancestors(before)]
+    kept = {snapshot.snapshot_id for snapshot in after.snapshots}
+    branches = {
+        snapshot.snapshot_id
+        for ref in before.refs.values()
+        if ref.snapshot_ref_type == "branch"
+        for snapshot, _ in zip(ancestors(before, ref.snapshot_id), range(2), strict=False)
+    }
+    assert kept == named | set(line[:2]) | branches
 
 
 def test_marks_staged_and_held_batches_survive(bench):
@@ -120,8 +134,8 @@ def test_young_snapshots_and_few_of_them_are_left_alone(bench):
         bench.send(Signal.LOGS, name)
         bench.run()
     count = len(metadata(bench).snapshots)
-    for expiry in (replace(EVERYTHING, retain_seconds=3600), LATER):
-        assert upkeep(bench, expiry=expiry).run().expired_snapshots == 0
+    assert upkeep(bench, {**EVERYTHING, "retain": 3600}).run().expired_snapshots == 0
+    assert upkeep(bench, expire_at_once=100).run().expired_snapshots == 0
     assert len(metadata(bench).snapshots) == count
 
 
@@ -132,10 +146,7 @@ def test_a_ledger_of_an_older_version_comes_down_by_itself(bench):
     old = lake.catalog().create_table(ledger.IDENTIFIER, ledger.SCHEMA)
     for number in range(12):
         old.append(ledger.rows_of([entry(number)]))
-    steps = [
-        upkeep(bench, ledger_expiry=EVERYTHING, compact_ledger_files=6, max_files_to_rewrite=8)
-        for _ in range(2)
-    ]
+    steps = [upkeep(bench, compact_ledger_files=6, max_files_to_rewrite=8) for _ in range(2)]
     report = steps[0].run()
     assert (report.failures, report.compacted_files) == ({}, 12)
     # Set before all is small, the properties would let the next writer merge everything at once.
@@ -162,11 +173,11 @@ def test_what_a_follower_has_yet_to_read_stays_up_to_an_age(bench, caplog):
         "otel.logs", "copy", until=metadata(bench).snapshots[0].snapshot_id
     )
     batch.commit()
-    upkeep(bench, expiry=EVERYTHING).run()
+    upkeep(bench).run()
     (state,) = bench.lake.followers("otel.logs")
     assert state.lag_commits == len(metadata(bench).snapshots) - 1 >= 3
     assert sum(len(each.commits) for each in bench.lake.follow("otel.logs", "copy")) >= 3
-    report = upkeep(bench, expiry=EVERYTHING, follow_horizon_seconds=0.001).run()
+    report = upkeep(bench, {**EVERYTHING, "follow_horizon_seconds": 0.001}).run()
     assert "otel.logs: follower copy is more than 0 s behind" in caplog.text
     assert report.expired_snapshots > 0
     assert [each.lag_commits for each in report.followers] == [None]

@@ -18,6 +18,7 @@ from pyiceberg.table.metadata import TableMetadataV1
 
 from neve.errors import ConfigError, CorruptionError, NotFoundError, StorageError, UnsupportedError
 from neve.lake.file_store import FileStore
+from neve.lake.unconfirmed import UnconfirmedWrite
 from neve.limits import MIB
 
 if TYPE_CHECKING:
@@ -268,6 +269,27 @@ class RecoveryStore:
         if record.append_id != name:
             return CorruptionError("it has another id than its file name says")
         return record
+
+
+def unconfirmed_writes(profile: CatalogProfile, location: str) -> list[UnconfirmedWrite]:
+    """Return the writes that have a recovery record, for those who must leave their files alone.
+
+    Raises:
+        CorruptionError: a record cannot be read, so that nobody knows which files it names.
+    """
+    writes = []
+    with RecoveryStore(profile, location) as store:
+        for stored in store.read_all():
+            record = stored.content
+            if isinstance(record, CorruptionError):
+                raise record
+            paths = tuple(file.path for file in record.files)
+            writes.append(
+                UnconfirmedWrite(
+                    record.table, record.table_uuid, record.base_sequence_number, paths
+                )
+            )
+    return writes
 
 
 def _age_order(stored: StoredRecord) -> tuple[bool, str, str]:

@@ -333,6 +333,11 @@ class _Kept:
                 self._count -= len(self._lists.popitem(last=False)[1]) + 1
         return values
 
+    def clear(self) -> None:
+        with self._lock:
+            self._lists.clear()
+            self._count = 0
+
 
 # Files of a table never change once they are written.
 _entries_kept = _Kept(_MOST_ENTRIES_KEPT)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -33,7 +33,10 @@ Snapshot = Mapping[str, Any]
 _READS_AT_ONCE = 16
 # In summaries: whose files a snapshot adds. Two that say the same may add the same files: a
 # cherry-pick and its source, a batch that was staged twice, an append that was repeated.
-_ORIGINS = ("source-snapshot-id", "neve.batch-id", "neve.append-id")
+_PICKED_FROM = "source-snapshot-id"
+_ORIGINS = (_PICKED_FROM, "neve.batch-id", "neve.append-id")
+# Stands for the adders of a file that several commits have added.
+_SEVERAL = -1
 
 
 @dataclass(frozen=True)
@@ -104,10 +107,24 @@ class _Change:
         """Return the kept snapshots that were never on `main`, as far as known: staged, held."""
         on_main: set[int | None] = set(self.known_main)
         number = self.after.current_snapshot_id
-        while number in self.kept:
+        while number is not None and number in self.kept:
             on_main.add(number)
             number = self.kept[number].get("parent-snapshot-id")
         return [each for number, each in self.kept.items() if number not in on_main]
+
+    def first_adders(self) -> set[int]:
+        """Return the commits that say nothing of adding files which an older one had.
+
+        Of those that have expired nobody knows.
+        """
+        if not self.has_sequence_numbers:
+            return set()
+        everybody = {**self.gone, **self.kept}
+        return {
+            number
+            for number, each in everybody.items()
+            if _PICKED_FROM not in (each.get("summary") or {})
+        }
 
     def may_be_added_again(self, added_by: Collection[int]) -> bool:
         """Tell whether a kept snapshot may have added the same files as one of these commits."""
@@ -116,6 +133,8 @@ class _Change:
             for origin in _origins(snapshot):
                 claims.setdefault(origin, set()).add(number)
         for number in added_by:
+            if number == _SEVERAL:
+                return True
             snapshot = self.gone.get(number) or self.kept.get(number) or {}
             for origin in (str(number), *_origins(snapshot)):
                 if claims.get(origin, set()) - {number}:
@@ -209,9 +228,11 @@ def _unreachable_data(
     unreachable: Mapping[str, Manifest],
 ) -> set[str]:
     """Return the files of unreachable manifests that no manifest of the others has."""
-    candidates = {
-        place_of(file.path): file for file in _live_files(read, list(unreachable.values()))
-    }
+    candidates: dict[str, ManifestFile] = {}
+    for file in _live_files(read, list(unreachable.values())):
+        other = candidates.setdefault(place_of(file.path), file)
+        if other.added_by != file.added_by:
+            candidates[place_of(file.path)] = replace(file, added_by=_SEVERAL)
     # A file is in one manifest of a snapshot: those that all these snapshots share need no look.
     named = [
         places
@@ -220,13 +241,13 @@ def _unreachable_data(
     ]
     seen = set.intersection(*named) if named else set()
     newest_first = sorted(neighbours, key=lambda each: -(each.get("sequence-number") or 0))
-    _subtract(read, lists, candidates, newest_first, seen, by_sequence=change.has_sequence_numbers)
+    _subtract(read, lists, candidates, newest_first, seen, change.first_adders())
     if candidates:
         doubtful = change.may_be_added_again({file.added_by for file in candidates.values()})
         others = change.all_kept if doubtful else change.aside()
         lists.prefetch(others)
         # What was passed over because of its age is looked at now.
-        _subtract(read, lists, candidates, others, set.intersection(*named), by_sequence=False)
+        _subtract(read, lists, candidates, others, set.intersection(*named))
     return {file.path for file in candidates.values()}
 
 
@@ -236,18 +257,19 @@ def _subtract(
     candidates: dict[str, ManifestFile],
     snapshots: Iterable[Snapshot],
     seen: set[str],
-    *,
-    by_sequence: bool,
+    first_adders: Collection[int] = (),
 ) -> None:
     """Remove from the candidates what is in manifests of snapshots that are not `seen` yet.
 
     Args:
-        by_sequence: a manifest older than the commit that added a file cannot have it.
+        first_adders: commits whose files no manifest has that is older than the commit.
     """
     for snapshot in snapshots:
         if not candidates:
             return
-        oldest = min(file.added_at for file in candidates.values()) if by_sequence else 0
+        oldest = min(
+            file.added_at if file.added_by in first_adders else 0 for file in candidates.values()
+        )
         others = [
             manifest
             for manifest in lists.manifests(snapshot)

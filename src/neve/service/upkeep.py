@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+from neve.direct.recovery import unconfirmed_writes
 from neve.observe.upkeep import UpkeepMetrics
 from neve.upkeep.spec import upkeep_spec
 from neve.upkeep.upkeep import Upkeep
@@ -25,7 +26,13 @@ class TableUpkeep:
     trouble = None
 
     def __init__(self, lake: Lake, registry: Registry) -> None:
-        self.upkeep = Upkeep(lake, upkeep_spec(lake.settings))
+        self.upkeep = Upkeep(
+            lake,
+            upkeep_spec(lake.settings),
+            unconfirmed_writes=lambda: unconfirmed_writes(
+                lake.profile, lake.settings.direct.recovery
+            ),
+        )
         self.metrics = UpkeepMetrics(registry)
 
     def run(self, stop: threading.Event) -> None:

@@ -30,6 +30,7 @@ from neve.upkeep.kept_versions import (
 
 if TYPE_CHECKING:
     from neve.lake import Lake
+    from neve.lake.commit_loop import RetryPolicy
     from neve.lake.table_ref import TableRef
     from neve.upkeep.retention_policy import RetentionPolicy
 
@@ -131,6 +132,7 @@ def carry_out_retention(
     policy: RetentionPolicy,
     now: float,
     needed: Mapping[int, str] | None = None,
+    retry: RetryPolicy | None = None,
 ) -> Removed:
     """Make and drop the plan's tags and remove its snapshots, in one commit; then their files.
 
@@ -147,6 +149,7 @@ def carry_out_retention(
         ref,
         plan.table_uuid,
         lambda metadata: removal_of(plan, metadata, policy, now, needed),
+        retry,
     )
     logger.info(
         "%s: %d snapshots expired, %d files deleted, tags made: %d, dropped: %d%s",

@@ -85,6 +85,11 @@ def _chosen(settings: Settings, name: str) -> dict[str, Any]:
     return chosen
 
 
+def has_policy(settings: Settings, identifier: Identifier) -> bool:
+    """Tell whether a policy of the configuration names a table."""
+    return any(_fits(pattern, ".".join(identifier)) for pattern in settings.upkeep.tables)
+
+
 def _fits(pattern: str, name: str) -> bool:
     return pattern == name or fnmatchcase(name, pattern)
 

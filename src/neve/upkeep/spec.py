@@ -6,17 +6,7 @@ from dataclasses import dataclass
 
 from neve.buffer.spec import BufferSpec, buffer_spec
 from neve.config import Settings
-
-
-@dataclass(frozen=True)
-class ExpiryPolicy:
-    """Which snapshots of a table are kept."""
-
-    retain_seconds: float
-    # So many of each branch are kept, however old they are.
-    retain_last: int
-    # Nothing is done for fewer: each expiry is a commit, and a look at all files.
-    expire_at_once: int = 100
+from neve.upkeep.retention import WORTH_A_COMMIT
 
 
 @dataclass(frozen=True)
@@ -25,11 +15,8 @@ class UpkeepSpec:
 
     buffer: BufferSpec
     namespace: str = "otel"
-    expiry: ExpiryPolicy = ExpiryPolicy(retain_seconds=3600.0, retain_last=20)
-    # Nobody travels in the ledger's time, and its writes cost what its metadata holds.
-    ledger_expiry: ExpiryPolicy = ExpiryPolicy(60.0, retain_last=10, expire_at_once=20)
-    # What a follower has yet to read is kept up to this age.
-    follow_horizon_seconds: float = 7 * 86_400.0
+    # For fewer snapshots nothing is done: each expiry is a commit.
+    expire_at_once: int = WORTH_A_COMMIT
     # What was staged, and can never be published, is kept for so long.
     retain_staged_seconds: float = 86_400.0
     # The ledger's data files, one for each write, are rewritten into few at this number, at most
@@ -43,9 +30,4 @@ def upkeep_spec(settings: Settings) -> UpkeepSpec:
     return UpkeepSpec(
         buffer=buffer_spec(settings),
         namespace=settings.telemetry.namespace,
-        expiry=ExpiryPolicy(
-            settings.consolidate.retain_snapshots_seconds or settings.upkeep.retain,
-            settings.consolidate.retain_snapshots_min or settings.upkeep.retain_min,
-        ),
-        follow_horizon_seconds=settings.upkeep.follow_horizon_seconds,
     )

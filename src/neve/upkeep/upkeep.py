@@ -5,26 +5,33 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from neve.buffer.buffer import open_reader
-from neve.errors import NeveError, NotFoundError
+from neve.config.merging import REJECTED_SUFFIX as MIRROR_REJECTED_SUFFIX
+from neve.config.merging import TOMBSTONES_SUFFIX
+from neve.errors import ConfigError, NeveError, NotFoundError
 from neve.lake.catalog import list_tables, load_table
 from neve.lake.followers import FollowerState, list_followers
+from neve.lake.identifier import parse_identifier
 from neve.lake.staging import StagingTable
 from neve.observe import sentry
 from neve.publish import ledger
 from neve.publish.publisher import Publisher
 from neve.publish.rejected_rows import REJECTED_SUFFIX
 from neve.telemetry.schemas import SCHEMAS
-from neve.upkeep.expiry import discard_abandoned, expire
+from neve.upkeep.abandoned import discard_abandoned
 from neve.upkeep.ledger import compact_ledger
+from neve.upkeep.retention import carry_out_retention, plan_retention
+from neve.upkeep.retention_policy import has_policy, policies_without_table, retention_policy
+from neve.upkeep.snapshot_needs import needed_snapshots
 
 if TYPE_CHECKING:
     from neve.lake import Lake
     from neve.lake.identifier import Identifier
+    from neve.lake.unconfirmed import UnconfirmedWrite
     from neve.upkeep.spec import UpkeepSpec
 
 logger = logging.getLogger(__name__)
@@ -56,6 +63,8 @@ class Upkeep:
     lake: Lake
     spec: UpkeepSpec
     clock: Callable[[], float] = time.time
+    # Direct writes that `neve recover` has yet to look for: asked anew for each table.
+    unconfirmed_writes: Callable[[], Iterable[UnconfirmedWrite]] = tuple
     next_look: float = 0.0
 
     def __post_init__(self) -> None:
@@ -97,30 +106,69 @@ class Upkeep:
 
     def _look_after(self, identifier: Identifier, report: UpkeepReport) -> None:
         now = self.clock()
-        table = load_table(self.lake.profile, self.lake.catalog(), identifier)
-        publisher = Publisher(StagingTable(self.lake.profile, table), self.reader)
-        report.abandoned += discard_abandoned(publisher, self.spec.retain_staged_seconds, now)
-        policy = self.spec.expiry
-        if identifier == ledger.IDENTIFIER:
-            report.compacted_files += compact_ledger(self.lake, table, self.spec)
-            policy = self.spec.ledger_expiry
-        report.expired_snapshots += expire(
-            self.lake, table, policy, now, self.spec.follow_horizon_seconds
+        if self._is_staged_to(identifier):
+            table = load_table(self.lake.profile, self.lake.catalog(), identifier)
+            publisher = Publisher(StagingTable(self.lake.profile, table), self.reader)
+            report.abandoned += discard_abandoned(publisher, self.spec.retain_staged_seconds, now)
+            if identifier == ledger.IDENTIFIER:
+                report.compacted_files += compact_ledger(self.lake, table, self.spec)
+        report.expired_snapshots += self._expire(identifier, now)
+
+    def _expire(self, identifier: Identifier, now: float) -> int:
+        settings, ref = self.lake.settings, self.lake.ref(identifier)
+        if settings.catalog.type == "s3tables":
+            # The service expires snapshots by itself.
+            return 0
+        metadata = self.lake.reader().read(identifier)
+        policy = retention_policy(settings, identifier, metadata)
+        needed = needed_snapshots(
+            self.lake, identifier, policy.kind, metadata, self.unconfirmed_writes()
         )
+        plan = plan_retention(ref.name, metadata, policy, now, needed, self.spec.expire_at_once)
+        return carry_out_retention(self.lake, ref, plan, policy, now, needed).snapshots
+
+    def _is_staged_to(self, identifier: Identifier) -> bool:
+        namespace = tuple(self.spec.namespace.split("."))
+        name = identifier[-1].removesuffix(REJECTED_SUFFIX)
+        is_telemetry = identifier[:-1] == namespace and name in SCHEMAS
+        return is_telemetry or identifier == ledger.IDENTIFIER
 
     def _tables(self, report: UpkeepReport) -> list[Identifier]:
-        namespace = tuple(self.spec.namespace.split("."))
-        ours = {(*namespace, f"{name}{end}") for name in SCHEMAS for end in ("", REJECTED_SUFFIX)}
-        ours.add(ledger.IDENTIFIER)
-        tables: list[Identifier] = []
-        for below in (namespace, ledger.IDENTIFIER[:-1]):
+        """Return the tables that there is something to do for, mirrors before their side tables."""
+        settings = self.lake.settings
+        mirrors = [
+            (*parse_identifier(table.namespace), table.mirror_table)
+            for table in settings.merge.tables
+        ]
+        sides = {
+            (*mirror[:-1], mirror[-1] + suffix)
+            for mirror in mirrors
+            for suffix in (TOMBSTONES_SUFFIX, MIRROR_REJECTED_SUFFIX)
+        }
+        namespaces = [tuple(self.spec.namespace.split(".")), ledger.IDENTIFIER[:-1]]
+        namespaces += [mirror[:-1] for mirror in mirrors]
+        tables: dict[Identifier, None] = {}
+        # With policies, any table of the catalog may be meant.
+        for below in [None] if settings.upkeep.tables else list(dict.fromkeys(namespaces)):
             try:
-                tables += list_tables(self.lake.profile, self.lake.catalog(), below)
+                listed = list_tables(self.lake.profile, self.lake.catalog(), below)
             except NotFoundError:
                 continue
             except NeveError as error:
-                self._fail(report, ".".join(below), error, str(error))
-        return [identifier for identifier in tables if identifier in ours]
+                self._fail(report, ".".join(below or ("tables",)), error, str(error))
+                continue
+            tables |= dict.fromkeys(listed)
+        for line in policies_without_table(settings, tables) if settings.upkeep.tables else ():
+            self._fail(report, "upkeep.tables", ConfigError(line), line)
+        wanted = [
+            each
+            for each in tables
+            if self._is_staged_to(each)
+            or each in mirrors
+            or each in sides
+            or has_policy(settings, each)
+        ]
+        return sorted(wanted, key=lambda each: (each in sides, each))
 
     def _fail(self, report: UpkeepReport, name: str, error: Exception, reason: str) -> None:
         logger.warning("%s was not looked after: %s", name, reason)

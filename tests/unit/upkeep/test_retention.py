@@ -1,0 +1,342 @@
+"""Versions go when nobody needs them, and their files with them: no JVM, any history."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime, timezone
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+import neve
+from neve.config import Settings
+from neve.errors import ConflictError, UnknownOutcomeError
+from neve.lake import json_table as json_table_module
+from neve.lake.commit_loop import RetryPolicy
+from neve.lake.manifests import _lists_kept
+from neve.lake.tag_commit import TagMove, move_tag
+from neve.upkeep.kept_versions import RECORD, recorded_tags
+from neve.upkeep.retention import carry_out_retention, plan_retention
+from neve.upkeep.retention_policy import policies_without_table, retention_policy
+from neve.upkeep.table_kind import TableKind
+from neve.versions.resolve import resolve_version
+from tests.support.spread_times import spread
+from tests.support.appending import Appender
+from tests.support.lakes import sqlite_settings
+from tests.support.power_cut import power_cut
+
+NAME = ("ns", "t")
+HOUR, DAY = 3600.0, 86_400.0
+# 2026-11-03, half past five.
+NOW = datetime(2026, 11, 3, 5, 30, tzinfo=timezone.utc).timestamp()
+
+
+@pytest.fixture
+def lake(tmp_path):
+    with neve.open(sqlite_settings(tmp_path)) as opened:
+        yield opened
+
+
+def settings_with(lake, **upkeep):
+    upkeep = {"tables": {"ns.t": {"expire": True}}, "retain_min": 1, **upkeep}
+    return Settings.model_validate({**lake.settings.model_dump(), "upkeep": upkeep})
+
+
+class Bench:
+    """One table, its policy, and a clock."""
+
+    def __init__(self, lake, now=NOW, **upkeep) -> None:
+        self.lake, self.now = lake, now
+        self.settings = settings_with(lake, **upkeep)
+
+    @property
+    def metadata(self):
+        return self.lake.reader().read(NAME)
+
+    @property
+    def policy(self):
+        return retention_policy(self.settings, NAME, self.metadata)
+
+    def plan(self, needed=None):
+        return plan_retention("ns.t", self.metadata, self.policy, self.now, needed)
+
+    def run(self, plan=None):
+        plan = plan or self.plan()
+        retry = RetryPolicy(attempts=3, first_seconds=0.001)
+        return carry_out_retention(
+            self.lake, self.lake.ref(NAME), plan, self.policy, self.now, retry=retry
+        )
+
+
+def fill(lake, commits, apart_seconds=HOUR, end=NOW - 60):
+    appender = Appender(lake)
+    for number in range(commits):
+        appender.append(number)
+    return appender, spread(lake, NAME, apart_seconds, end)
+
+
+def files_of(appender):
+    """Return the files below a table's location, but for metadata documents."""
+    location = Path(urlsplit(appender.load().location()).path)
+    return {str(path) for path in location.rglob("*") if path.suffix in (".parquet", ".avro")}
+
+
+def reached(appender):
+    table, paths = appender.load(), set()
+    for snapshot in table.metadata.snapshots:
+        paths.add(snapshot.manifest_list)
+        for manifest in snapshot.manifests(table.io):
+            paths.add(manifest.manifest_path)
+            entries = manifest.fetch_manifest_entry(table.io)
+            paths.update(entry.data_file.file_path for entry in entries)
+    return {urlsplit(path).path for path in paths}
+
+
+def test_every_version_stays_for_a_time_then_hours_and_days_do(lake):
+    """A commit every 30 minutes for two days; the names of times answer before and after."""
+    appender, _ = fill(lake, 96, apart_seconds=1800)
+    bench = Bench(lake, keep_hourly="6h")
+    moments = {
+        **{f"2026-11-0{day}": f"2026-11-0{day}T00:00" for day in (2, 3)},
+        **{f"2026-11-03T0{hour}": f"2026-11-03T0{hour}:00" for hour in range(6)},
+    }
+    assert {tag for tag in bench.metadata.refs if tag != "main"} == set()
+    before = {tag: resolve_version("t", bench.metadata, time) for tag, time in moments.items()}
+    removed = bench.run()
+    metadata = bench.metadata
+    assert removed.snapshots > 80
+    assert {tag: resolve_version("t", metadata, tag) for tag in moments} == before
+    # Half past four (current until five), five, half past; 0 to 4 o'clock; a midnight more.
+    assert len(metadata.snapshots) == 3 + 5 + 1
+    assert files_of(appender) == reached(appender)
+    for snapshot_id in metadata.snapshots:
+        assert sum(appender.ids(snapshot_id).values()) > 0
+    assert bench.run().snapshots == 0
+
+
+def test_a_kept_version_goes_when_its_time_is_over_and_users_tags_never(lake):
+    appender, ids = fill(lake, 40)
+    appender.load().manage_snapshots().create_tag(ids[5], "2026-11-01T20").create_tag(
+        ids[6], "before_upgrade"
+    ).commit()
+    Bench(lake).run()
+    hourly = {name for name in Bench(lake).metadata.refs if "T" in name}
+    assert len(hourly) == 24 + 1
+    # A day and the grace of an hour later, only days are left, and what is not upkeep's.
+    later = Bench(lake, now=NOW + 25 * HOUR)
+    plan = later.plan()
+    assert {each.tag for each in plan.drop_tags} == hourly - {"2026-11-01T20"}
+    later.run(plan)
+    refs = later.metadata.refs
+    assert set(refs) == {"main", "2026-11-01T20", "before_upgrade", "2026-11-02", "2026-11-03"}
+    assert (refs["2026-11-01T20"], refs["before_upgrade"]) == (ids[5], ids[6])
+    assert files_of(appender) == reached(appender)
+    Bench(lake, now=NOW + 40 * DAY).run()
+    assert set(later.metadata.refs) == {"main", "2026-11-01T20", "before_upgrade"}
+    assert RECORD not in later.metadata.properties
+    assert files_of(appender) == reached(appender)
+
+
+def test_a_tag_that_somebody_moved_is_theirs(lake):
+    appender, ids = fill(lake, 30)
+    Bench(lake).run()
+    table = appender.load()
+    mine = recorded_tags(Bench(lake).metadata)
+    table.manage_snapshots().remove_tag("2026-11-03").create_tag(
+        table.metadata.current_snapshot_id, "2026-11-03"
+    ).commit()
+    Bench(lake, now=NOW + 40 * DAY).run()
+    assert mine["2026-11-03"] != ids[-1]
+    assert Bench(lake).metadata.refs == {"main": ids[-1], "2026-11-03": ids[-1]}
+
+
+def test_an_idle_table_gets_no_commit(lake):
+    fill(lake, 3, apart_seconds=1, end=NOW - 20 * DAY)
+    bench = Bench(lake)
+    bench.run()
+    location = bench.metadata.metadata_location
+    assert bench.plan().is_empty
+    bench.run()
+    assert bench.metadata.metadata_location == location
+    assert resolve_version("t", bench.metadata, "2026-11-01") == bench.metadata.refs["main"]
+
+
+def test_nothing_goes_of_a_version_that_was_current_within_the_grace(lake):
+    """A snapshot is old and was current until a moment ago: a query may have begun with it."""
+    appender, ids = fill(lake, 2, apart_seconds=10 * DAY, end=NOW - 60)
+    bench = Bench(lake, keep_daily=0, keep_hourly=0)
+    assert bench.run().snapshots == 0
+    assert sum(appender.ids(ids[0]).values()) == 1
+    assert Bench(lake, now=NOW + 2 * HOUR, keep_daily=0, keep_hourly=0).run().snapshots == 1
+
+
+def test_what_is_needed_elsewhere_stays_and_the_plan_says_why(lake):
+    _, ids = fill(lake, 30)
+    bench = Bench(lake, keep_daily=0, keep_hourly=0)
+    plan = bench.plan({ids[3]: "a merge or the index needs it"})
+    assert plan.kept == Counter(
+        {
+            "main names it": 1,
+            "current within 3600 s": 1,
+            "a merge or the index needs it": 1,
+        }
+    )
+    assert ids[3] not in {each.snapshot_id for each in plan.expire}
+    assert plan.expire[0].reason == "not current for more than 3600 s"
+
+
+def test_a_commit_in_between_is_no_loss_and_a_new_tag_keeps_its_snapshot(lake, monkeypatch):
+    """Between plan and commit somebody appends, and a follower begins at an old snapshot."""
+    appender, ids = fill(lake, 30)
+    bench = Bench(lake, keep_daily=0, keep_hourly=0)
+    plan = bench.plan()
+    assert ids[10] in {each.snapshot_id for each in plan.expire}
+    appender.append(100)
+    uuid = str(bench.metadata.uuid)
+    move = TagMove("neve_follow_a", None, ids[10], ("neve.follow.a", "{}"))
+    assert move_tag(lake, lake.ref(NAME), uuid, move)
+    removed = bench.run(plan)
+    # All that the follower has yet to read stays, too.
+    assert set(bench.metadata.snapshots) == {*ids[10:], bench.metadata.refs["main"]}
+    assert removed.snapshots == 10
+    assert files_of(appender) == reached(appender)
+
+
+def test_a_death_after_the_commit_leaves_files_and_nothing_else(lake):
+    appender, _ = fill(lake, 30)
+    bench = Bench(lake)
+    with power_cut("upkeep.expired"):
+        bench.run()
+    assert reached(appender) < files_of(appender)
+    assert bench.plan().is_empty
+    assert sum(appender.ids().values()) == 30
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_an_unknown_outcome_deletes_only_what_the_table_shows_as_gone(lake, monkeypatch, applied):
+    appender, _ = fill(lake, 30)
+    bench = Bench(lake)
+    before, swap = files_of(appender), json_table_module.swap_document
+
+    def lose_answer(*arguments):
+        if applied:
+            swap(*arguments)
+        raise UnknownOutcomeError("the answer was lost")
+
+    monkeypatch.setattr(json_table_module, "swap_document", lose_answer)
+    if applied:
+        assert bench.run().snapshots > 0
+        assert files_of(appender) == reached(appender) < before
+    else:
+        with pytest.raises(UnknownOutcomeError):
+            bench.run()
+        assert files_of(appender) == before
+
+
+def test_a_conflict_changes_nothing(lake, monkeypatch):
+    appender, _ = fill(lake, 30)
+    before = files_of(appender)
+
+    def refuse(*_):
+        raise ConflictError("somebody was first")
+
+    monkeypatch.setattr(json_table_module, "swap_document", refuse)
+    with pytest.raises(ConflictError):
+        Bench(lake).run()
+    assert files_of(appender) == before
+
+
+def overwritten(lake, times=5):
+    """Return a table of one row that was written several times, each in a file of its own."""
+    appender = Appender(lake)
+    appender.append(1)
+    table = appender.load()
+    for _ in range(times):
+        table.overwrite(table.scan().to_arrow())
+    spread(lake, NAME, HOUR, NOW - 60)
+    return appender
+
+
+def data_files(appender):
+    return {path for path in files_of(appender) if path.endswith(".parquet")}
+
+
+def test_an_unreadable_manifest_leaves_all_files(lake):
+    appender = overwritten(lake)
+    table = appender.load()
+    for manifest in table.metadata.snapshots[-1].manifests(table.io):
+        Path(urlsplit(manifest.manifest_path).path).write_bytes(b"damaged")
+    before = files_of(appender)
+    removed = Bench(lake, keep_daily=0, keep_hourly=0).run()
+    assert removed.snapshots > 0
+    assert "not all manifests could be read" in removed.left
+    assert files_of(appender) == before
+
+
+def test_a_table_without_garbage_collection_keeps_its_files(lake):
+    appender, _ = fill(lake, 30)
+    appender.load().transaction().set_properties({"gc.enabled": "false"}).commit_transaction()
+    before = files_of(appender)
+    assert Bench(lake).run().left == "gc.enabled is false"
+    assert files_of(appender) == before
+
+
+def test_overwritten_rows_go_with_their_last_version(lake):
+    appender = overwritten(lake)
+    assert len(data_files(appender)) == 6
+    Bench(lake, keep_daily=0, keep_hourly=0).run()
+    assert files_of(appender) == reached(appender)
+    assert 1 <= len(data_files(appender)) <= 2
+    assert appender.ids() == Counter([1])
+
+
+def test_others_tables_are_left_alone_without_a_policy(lake):
+    fill(lake, 30)
+    bench = Bench(lake, tables={})
+    assert bench.policy.kind is TableKind.OTHER
+    assert "only by a policy" in bench.plan().skipped
+    assert bench.run().snapshots == 0
+
+
+def test_each_key_comes_from_the_longest_pattern_that_sets_it(lake):
+    fill(lake, 1)
+    tables = {
+        "*": {"expire": True, "retain": "2h", "keep_daily": "7d"},
+        "ns.*": {"retain": "3h"},
+        "ns.t": {"keep_hourly": 0},
+        "elsewhere.*": {"retain": "9h"},
+        "gone.t": {},
+    }
+    bench = Bench(lake, tables=tables)
+    policy = bench.policy
+    assert (policy.retain_seconds, policy.keep_daily_seconds) == (3 * HOUR, 7 * DAY)
+    assert (policy.expire, policy.keep_hourly_seconds) == (True, 0)
+    assert policies_without_table(bench.settings, [NAME]) == [
+        "upkeep.tables: elsewhere.* fits no table",
+        "upkeep.tables: there is no table gone.t",
+    ]
+
+
+def test_its_cost_does_not_grow_with_the_files_of_the_table(lake, monkeypatch):
+    """Of a table with many manifests and snapshots, those next to what goes are read."""
+    appender, _ = fill(lake, 60, apart_seconds=10)
+    bench = Bench(lake, now=NOW + DAY, keep_daily=0, keep_hourly=0, retain_min=50)
+    bench.run()
+    appender.append(300)
+    spread(lake, NAME, 10, NOW)
+    _lists_kept.clear()
+    reads = []
+    monkeypatch.setattr("neve.lake.expiry.reading", lambda io: _counted(io, reads))
+    assert bench.run().snapshots == 1
+    # The list that goes, its neighbour's and that of main.
+    assert len(reads) == 3
+
+
+def _counted(io, reads):
+    def read(path):
+        reads.append(path)
+        with io.new_input(path).open() as file:
+            return file.read()
+
+    return read
