@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from neve.direct.spec import DirectSpec
 from neve.errors import UnknownOutcomeError
 from neve.lake.commit_loop import RetryPolicy
 from neve.lake.snapshot_limit import SnapshotLimit
@@ -124,12 +125,12 @@ def test_eight_processes_at_once(lake, namespace):
 @pytest.mark.soak
 @pytest.mark.parametrize("lake", ["sqlite", "postgres", "rest"], indirect=True)
 def test_fifty_writers_at_once_end_before_their_deadlines(lake, namespace):
-    """Each with its own deadline: no writer starves."""
+    """Each with the default deadline: no writer starves."""
     writers = [Appender(lake, namespace) for _ in range(50)]
     start, waits = threading.Barrier(50), []
 
     def write(number):
-        policy = RetryPolicy(deadline_seconds=40 + number % 20)
+        policy = RetryPolicy(deadline_seconds=DirectSpec().deadline_seconds)
         start.wait(60)
         started = time.monotonic()
         writers[number].append(number, policy=policy)
