@@ -48,6 +48,20 @@ def test_writers_at_once_append_each_row_once_and_snapshots_stay_few(lake, names
     assert len(last.ids(oldest)) == (1 if is_s3tables else 15)
 
 
+@pytest.mark.parametrize("lake", ["postgres", "rest"], indirect=True)
+def test_a_tag_that_was_just_made_keeps_its_snapshot(lake, namespace):
+    """A REST catalog compares `main` alone, and drops refs to snapshots that a commit removes."""
+    appender = Appender(lake, namespace, SnapshotLimit(3))
+    for number in range(3):
+        appender.append(number)
+    oldest = appender.load().metadata.snapshots[0].snapshot_id
+    appender.load().manage_snapshots().create_tag(oldest, "kept").commit()
+    for number in range(3, 6):
+        appender.append(number)
+    assert appender.load().metadata.refs["kept"].snapshot_id == oldest
+    assert appender.ids(oldest) == Counter([0])
+
+
 @pytest.fixture
 def appender(faulty_lake, faults):
     name = f"appends_{uuid.uuid4().hex[:12]}"

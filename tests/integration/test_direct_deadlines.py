@@ -6,6 +6,7 @@ import sqlite3
 import time
 import uuid
 from dataclasses import replace
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -37,7 +38,8 @@ def assert_ends_in_time(writer):
 
 @pytest.mark.parametrize("silent", ["rest", "postgres", "store"])
 def test_a_server_falls_silent(silent, rest_catalog, postgres, s3):
-    upstream = {"rest": rest_catalog, "postgres": postgres, "store": s3}[silent].port
+    store_port = urlsplit(s3.endpoint).port
+    upstream = {"rest": rest_catalog.port, "postgres": postgres.port, "store": store_port}[silent]
     with running_silent_server(upstream) as server:
         settings = {
             "rest": lambda: rest_settings(server.uri, s3),

@@ -47,7 +47,8 @@ def test_a_lock_of_sqlite_is_waited_for_no_longer_than_there_is_time(tmp_path):
         connection.close()
 
 
-def test_a_commit_waits_for_readers_no_longer_than_there_is_time(tmp_path):
+def test_a_commit_that_readers_hold_up_ends_and_leaves_nothing_behind(tmp_path):
+    """SQLAlchemy forgets the transaction; another commit of its connection would take it along."""
     with neve.open(sqlite_settings(tmp_path)) as lake:
         catalog = lake.catalog()
         reader = sqlite3.connect(tmp_path / "catalog.db", isolation_level=None)
@@ -58,8 +59,12 @@ def test_a_commit_waits_for_readers_no_longer_than_there_is_time(tmp_path):
         with bounded_by(lambda: end - time.monotonic()), pytest.raises(DBAPIError, match="locked"):
             catalog.create_namespace("a")
         assert time.monotonic() - started < SOON_SECONDS
+        other = sqlite3.connect(tmp_path / "catalog.db", timeout=0)
+        assert other.execute("SELECT * FROM iceberg_namespace_properties").fetchall() == []
         reader.close()
-        catalog.create_namespace("a")
+        catalog.create_namespace("b")
+        assert catalog.list_namespaces() == [("b",)]
+        other.close()
 
 
 def test_a_request_to_a_store_is_not_repeated_when_the_time_is_over():
