@@ -44,6 +44,7 @@ class JsonTable(Protocol):
     Args:
         metadata: as it was last read, or as our last commit has made it.
         is_refusal_certain: whether a refused commit was never applied by an earlier copy of it.
+        compares_all_refs: whether a commit is refused if any ref has changed, and not only its own.
     """
 
     name: str
@@ -51,6 +52,7 @@ class JsonTable(Protocol):
     catalog: Catalog
     metadata: MetadataJson
     is_refusal_certain: bool
+    compares_all_refs: bool
 
     @property
     def io(self) -> FileIO:
@@ -219,6 +221,7 @@ class _RestTable(_Table):
     """A table of a REST catalog, which checks requirements and writes metadata files itself."""
 
     is_refusal_certain = False
+    compares_all_refs = False
 
     def __init__(
         self,
@@ -262,6 +265,7 @@ class _DatabaseTable(_Table):
     """A table whose row in a database names its metadata file; the swap of that name commits."""
 
     is_refusal_certain = True
+    compares_all_refs = True
 
     def __init__(
         self,
