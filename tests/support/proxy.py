@@ -131,7 +131,7 @@ def _handler(answer: Forward) -> type[BaseHTTPRequestHandler]:
         wbufsize = -1  # head and body in one packet
 
         def handle_request(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            body = self._read_body()
             try:
                 response = answer(Request(self.command, self.path, self.headers, body))
             except DroppedConnection:
@@ -145,6 +145,23 @@ def _handler(answer: Forward) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             if self.command != "HEAD":
                 self.wfile.write(response.body)
+
+        def handle_expect_100(self) -> bool:
+            may_go_on = super().handle_expect_100()
+            self.wfile.flush()  # the client waits for it, a second long
+            return may_go_on
+
+        def _read_body(self) -> bytes:
+            if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
+                return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            # As some clients of object stores upload; it is sent on in one piece.
+            body = bytearray()
+            while size := int(self.rfile.readline().partition(b";")[0], 16):
+                body += self.rfile.read(size)
+                self.rfile.readline()
+            while self.rfile.readline().strip():
+                pass
+            return bytes(body)
 
         do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = handle_request  # noqa: N815
 
