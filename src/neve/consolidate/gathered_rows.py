@@ -9,7 +9,7 @@ nor more memory for more rows, and its files are as large as if it had held all 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
@@ -20,6 +20,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from neve.consolidate.sorted_runs import SortedRun, compressed, read_rows
 from neve.lake.data_files import write_partition
+from neve.lake.far_days import share_far_days
 from neve.lake.parquet_options import SAMPLE_ROWS
 from neve.lake.partition_rows import PartitionRows, split_by_partition
 from neve.telemetry.arrays import Column, Integers
@@ -91,7 +92,7 @@ class GatheredRows:
         return self.write() if self.bytes > RUNS_BYTES else []
 
     def write(self) -> list[DataFile]:
-        """Write all rows as files: one for each day, sorted as the table says."""
+        """Write all rows as files: one for each day, sorted as the table says; see `far_days`."""
         if self._own:
             run = self._sorted_run()
             self._runs.append(compressed(run) if self._runs else run)
@@ -101,13 +102,16 @@ class GatheredRows:
         source = _Source(
             tuple(self._runs), self._owners, self._schema.names, self._promotions, self._count_unfit
         )
+        days = list(split_by_partition(self.metadata, keys))
         files = [
             write_partition(
                 self.metadata,
                 self.io,
-                _GatheredPartition(part.partition, part.table, part.order, source),
+                _GatheredPartition(
+                    part.partition, part.table, part.order, part.spec_id, source=source
+                ),
             )
-            for part in split_by_partition(self.metadata, keys)
+            for part in share_far_days(self.metadata, days, "timestamp")
         ]
         self._runs, self._owners = [], _Owners()
         self._count_bytes()
@@ -213,7 +217,7 @@ class _Source:
 class _GatheredPartition(PartitionRows):
     """The rows of one file; `table` has their keys only."""
 
-    source: _Source
+    source: _Source = field(kw_only=True)
 
     def row_groups(self, most_rows: int, *, are_ours: bool = False) -> Iterator[pa.Table]:
         del are_ours  # all are

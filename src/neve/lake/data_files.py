@@ -168,7 +168,7 @@ def write_partition(
         footer = _write_parquet(stream, metadata, rows, row_bytes)
     statistics = _statistics(footer, schema, properties)
     order_id = rows.order.sort_order_id
-    spec_id = metadata.default_spec_id
+    spec_id = metadata.default_spec_id if rows.spec_id is None else rows.spec_id
     return _data_file(path, len(output), statistics, rows.partition, spec_id, order_id)
 
 

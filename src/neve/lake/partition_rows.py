@@ -35,6 +35,8 @@ class PartitionRows:
     partition: Record
     table: pa.Table
     order: RowOrder
+    spec_id: int | None = None
+    """The partition spec that it is of; None: the table's current one."""
 
     @property
     def indices(self) -> pa.Array:
