@@ -1,4 +1,4 @@
-"""Records of many days in one file: Spark reads it by time, and compaction rewrites it into days."""
+"""Records of many days in one file: Spark reads it by time, and compaction puts them into days."""
 
 from collections import Counter
 
@@ -9,9 +9,7 @@ from tests.support.lakes import sqlite_settings
 from tests.unit.consolidate.test_far_days import files, send, wanted
 
 DAYS = range(20)
-ONE_DAY = (
-    "SELECT body FROM otel.logs WHERE timestamp >= '1999-03-04' AND timestamp < '1999-03-05'"
-)
+ONE_DAY = "SELECT body FROM otel.logs WHERE timestamp >= '1999-03-04' AND timestamp < '1999-03-05'"
 
 
 def test_spark_reads_far_days_and_rewrites_them_into_days(embedded_lake, tmp_path):
