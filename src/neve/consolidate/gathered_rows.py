@@ -62,14 +62,19 @@ class GatheredRows:
     def __init__(
         self, name: str, metadata: TableMetadata, io: FileIO, promotions: Sequence[Promotion]
     ) -> None:
-        self.bytes = 0
         self.unfit_values = 0
         self.metadata, self.io = metadata, io
         self._promotions = promotions
         self._schema = SCHEMAS[name]
         self._own: list[pa.Table] = []
+        self._own_bytes = 0
         self._owners = _Owners()
         self._runs: list[SortedRun] = []
+
+    @property
+    def bytes(self) -> int:
+        """How much memory the rows take."""
+        return self._own_bytes + self._owners.bytes + sum(run.bytes for run in self._runs)
 
     def parts(self, rows: TableRows) -> Iterator[TableRows]:
         """Yield what `add` takes: the rows as they are."""
@@ -81,14 +86,13 @@ class GatheredRows:
         columns = {name: _copied(column) for name, column in rows.own.items()}
         sizes = pa.array(rows.row_bytes().astype(np.int32))
         self._own.append(pa.table({**columns, **numbers, _ROW_BYTES: sizes}))
-        self._count_bytes()
+        self._own_bytes += self._own[-1].nbytes
 
     def relieve(self) -> list[DataFile]:
         """Free the memory of rows that were not sorted yet; returns files, if that took any."""
         if not self._own:
             return self.write()
         self._runs.append(compressed(self._sorted_run()))
-        self._count_bytes()
         return self.write() if self.bytes > RUNS_BYTES else []
 
     def write(self) -> list[DataFile]:
@@ -114,15 +118,10 @@ class GatheredRows:
             for part in share_far_days(self.metadata, days, "timestamp")
         ]
         self._runs, self._owners = [], _Owners()
-        self._count_bytes()
         return files
 
     def _count_unfit(self, values: int) -> None:
         self.unfit_values += values
-
-    def _count_bytes(self) -> None:
-        runs = sum(run.bytes for run in self._runs)
-        self.bytes = sum(table.nbytes for table in self._own) + self._owners.bytes + runs
 
     def _sorted_run(self) -> SortedRun:
         """Sort what is not sorted yet, a column at a time: that needs the memory of one column."""
@@ -130,7 +129,7 @@ class GatheredRows:
         parts = [part.order.indices for part in split_by_partition(self.metadata, keys)]
         order = pa.concat_arrays(parts)
         names = self._own[0].column_names
-        tables, self._own = self._own, []
+        tables, self._own, self._own_bytes = self._own, [], 0
         columns = []
         for name in names:
             unsorted = pa.concat_arrays([table.column(name).chunk(0) for table in tables])
@@ -157,6 +156,7 @@ class _Owners:
 
     def __init__(self) -> None:
         self._tables: list[list[pa.Table]] = []
+        self._counts: list[int] = []
         self.bytes = 0
 
     def add(self, rows: TableRows) -> dict[str, pa.Array]:
@@ -165,11 +165,14 @@ class _Owners:
         for level, inherited in enumerate(rows.inherited):
             if level == len(self._tables):
                 self._tables.append([])
-            first = sum(map(len, self._tables[level]))
+                self._counts.append(0)
             columns = {name: _copied(column) for name, column in inherited.columns.items()}
             self._tables[level].append(pa.table(columns))
             self.bytes += self._tables[level][-1].nbytes
-            numbers[str(level)] = pa.array((inherited.owners + first).astype(np.int32))
+            numbers[str(level)] = pa.array(
+                (inherited.owners + self._counts[level]).astype(np.int32)
+            )
+            self._counts[level] += len(self._tables[level][-1])
         return numbers
 
     def column(self, name: str, own: pa.Table) -> pa.ChunkedArray:

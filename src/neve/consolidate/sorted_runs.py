@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +30,7 @@ class SortedRun:
     def __len__(self) -> int:
         return len(self.keys)
 
-    @property
+    @cached_property
     def bytes(self) -> int:
         size = self.rows.size if isinstance(self.rows, pa.Buffer) else self.rows.nbytes
         return int(self.keys.nbytes + size + self.sample.nbytes)
