@@ -27,7 +27,7 @@ _DAY_NANOS = 86_400 * 10**9
 
 @dataclass(frozen=True)
 class Data:
-    """The same records twice: as the receiver stores requests, and as Parquet."""
+    """Records as the receiver stores requests, and where `write_parquet` puts them decoded."""
 
     signal: Signal
     records: int
@@ -60,9 +60,13 @@ def make_data(directory: Path, signal: Signal, size: int) -> Data:
             raw_bytes, payload = make_request(signal, number)
             append(writer, signal, payload, raw_bytes, RECORDS, number)
             stored, number = stored + len(payload), number + 1
-    for part, batch in enumerate(read_buffer(buffer, signal)):
-        pq.write_table(decoded(signal, batch), rows / f"{part}.parquet")
     return Data(signal, number * RECORDS, buffer, rows)
+
+
+def write_parquet(data: Data) -> None:
+    """Write what is buffered as Parquet."""
+    for part, batch in enumerate(read_buffer(data.buffer, data.signal)):
+        pq.write_table(decoded(data.signal, batch), data.parquet / f"{part}.parquet")
 
 
 def make_days(directory: Path, days: int) -> Data:

@@ -27,7 +27,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 import neve
-from benchmarks.buffered_records import Data, decoded, make_data, make_days, read_buffer
+from benchmarks.buffered_records import (
+    Data,
+    decoded,
+    make_data,
+    make_days,
+    read_buffer,
+    write_parquet,
+)
 from neve.config import Settings
 from neve.consolidate.consolidator import Consolidator, SparkRunner
 from neve.consolidate.spec import ConsolidateSpec
@@ -66,6 +73,7 @@ def consolidate(lake: Lake, data: Data, namespace: str) -> float:
 def append_parquet(lake: Lake, data: Data, name: str) -> float:
     """Return the seconds that Spark takes to append the rows, sorted as the table is."""
     table = make_table(lake, data, name)
+    write_parquet(data)
     rows = lake.spark.read.parquet(str(data.parquet))
     started = time.perf_counter()
     rows.writeTo(table).option("check-nullability", "false").append()
