@@ -129,14 +129,14 @@ class GatheredRows:
         parts = [part.order.indices for part in split_by_partition(self.metadata, keys)]
         order = pa.concat_arrays(parts)
         names = self._own[0].column_names
-        tables, self._own, self._own_bytes = self._own, [], 0
+        unsorted = [[table.column(name).chunk(0) for table in self._own] for name in names]
+        self._own, self._own_bytes = [], 0
         columns = []
-        for name in names:
-            unsorted = pa.concat_arrays([table.column(name).chunk(0) for table in tables])
-            tables = [table.drop_columns(name) for table in tables]
-            columns.append(unsorted.take(order))
-        del tables, unsorted
-        rows = pa.table(columns, names)
+        while unsorted:
+            column = pa.concat_arrays(unsorted.pop())
+            columns.append(column.take(order))
+            del column
+        rows = pa.table(columns[::-1], names)
         # What the decoder freed lies between what is kept, and stays in the process otherwise.
         pa.default_memory_pool().release_unused()
         sample = rows.take(_sample_places(len(rows)))
