@@ -125,6 +125,8 @@ class GatheredRows:
 
     def _sorted_run(self) -> SortedRun:
         """Sort what is not sorted yet, a column at a time: that needs the memory of one column."""
+        # What the decoder freed lies between what is kept, and stays in the process otherwise.
+        pa.default_memory_pool().release_unused()
         keys = self._keys(pa.concat_tables(self._own))
         parts = [part.order.indices for part in split_by_partition(self.metadata, keys)]
         order = pa.concat_arrays(parts)
@@ -137,7 +139,6 @@ class GatheredRows:
             columns.append(column.take(order))
             del column
         rows = pa.table(columns[::-1], names)
-        # What the decoder freed lies between what is kept, and stays in the process otherwise.
         pa.default_memory_pool().release_unused()
         sample = rows.take(_sample_places(len(rows)))
         return SortedRun(keys.take(order), rows, sample)
