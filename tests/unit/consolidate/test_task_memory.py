@@ -40,7 +40,7 @@ def filled_bench(directory, signal, size):
     return bench, count * samples.RECORDS
 
 
-@pytest.mark.parametrize("signal", ["logs", "traces"])
+@pytest.mark.parametrize("signal", ["logs", pytest.param("traces", marks=pytest.mark.soak)])
 def test_a_task_of_64_mib_of_segments_stays_below_a_gibibyte(tmp_path, signal):
     peak = grown_megabytes(
         f"""
