@@ -366,7 +366,8 @@ class Merger:
         report.index_wanted = False
         started = time.monotonic()
         try:
-            report.count_index(build(self.lake, self.spec.mirror, self.progress))
+            retention = self.spec.tombstone_retention_seconds
+            report.count_index(build(self.lake, self.spec.mirror, self.progress, retention))
         except NeveError as error:
             report.note(f"{self.name}: the index was not built: {error}")
             ended = time.monotonic()
