@@ -131,7 +131,7 @@ def _handler(answer: Forward) -> type[BaseHTTPRequestHandler]:
         wbufsize = -1  # head and body in one packet
 
         def handle_request(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            body = _read_body(self)
             try:
                 response = answer(Request(self.command, self.path, self.headers, body))
             except DroppedConnection:
@@ -146,9 +146,30 @@ def _handler(answer: Forward) -> type[BaseHTTPRequestHandler]:
             if self.command != "HEAD":
                 self.wfile.write(response.body)
 
+        def handle_expect_100(self) -> bool:
+            """Have the client send the body at once: it waits a second for this answer."""
+            self.send_response_only(100)
+            self.end_headers()
+            self.wfile.flush()
+            return True
+
         do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = handle_request  # noqa: N815
 
         def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
             """Say nothing: pytest shows the client's side."""
 
     return Handler
+
+
+def _read_body(handler: BaseHTTPRequestHandler) -> bytes:
+    """Read a body of a known length, or in chunks, as uploads to S3 are sent."""
+    stream = handler.rfile
+    if handler.headers.get("Transfer-Encoding", "").lower() != "chunked":
+        return stream.read(int(handler.headers.get("Content-Length", 0)))
+    chunks = []
+    while size := int(stream.readline().partition(b";")[0], 16):
+        chunks.append(stream.read(size))
+        stream.readline()
+    while stream.readline().strip():
+        pass
+    return b"".join(chunks)
