@@ -157,10 +157,9 @@ class LocateRows:
     def _read(self, files: Any, positions: Integers) -> dict[str, Any]:
         """Read the sequence and the values of rows, in the order in which they are asked for."""
         names = [*self.shape.sequence, *self.shape.marked]
-        kinds = [to_arrow_type(self.shape.columns[name].dataType) for name in names]
-        wanted = pa.schema(
-            [(name, _LARGE.get(kind, kind)) for name, kind in zip(names, kinds, strict=True)]
-        )
+        kinds = {name: to_arrow_type(self.shape.columns[name].dataType) for name in names}
+        kinds |= {name: _LARGE.get(kinds[name], kinds[name]) for name in self.shape.marked}
+        wanted = pa.schema(list(kinds.items()))
         if not len(files):
             return {field.name: pa.nulls(0, field.type) for field in wanted}
         io = load_file_io(self.keys.io_properties, self.files[0])
