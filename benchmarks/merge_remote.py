@@ -27,6 +27,7 @@ from urllib.parse import urlsplit
 
 from benchmarks import merge
 from neve.config import Settings
+from neve.lake.object_io import IMPLEMENTATION
 from tests.support.proxy import Forward, Request, Response, running_proxy
 from tests.support.servers import REGION, S3Server, running_s3
 
@@ -93,7 +94,9 @@ def slow_store(server: S3Server) -> Iterator[SlowStore]:
         process.join()
 
 
-def _settings(directory: Path, server: S3Server, endpoint: str) -> Settings:
+def _settings(
+    directory: Path, server: S3Server, endpoint: str, *, by_single_requests: bool
+) -> Settings:
     local = merge._settings  # noqa: SLF001 - the same but for the store
     settings = local(directory) if local.__code__.co_argcount == 1 else local(directory, "")
     document = settings.model_dump(mode="json", exclude_none=True, exclude_unset=True)
@@ -105,17 +108,21 @@ def _settings(directory: Path, server: S3Server, endpoint: str) -> Settings:
         "secret_access_key": server.secret_key,
         "path_style": True,
     }
+    if by_single_requests:
+        document["catalog"]["properties"] = {"py-io-impl": IMPLEMENTATION}
     document["merge"]["index_cache_directory"] = str(directory / "index-cache")
     return Settings.model_validate(document)
 
 
-def run(rows: int, counts: list[int], rounds: int, *, tells_requests: bool) -> None:
+def run(
+    rows: int, counts: list[int], rounds: int, *, tells_requests: bool, by_single_requests: bool
+) -> None:
     with (
         tempfile.TemporaryDirectory(prefix="neve-bench-") as name,
         running_s3(Path(name)) as server,
         slow_store(server) as store,
     ):
-        settings = _settings(Path(name), server, store.uri)
+        settings = _settings(Path(name), server, store.uri, by_single_requests=by_single_requests)
         with patch.object(merge, "_settings", lambda *_, **__: settings):
             bench = merge.Bench(Path(name), rows, "bigint")
         with bench.lake:
@@ -182,8 +189,15 @@ def main() -> None:
     parser.add_argument("--changes", type=int, nargs="+", default=[100_000, 1_000])
     parser.add_argument("--rounds", type=int, default=merge.ROUNDS)
     parser.add_argument("--requests", action="store_true")
+    parser.add_argument("--pyarrow", action="store_true", help="PyIceberg's own FileIO")
     options = parser.parse_args()
-    run(options.rows, options.changes, options.rounds, tells_requests=options.requests)
+    run(
+        options.rows,
+        options.changes,
+        options.rounds,
+        tells_requests=options.requests,
+        by_single_requests=not options.pyarrow,
+    )
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 pyarrow asks for a file's size before it reads, and for the file, its directory and the parts of an
 upload when it writes. A table's metadata are many small files, one after the other, so that most
 of a small commit is waiting for answers. Files that grow past a limit, data files that are read,
-and stores other than S3 are left to pyarrow.
+and stores other than S3 are left to pyarrow. A catalog that names it as `py-io-impl` among its
+properties uses it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ IMPLEMENTATION = "neve.lake.object_io.ObjectFileIO"
 # What is written up to this size is held in memory, and is one request.
 SMALL_BYTES = 8 * 1024 * 1024
 _MOST_READ_BYTES = 1 << 62
+# Who calls tries again, too: a store that never answers must not take long.
+_ATTEMPTS = 3
 # These are read whole.
 _METADATA = (".avro", ".json")
 
@@ -187,7 +190,7 @@ class _GrowingStream(io.RawIOBase):
 def _attempted(attempt: Any, what: str, path: str) -> Any:
     """Repeat what may pass; raise what a file system raises."""
     try:
-        return repeated(attempt, what, path)
+        return repeated(attempt, what, path, _ATTEMPTS)
     except NotFoundError as error:
         raise FileNotFoundError(error.message) from error
     except NeveError as error:

@@ -16,8 +16,6 @@ DEFAULT_CATALOG = "lake"
 # PyIceberg writes the V1 layout, and makes no table in a namespace that does not exist.
 _JDBC = {"jdbc.schema-version": "V1", "jdbc.strict-mode": "true"}
 
-_S3_SCHEMES = frozenset({"s3", "s3a", "s3n"})
-
 # Both engines may commit at the same moment; a short wait beats a failed commit.
 SQLITE_WAIT_SECONDS = 30
 
@@ -102,8 +100,6 @@ class CatalogProfile:
         }
         if self.warehouse:
             properties.setdefault("warehouse", self.warehouse)
-        if urlsplit(properties.get("warehouse", "")).scheme in _S3_SCHEMES:
-            properties.setdefault("py-io-impl", "neve.lake.object_io.ObjectFileIO")
         return properties
 
     def _spark_connection(self) -> dict[str, str]:
