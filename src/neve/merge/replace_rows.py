@@ -62,7 +62,7 @@ class ReplaceRows:
         # Merged events are joined, which Spark plans best as it goes.
         with nullcontext() if work.reads_merged else locator.planned(work.session):
             self._written = write_changes(
-                work.decided(locator), work.shape, self.table, tombstones, stamp, root
+                work.decided(locator), work.shape, self.table, tombstones, stamp, root, now
             )
         work.count(self._written.tally, indexed=self.index is not None)
         return self._written.tombstones

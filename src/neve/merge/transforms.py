@@ -302,8 +302,12 @@ def disposed(events: DataFrame, shape: Shape, barrier: Column | None) -> DataFra
             # A row that is older than its tombstone says nothing of the row that comes now.
             cols.CURRENT: F.when(has_row & (F.col(cols.CURRENT) == known), known),
             cols.KNOWN_KEY: known.isNotNull().cast("long"),
-            cols.CACHE_HITS: F.lit(0).cast("long"),
-            cols.INDEX_BROKEN: F.lit(0).cast("long"),
+            # A scan uses no index.
+            **{
+                name: F.lit(0).cast("long")
+                for name in (cols.CACHE_HITS, cols.INDEX_BROKEN)
+                if name not in events.columns
+            },
         }
     ).withColumn(cols.OVERTAKEN, _is_overtaken(shape).cast("long"))
     # Where the first row of a key goes, the others go with it.
