@@ -1,6 +1,6 @@
 """Merges against `MERGE INTO`: the same rows, the same changes, the same Spark session.
 
-    python -m benchmarks.merge [name…] [--master spark://…]
+    python -m benchmarks.merge [name…]
 
 The aged cases have a mirror of 512 data files and 512 snapshots, on both sides.
 
@@ -11,9 +11,9 @@ write, bury, commit, and keep the index.
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -32,6 +32,7 @@ from neve.lake.java_tables import MAIN, JavaTable
 from neve.merge.merger import Merger
 from neve.merge.spec import merge_specs
 from neve.merge.strategy import Strategy
+from tests.support.servers import running_spark_cluster
 
 SEED = 11
 WARM_UP = 3
@@ -212,6 +213,15 @@ def _timed(work: Callable[[], object]) -> float:
 
 def _settings(directory: Path, master: str) -> Settings:
     spark: dict[str, object] = {"conf": {"spark.driver.memory": "4g"}}
+    if master:
+        conf = {
+            "spark.driver.memory": "2g",
+            "spark.driver.host": "127.0.0.1",
+            "spark.executor.memory": "900m",
+            "spark.pyspark.python": sys.executable,
+            "spark.sql.shuffle.partitions": 4,
+        }
+        spark = {"master": master, "conf": conf, "shared_paths": [str(directory)]}
     return Settings.model_validate(
         {
             "catalog": {
@@ -219,7 +229,7 @@ def _settings(directory: Path, master: str) -> Settings:
                 "uri": f"sqlite:///{directory}/catalog.db",
                 "warehouse": str(directory / "warehouse"),
             },
-            "spark": {**spark, **({"master": master} if master else {})},
+            "spark": spark,
             "merge": {
                 "tables": [
                     {
@@ -275,18 +285,24 @@ def run_endurance(rows: int = MILLION, changes: int = 1_000, merges: int = 200) 
     report(ENDURANCE, last, "s", last / first, "<= 1.3")
 
 
-def run_large(master: str, rows: int = 4 * MILLION, changes: int = MILLION) -> None:
-    """One large batch on a given Spark: to compare clusters of different sizes."""
-    with tempfile.TemporaryDirectory(prefix="neve-bench-") as directory:
-        bench = Bench(Path(directory), rows, "bigint", master=master)
-        with bench.lake:
-            bench.build()
-            seconds = []
-            for _ in range(3):
-                bench.append(bench.changes(changes))
-                seconds.append(_timed(bench.merger.merge))
-            cores = bench.lake.spark.sparkContext.defaultParallelism
-    report(f"{LARGE}_{cores}_cores", min(seconds[1:]), "s", None, "")
+def run_large(rows: int = 4 * MILLION, changes: int = MILLION) -> None:
+    """One large batch on a standalone cluster of one worker, then of two, of one core each."""
+    seconds = []
+    for workers in (1, 2):
+        with (
+            tempfile.TemporaryDirectory(prefix="neve-bench-") as directory,
+            running_spark_cluster(Path(directory), workers) as master,
+        ):
+            bench = Bench(Path(directory), rows, "bigint", master=master)
+            with bench.lake:
+                bench.build()
+                rounds = []
+                for _ in range(3):
+                    bench.append(bench.changes(changes))
+                    rounds.append(_timed(bench.merger.merge))
+        seconds.append(min(rounds[1:]))
+        report(f"{LARGE}_{workers}_workers", seconds[-1], "s", None, "")
+    report(LARGE, seconds[1], "s", seconds[0] / seconds[1], ">= 1.6")
 
 
 def run_growth(small: int = 5 * MILLION, large: int = 40 * MILLION, changes: int = 10_000) -> None:
@@ -303,8 +319,8 @@ def run_growth(small: int = 5 * MILLION, large: int = 40 * MILLION, changes: int
     report(GROWTH, seconds[1], "s", seconds[1] / seconds[0], "<= 2.5")
 
 
-def main(names: list[str], master: str) -> None:
-    chosen = names or [*CASES, GROWTH, ENDURANCE]
+def main(names: list[str]) -> None:
+    chosen = names or [*CASES, GROWTH, ENDURANCE, LARGE]
     for _, cases in groupby(
         (CASES[name] for name in chosen if name in CASES),
         key=lambda case: (case.rows, case.key, case.aged),
@@ -315,12 +331,8 @@ def main(names: list[str], master: str) -> None:
     if ENDURANCE in chosen:
         run_endurance()
     if LARGE in chosen:
-        run_large(master)
+        run_large()
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("names", nargs="*", help="cases; none means all")
-    parser.add_argument("--master", default="local[*]", help=f"for {LARGE}: where Spark runs")
-    arguments = parser.parse_args()
-    main(arguments.names, arguments.master)
+    main(sys.argv[1:])
