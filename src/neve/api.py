@@ -433,7 +433,9 @@ class OpenLake(VersionedLake):
         """
         from neve.upkeep.plan import plan_maintenance
 
-        return plan_maintenance(self, tables, max_bytes=max_bytes)
+        return plan_maintenance(
+            self, tables, max_bytes=max_bytes, unconfirmed=self.unconfirmed_writes
+        )
 
     def maintain(
         self,

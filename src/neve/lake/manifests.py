@@ -212,7 +212,7 @@ class ManifestReader:
         self, manifest: Manifest, field_ids: frozenset[int]
     ) -> Iterator[FileStatistics]:
         avro = self.avro(manifest)
-        for record in avro.records(_only(avro.schema, _FILE_FIELDS | _BOUNDS)):
+        for record in avro.records(file_entry_schema(avro.schema, _FILE_FIELDS | _BOUNDS)):
             if record["status"] != DELETED:
                 entry = _entry(record, manifest)
                 file_number = record.get("file_sequence_number") or entry.sequence_number

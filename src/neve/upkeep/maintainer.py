@@ -14,7 +14,8 @@ from neve.errors import ConflictError, NeveError
 from neve.lake.compaction import GroupRewrite, Rewritten, call_procedure, rewrite_in_z_order
 from neve.observe import sentry
 from neve.observe.traces import span
-from neve.upkeep.plan import Action, Step, TablePlan
+from neve.upkeep.plan import Action, PlannedRetention, Step, TablePlan
+from neve.upkeep.retention import carry_out_retention
 
 if TYPE_CHECKING:
     from neve.lake import Lake
@@ -44,6 +45,7 @@ class MaintenanceReport:
     new_files: int = 0
     rewritten_bytes: int = 0
     new_bytes: int = 0
+    expired_snapshots: int = 0
     conflicts: int = 0
     seconds: float = 0.0
     left: list[str] = field(default_factory=list)
@@ -170,6 +172,8 @@ class Maintainer:
                     report.left.append(f"{action.why}: another writer was first for some files")
             elif action.step is Step.POSITION_DELETES:
                 call_procedure(self._lake, ref, "rewrite_position_delete_files", {})
+            elif action.versions is not None:
+                report.expired_snapshots += self._expire(ref, action.versions)
             elif action.step is Step.MANIFESTS:
                 call_procedure(self._lake, ref, "rewrite_manifests", {"use_caching": False})
         except ConflictError as error:
@@ -178,6 +182,12 @@ class Maintainer:
             report.left.append(f"{action.why}: another writer was first")
             return
         report.actions += 1
+
+    def _expire(self, ref: TableRef, versions: PlannedRetention) -> int:
+        removed = carry_out_retention(
+            self._lake, ref, versions.plan, versions.policy, versions.now, versions.needed
+        )
+        return removed.snapshots
 
     def _zorder(self, plan: TablePlan, ref: TableRef, action: Action) -> Mapping[str, Any]:
         options = {

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from enum import Enum
@@ -21,11 +21,15 @@ from neve.upkeep.findings import wanted_manifests
 from neve.upkeep.health import UnreadableTable, observe_tables
 from neve.upkeep.layout import partition_text, time_column
 from neve.upkeep.policy import check_policies
+from neve.upkeep.retention import RetentionPlan, plan_retention
+from neve.upkeep.retention_policy import RetentionPolicy, retention_policy
+from neve.upkeep.snapshot_needs import needed_snapshots
 
 if TYPE_CHECKING:
     from neve.lake import Lake
     from neve.lake.metadata_json import MetadataJson
     from neve.lake.table_ref import TableRef
+    from neve.lake.unconfirmed import UnconfirmedWrite
     from neve.upkeep.observed_table import ObservedTable
 
 _EPOCH = date(1970, 1, 1)
@@ -39,6 +43,21 @@ class Step(str, Enum):
     ZORDER = "rewrite files in Z order"
     POSITION_DELETES = "rewrite position deletes"
     MANIFESTS = "rewrite manifests"
+    EXPIRE = "expire snapshots"
+
+
+@dataclass(frozen=True)
+class PlannedRetention:
+    """Which versions go, and what was known when that was decided.
+
+    Args:
+        needed: snapshots that others need, and what for.
+    """
+
+    plan: RetentionPlan
+    policy: RetentionPolicy
+    needed: Mapping[int, str]
+    now: float
 
 
 @dataclass(frozen=True)
@@ -60,6 +79,7 @@ class Action:
     partition: str = ""
     group: FileGroup | None = field(default=None, repr=False)
     where: str | None = None
+    versions: PlannedRetention | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -93,11 +113,14 @@ def plan_maintenance(
     *,
     max_bytes: int | None = None,
     now: float | None = None,
+    unconfirmed: Callable[[], Iterable[UnconfirmedWrite]] | None = None,
 ) -> list[TablePlan]:
     """Look at tables, or at all, and say what is to be done, and why.
 
     Args:
         max_bytes: of all rewrites together; what is beyond is deferred.
+        unconfirmed: direct writes that `neve recover` has yet to look for; None: no snapshot is
+            expired, since somebody else does that.
 
     Raises:
         NotFoundError: a pattern fits no table.
@@ -106,8 +129,51 @@ def plan_maintenance(
     lake.profile.require_catalog("maintenance")
     check_policies(lake.settings, [".".join(name) for name in lake.reader().list_tables()])
     at = time.time() if now is None else now
-    plans = [_plan_table(each, at) for each in observe_tables(lake, patterns)]
+    plans = []
+    for observed in observe_tables(lake, patterns):
+        plan = _plan_table(observed, at)
+        if unconfirmed is not None and not isinstance(observed, UnreadableTable):
+            plan = _with_retention(lake, plan, observed, at, unconfirmed)
+        plans.append(plan)
     return _within(plans, max_bytes)
+
+
+def _with_retention(
+    lake: Lake,
+    plan: TablePlan,
+    observed: ObservedTable,
+    now: float,
+    unconfirmed: Callable[[], Iterable[UnconfirmedWrite]],
+) -> TablePlan:
+    """Add what the retention removes; S3 Tables does that by itself."""
+    if plan.error is not None or lake.settings.catalog.type == "s3tables":
+        return plan
+    identifier, metadata = observed.ref.identifier, observed.metadata
+    policy = retention_policy(lake.settings, identifier, metadata)
+    try:
+        needed = needed_snapshots(lake, identifier, policy.kind, metadata, unconfirmed())
+    except NeveError as error:
+        return replace(plan, error=str(error))
+    versions = plan_retention(plan.table, metadata, policy, now, needed)
+    if versions.is_empty:
+        return plan
+    tags = ", ".join(
+        text
+        for text, number in (
+            (f"{len(versions.new_tags)} made", len(versions.new_tags)),
+            (f"{len(versions.drop_tags)} dropped", len(versions.drop_tags)),
+        )
+        if number
+    )
+    action = Action(
+        plan.table,
+        Step.EXPIRE,
+        versions.expire[0].reason if versions.expire else "one version an hour and a day is kept",
+        f"{len(metadata.snapshots):,} snapshots become "
+        f"{len(metadata.snapshots) - len(versions.expire):,}" + (f"; tags: {tags}" if tags else ""),
+        versions=PlannedRetention(versions, policy, needed, now),
+    )
+    return replace(plan, actions=(*plan.actions, action))
 
 
 def _plan_table(observed: ObservedTable | UnreadableTable, now: float) -> TablePlan:
