@@ -80,6 +80,7 @@ POINTS = MappingProxyType(
         "direct.recorded": "a recovery record is durable, and its sender has no answer yet",
         "recover.registered": "a record's files are in their table, and the record is still there",
         "upkeep.expired": "snapshots are expired, and the files that only they had still there",
+        "upkeep.orphans_deleted": "some orphans of a table are deleted, and others still there",
         "lake.file_written": "a local file is complete under a temporary name, not yet in place",
         "lake.part_written": "a part of a large file is written, and the file is not there yet",
         "lake.jar_fetched": "a jar was downloaded and checked, but is not yet in the cache",

@@ -21,7 +21,7 @@ from obstore.store import S3Store
 
 from neve.lake.object_access import ObjectAccess
 from neve.lake.object_files import ObjectFiles, digest_of
-from neve.lake.stored_files import Bytes, Content, FileFacts, part_ranges
+from neve.lake.stored_files import Bytes, Content, FileFacts, ListedFile, part_ranges
 
 if TYPE_CHECKING:
     from obstore.store import S3Config, S3Credential
@@ -182,10 +182,14 @@ class S3Files:
             upload.abort()
 
     def sizes(self, prefix: str) -> Iterator[tuple[str, int]]:
+        for file in self.files(prefix):
+            yield file.path, file.size
+
+    def files(self, prefix: str) -> Iterator[ListedFile]:
         pages = self._client.get_paginator("list_objects_v2")
         for page in pages.paginate(Bucket=self._bucket, Prefix=prefix):
             for item in page.get("Contents", ()):
-                yield item["Key"], item["Size"]
+                yield ListedFile(item["Key"], item["Size"], item["LastModified"].timestamp())
 
     def has_md5_tag(self, key: str) -> bool:
         answer = self._client.head_object(Bucket=self._bucket, Key=key)
