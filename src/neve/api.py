@@ -406,7 +406,7 @@ class OpenLake(VersionedLake):
 
         return verify_moved(self, tables, MoveSpec(to, verification=Verification(verify)))
 
-    def health(self, *tables: str) -> list[TableHealth]:
+    def health(self, *tables: str, listing: bool = False) -> list[TableHealth]:
         """Score tables by what makes them slow or large, and say what would help.
 
         The same as `neve health`. Reads metadata only, without a JVM, and changes nothing. A table
@@ -414,13 +414,14 @@ class OpenLake(VersionedLake):
 
         Args:
             tables: names, patterns such as `otel.*`, or namespaces; none means all tables.
+            listing: list the files of each table, too, for those that no snapshot names.
 
         Raises:
             NotFoundError: a name or pattern fits no table.
         """
         from neve.upkeep.health import check_health
 
-        return check_health(self, tables)
+        return check_health(self, tables, listing=self.unconfirmed_writes if listing else None)
 
     def plan_maintenance(self, *tables: str, max_bytes: int | None = None) -> list[MaintenancePlan]:
         """Say what is to be done to tables, why, and with what effect. Writes nothing.

@@ -35,6 +35,9 @@ def health(
             autocompletion=complete_tables,
         ),
     ] = None,
+    listing: Annotated[
+        bool, typer.Option("--listing", help="List files, too: those that no snapshot names.")
+    ] = False,
 ) -> None:
     """Score tables by what makes them slow or large, and say what would help.
 
@@ -42,7 +45,7 @@ def health(
     """
     call: Call = context.obj
     with call.open(reads=True) as lake, call.output.working("reading manifests"):
-        reports = lake.health(*(tables or ()))
+        reports = lake.health(*(tables or ()), listing=listing)
     columns = list(as_record(reports[0])) if reports else []
     call.output.data(columns, [as_record(report) for report in reports])
     if not reports:

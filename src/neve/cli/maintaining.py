@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 _ACTION_COLUMNS = (
     *("table", "action", "why", "effect", "files", "bytes", "partition", "deferred", "error"),
-    *("paths", "snapshots"),
+    *("paths", "snapshots", "orphans"),
 )
 _SHOWN_ACTIONS = ("table", "action", "partition", "why", "effect", "size")
 _REPORT_COLUMNS = (
     *("table", "actions", "rewritten_files", "new_files", "rewritten_bytes", "new_bytes"),
-    "expired_snapshots",
+    *("expired_snapshots", "removed_orphans", "removed_bytes"),
     *("conflicts", "seconds", "left", "error"),
 )
 _SHOWN_REPORTS = ("table", "actions", "files", "size", "expired", "seconds", "outcome")
@@ -112,6 +112,9 @@ def _action_rows(plan: MaintenancePlan) -> list[dict[str, Any]]:
             "error": None,
             "paths": action.group.paths if action.group else (),
             "snapshots": _snapshots(action),
+            "orphans": [as_record(each) for each in action.orphans.plan.orphans]
+            if action.orphans
+            else [],
         }
         for actions, is_kept in ((plan.actions, True), (plan.deferred, False))
         for action in actions

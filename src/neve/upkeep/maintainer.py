@@ -14,7 +14,8 @@ from neve.errors import ConflictError, NeveError
 from neve.lake.compaction import GroupRewrite, Rewritten, call_procedure, rewrite_in_z_order
 from neve.observe import sentry
 from neve.observe.traces import span
-from neve.upkeep.plan import Action, PlannedRetention, Step, TablePlan
+from neve.upkeep.plan import Action, Step, TablePlan
+from neve.upkeep.removals import PlannedOrphans, PlannedVersions
 from neve.upkeep.retention import carry_out_retention
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ class MaintenanceReport:
     rewritten_bytes: int = 0
     new_bytes: int = 0
     expired_snapshots: int = 0
+    removed_orphans: int = 0
+    removed_bytes: int = 0
     conflicts: int = 0
     seconds: float = 0.0
     left: list[str] = field(default_factory=list)
@@ -174,6 +177,8 @@ class Maintainer:
                 call_procedure(self._lake, ref, "rewrite_position_delete_files", {})
             elif action.versions is not None:
                 report.expired_snapshots += self._expire(ref, action.versions)
+            elif action.orphans is not None:
+                self._remove(action.orphans, report)
             elif action.step is Step.MANIFESTS:
                 call_procedure(self._lake, ref, "rewrite_manifests", {"use_caching": False})
         except ConflictError as error:
@@ -183,11 +188,18 @@ class Maintainer:
             return
         report.actions += 1
 
-    def _expire(self, ref: TableRef, versions: PlannedRetention) -> int:
+    def _expire(self, ref: TableRef, versions: PlannedVersions) -> int:
         removed = carry_out_retention(
             self._lake, ref, versions.plan, versions.policy, versions.now, versions.needed
         )
         return removed.snapshots
+
+    def _remove(self, orphans: PlannedOrphans, report: MaintenanceReport) -> None:
+        removed = orphans.search.remove(orphans.plan, self._stop)
+        report.removed_orphans += removed.files
+        report.removed_bytes += removed.bytes
+        if not orphans.plan.is_complete:
+            report.left.append("orphans: there are more")
 
     def _zorder(self, plan: TablePlan, ref: TableRef, action: Action) -> Mapping[str, Any]:
         options = {

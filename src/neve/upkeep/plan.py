@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from enum import Enum
@@ -20,17 +21,17 @@ from neve.upkeep.compaction import FileGroup, plan_groups
 from neve.upkeep.findings import wanted_manifests
 from neve.upkeep.health import UnreadableTable, observe_tables
 from neve.upkeep.layout import partition_text, time_column
-from neve.upkeep.policy import check_policies
-from neve.upkeep.retention import RetentionPlan, plan_retention
-from neve.upkeep.retention_policy import RetentionPolicy, retention_policy
-from neve.upkeep.snapshot_needs import needed_snapshots
+from neve.upkeep.removals import PlannedOrphans, PlannedVersions, plan_orphans, plan_versions
+from neve.upkeep.retention_policy import policies_without_table
 
 if TYPE_CHECKING:
     from neve.lake import Lake
     from neve.lake.metadata_json import MetadataJson
     from neve.lake.table_ref import TableRef
-    from neve.lake.unconfirmed import UnconfirmedWrite
     from neve.upkeep.observed_table import ObservedTable
+    from neve.upkeep.removals import Unconfirmed
+
+logger = logging.getLogger(__name__)
 
 _EPOCH = date(1970, 1, 1)
 
@@ -44,20 +45,7 @@ class Step(str, Enum):
     POSITION_DELETES = "rewrite position deletes"
     MANIFESTS = "rewrite manifests"
     EXPIRE = "expire snapshots"
-
-
-@dataclass(frozen=True)
-class PlannedRetention:
-    """Which versions go, and what was known when that was decided.
-
-    Args:
-        needed: snapshots that others need, and what for.
-    """
-
-    plan: RetentionPlan
-    policy: RetentionPolicy
-    needed: Mapping[int, str]
-    now: float
+    ORPHANS = "remove orphans"
 
 
 @dataclass(frozen=True)
@@ -79,7 +67,8 @@ class Action:
     partition: str = ""
     group: FileGroup | None = field(default=None, repr=False)
     where: str | None = None
-    versions: PlannedRetention | None = field(default=None, repr=False)
+    versions: PlannedVersions | None = field(default=None, repr=False)
+    orphans: PlannedOrphans | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -113,67 +102,71 @@ def plan_maintenance(
     *,
     max_bytes: int | None = None,
     now: float | None = None,
-    unconfirmed: Callable[[], Iterable[UnconfirmedWrite]] | None = None,
+    unconfirmed: Unconfirmed | None = None,
+    is_strict: bool = True,
 ) -> list[TablePlan]:
     """Look at tables, or at all, and say what is to be done, and why.
 
     Args:
         max_bytes: of all rewrites together; what is beyond is deferred.
-        unconfirmed: direct writes that `neve recover` has yet to look for; None: no snapshot is
-            expired, since somebody else does that.
+        unconfirmed: direct writes that `neve recover` has yet to look for; None: no snapshot and
+            no orphan is removed, since somebody else does that.
+        is_strict: whether a policy that names no table is an error; a service only warns, since
+            its table may not be there yet.
 
     Raises:
         NotFoundError: a pattern fits no table.
         ConfigError: a policy of the configuration names no table.
     """
     lake.profile.require_catalog("maintenance")
-    check_policies(lake.settings, [".".join(name) for name in lake.reader().list_tables()])
+    _check_policies(lake, is_strict=is_strict)
     at = time.time() if now is None else now
     plans = []
     for observed in observe_tables(lake, patterns):
         plan = _plan_table(observed, at)
         if unconfirmed is not None and not isinstance(observed, UnreadableTable):
-            plan = _with_retention(lake, plan, observed, at, unconfirmed)
+            plan = _with_removals(lake, plan, observed, unconfirmed, at)
         plans.append(plan)
     return _within(plans, max_bytes)
 
 
-def _with_retention(
-    lake: Lake,
-    plan: TablePlan,
-    observed: ObservedTable,
-    now: float,
-    unconfirmed: Callable[[], Iterable[UnconfirmedWrite]],
+def _check_policies(lake: Lake, *, is_strict: bool) -> None:
+    if not lake.settings.upkeep.tables:
+        return
+    for line in policies_without_table(lake.settings, lake.reader().list_tables()):
+        if is_strict:
+            raise ConfigError(line, hint="see: neve tables; a pattern such as otel.* names several")
+        logger.warning("%s", line)
+
+
+def _with_removals(
+    lake: Lake, plan: TablePlan, observed: ObservedTable, unconfirmed: Unconfirmed, now: float
 ) -> TablePlan:
-    """Add what the retention removes; S3 Tables does that by itself."""
-    if plan.error is not None or lake.settings.catalog.type == "s3tables":
+    if plan.error is not None:
         return plan
-    identifier, metadata = observed.ref.identifier, observed.metadata
-    policy = retention_policy(lake.settings, identifier, metadata)
     try:
-        needed = needed_snapshots(lake, identifier, policy.kind, metadata, unconfirmed())
+        versions = plan_versions(lake, observed, unconfirmed, now)
+        orphans = plan_orphans(lake, observed, unconfirmed, now)
     except NeveError as error:
-        return replace(plan, error=str(error))
-    versions = plan_retention(plan.table, metadata, policy, now, needed)
-    if versions.is_empty:
-        return plan
-    tags = ", ".join(
-        text
-        for text, number in (
-            (f"{len(versions.new_tags)} made", len(versions.new_tags)),
-            (f"{len(versions.drop_tags)} dropped", len(versions.drop_tags)),
+        return replace(plan, actions=(), error=str(error))
+    more = []
+    if versions is not None:
+        more.append(
+            Action(plan.table, Step.EXPIRE, versions.why, versions.effect, versions=versions)
         )
-        if number
-    )
-    action = Action(
-        plan.table,
-        Step.EXPIRE,
-        versions.expire[0].reason if versions.expire else "one version an hour and a day is kept",
-        f"{len(metadata.snapshots):,} snapshots become "
-        f"{len(metadata.snapshots) - len(versions.expire):,}" + (f"; tags: {tags}" if tags else ""),
-        versions=PlannedRetention(versions, policy, needed, now),
-    )
-    return replace(plan, actions=(*plan.actions, action))
+    if orphans is not None and orphans.plan.orphans:
+        files = len(orphans.plan.orphans)
+        more.append(
+            Action(
+                plan.table,
+                Step.ORPHANS,
+                f"{files:,} files that no snapshot names, older than {orphans.age_hours:,.0f} h",
+                f"{orphans.plan.bytes / MIB:,.1f} MiB fewer",
+                files=files,
+                orphans=orphans,
+            )
+        )
+    return replace(plan, actions=(*plan.actions, *more))
 
 
 def _plan_table(observed: ObservedTable | UnreadableTable, now: float) -> TablePlan:
