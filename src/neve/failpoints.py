@@ -64,6 +64,7 @@ POINTS = MappingProxyType(
         "merge.tombstones_written": "a batch's tombstones are written, and no commit names them",
         "merge.rejected": "a batch's rejected rows are written, and no commit names them",
         "merge.applied": "a batch is on a branch of the mirror, and not on main",
+        "index.compacted": "an index was merged after a commit, and no commit names it",
         "merge.published": "a batch is in the mirror with its checkpoint, and nobody was told",
         "follow.prepared": "the table a follower keeps is made or has new columns, and no row yet",
         "follow.applied": "a follower's batch is on a branch of its table, and not on main",

@@ -135,7 +135,8 @@ def _merges(
     interval = lake.settings.merge.interval
     names = ", ".join(merger.name for merger in mergers)
     say("mirrors", f"merging every {interval:g} s: {names}", interval_seconds=interval)
-    return (Merging(mergers, interval, registry, NoteSpeaker()),)
+    parallel = lake.settings.merge.parallel_tables
+    return (Merging(mergers, interval, registry, NoteSpeaker(), parallel),)
 
 
 def say_listening(settings: Settings, listening: Listening | Started) -> None:

@@ -152,7 +152,7 @@ class ManifestReader:
 
     def entries(self, manifests: Iterable[Manifest]) -> Iterator[FileEntry]:
         """Yield the live files that manifests name."""
-        for entries in self._parallel(self._entries, list(manifests)):
+        for entries in in_parallel(self._entries, list(manifests)):
             yield from entries
 
     def statistics(
@@ -166,21 +166,16 @@ class ManifestReader:
 
         remaining = iter(manifests)
         while some := list(islice(remaining, _READS_AT_ONCE)):
-            for statistics in self._parallel(read, some):
+            for statistics in in_parallel(read, some):
                 yield from statistics
 
     def prefetch(self, manifest_lists: Sequence[str]) -> None:
         """Read manifest lists at the same time, since each costs a request."""
-        self._parallel(self.manifests, manifest_lists)
+        in_parallel(self.manifests, manifest_lists)
 
     def avro(self, manifest: Manifest) -> AvroFile:
         """Return a manifest for copying."""
         return open_avro(self._read(manifest.path), manifest.path)
-
-    def _parallel(self, work: Callable[[Any], T], items: Sequence[Any]) -> list[T]:
-        if len(items) < 2:
-            return [work(item) for item in items]
-        return list(_readers().map(work, items))
 
     def _entries(self, manifest: Manifest) -> list[FileEntry]:
         return _entries_kept.get(manifest.path, lambda: list(self._read_entries(manifest)))
@@ -227,6 +222,13 @@ class ManifestReader:
                 )
                 is_rewritten = entry.sequence_number < file_number
                 yield FileStatistics(entry, is_rewritten, lower, upper)
+
+
+def in_parallel(work: Callable[[Any], T], items: Sequence[Any]) -> list[T]:
+    """Read several files at the same time, since each may cost a request."""
+    if len(items) < 2:
+        return [work(item) for item in items]
+    return list(_readers().map(work, items))
 
 
 @cache
