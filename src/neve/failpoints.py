@@ -77,6 +77,7 @@ POINTS = MappingProxyType(
         "direct.unconfirmed": "a direct commit was not confirmed, and there is no recovery record",
         "direct.recorded": "a recovery record is durable, and its sender has no answer yet",
         "recover.registered": "a record's files are in their table, and the record is still there",
+        "recover.table_registered": "a lost table is registered, and its index not yet rebuilt",
         "upkeep.expired": "snapshots are expired, and the files that only they had still there",
         "upkeep.orphans_deleted": "some orphans of a table are deleted, and others still there",
         "lake.file_written": "a local file is complete under a temporary name, not yet in place",
