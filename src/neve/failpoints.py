@@ -79,6 +79,7 @@ POINTS = MappingProxyType(
         "recover.registered": "a record's files are in their table, and the record is still there",
         "recover.table_registered": "a lost table is registered, and its index not yet rebuilt",
         "upkeep.expired": "snapshots are expired, and the files that only they had still there",
+        "upkeep.rows_deleted": "rows past their age are deleted, and nobody was told",
         "upkeep.orphans_deleted": "some orphans of a table are deleted, and others still there",
         "lake.file_written": "a local file is complete under a temporary name, not yet in place",
         "lake.part_written": "a part of a large file is written, and the file is not there yet",

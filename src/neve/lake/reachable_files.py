@@ -35,10 +35,6 @@ class ReachableFiles:
         self._snapshots: set[int] = set()
         self._manifests: set[int] = set()
 
-    def __len__(self) -> int:
-        self._sort()
-        return len(self._sorted)
-
     def __contains__(self, path: str) -> bool:
         self._sort()
         number = _hash(path)
@@ -80,9 +76,11 @@ class ReachableFiles:
     def _sort(self) -> None:
         if self._added:
             added = np.frombuffer(self._added, np.uint64)
-            self._sorted = np.unique(np.concatenate((self._sorted, added)))
+            # Not `np.unique`, which takes several times the memory.
+            self._sorted = np.concatenate((self._sorted, added))
             del added
             self._added = array("Q")
+            self._sorted.sort()
 
 
 def metadata_files(metadata: MetadataJson) -> Iterator[str]:
