@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from neve.publish.staged_list import StagedBatch
     from neve.upkeep.findings import Finding
     from neve.upkeep.health import TableHealth
+    from neve.upkeep.lost_tables import LostTableReport
     from neve.upkeep.maintainer import MaintenanceReport
     from neve.upkeep.plan import TablePlan as MaintenancePlan
     from neve.upkeep.upkeep import UpkeepReport
@@ -95,6 +96,7 @@ _LOCATIONS = {
     "TableResult": (".consolidate.report", "TableResult"),
     "TableSummary": (".lake.tables", "TableSummary"),
     "TargetReport": (".versions.follow_target", "TargetReport"),
+    "LostTableReport": (".upkeep.lost_tables", "LostTableReport"),
     "UpkeepReport": (".upkeep.upkeep", "UpkeepReport"),
 }
 
@@ -493,6 +495,33 @@ class OpenLake(VersionedLake):
         from neve.direct.recover import recover
 
         return recover(self.settings, dry_run=dry_run, progress=self.progress)
+
+    def recover_table(
+        self,
+        table: str,
+        *,
+        location: str | None = None,
+        metadata_file: str | None = None,
+        dry_run: bool = False,
+    ) -> LostTableReport:
+        """Register a table again whose catalog entry was lost, from its newest metadata file.
+
+        The same as `neve recover --table`. Never registers over a table that exists.
+
+        Args:
+            location: where the table lies; None: where the catalog puts tables of this name.
+            metadata_file: the metadata file to use; None: the newest one.
+            dry_run: only say what would be done.
+
+        Raises:
+            ConflictError: there is such a table, or nothing says which file is the newest.
+            NotFoundError: there is no metadata file.
+        """
+        from neve.upkeep.lost_tables import plan_lost_table, planned_report, register_lost_table
+
+        ref = self.ref(table)
+        plan = plan_lost_table(self, ref, location, metadata_file)
+        return planned_report(plan) if dry_run else register_lost_table(self, ref, plan)
 
     def forget_recovery(self, record_id: str) -> RecoveryReport:
         """Drop a recovery record; its files stay where they are.

@@ -26,7 +26,7 @@ _ACTION_COLUMNS = (
 _SHOWN_ACTIONS = ("table", "action", "partition", "why", "effect", "size")
 _REPORT_COLUMNS = (
     *("table", "actions", "rewritten_files", "new_files", "rewritten_bytes", "new_bytes"),
-    *("expired_snapshots", "removed_orphans", "removed_bytes"),
+    *("expired_snapshots", "deleted_rows", "removed_orphans", "removed_bytes"),
     *("conflicts", "seconds", "left", "error"),
 )
 _SHOWN_REPORTS = ("table", "actions", "files", "size", "expired", "seconds", "outcome")

@@ -6,6 +6,7 @@ needs may be taken for needed, once in a long while; never the other way round.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from typing import TYPE_CHECKING
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _VERSION_HINT = "version-hint.text"
-# Hashes that are not sorted yet: looking them up costs time, and sorting them does.
-_UNSORTED = 65_536
 
 
 class ReachableFiles:
@@ -31,26 +30,20 @@ class ReachableFiles:
     def __init__(self, read: ReadFile) -> None:
         self._read = read
         self._sorted: npt.NDArray[np.uint64] = np.empty(0, np.uint64)
-        self._recent: set[int] = set()
+        # Not sorted yet: they are when somebody asks.
+        self._added = array("Q")
         self._snapshots: set[int] = set()
         self._manifests: set[int] = set()
 
-    def __len__(self) -> int:
-        return len(self._sorted) + len(self._recent)
-
     def __contains__(self, path: str) -> bool:
+        self._sort()
         number = _hash(path)
-        if number in self._recent:
-            return True
         place = int(np.searchsorted(self._sorted, np.uint64(number)))
         return place < len(self._sorted) and int(self._sorted[place]) == number
 
     def add(self, paths: Iterable[str]) -> None:
         """Add files that something else needs."""
-        for path in paths:
-            self._recent.add(_hash(path))
-            if len(self._recent) >= _UNSORTED:
-                self._sort()
+        self._added.extend(map(_hash, paths))
 
     def add_table(self, metadata: MetadataJson) -> None:
         """Add what a table needs; of one that was added before, only what is new is read.
@@ -68,7 +61,6 @@ class ReachableFiles:
                 raise UnsupportedError(f"snapshot {number} has no manifest list")
             self._add_snapshot(snapshot["manifest-list"])
             self._snapshots.add(number)
-        self._sort()
 
     def _add_snapshot(self, manifest_list: str) -> None:
         self.add([manifest_list])
@@ -82,10 +74,13 @@ class ReachableFiles:
             self.add(file.path for file in live_files_of(self._read, manifest))
 
     def _sort(self) -> None:
-        if self._recent:
-            recent = np.fromiter(self._recent, np.uint64, len(self._recent))
-            self._sorted = np.union1d(self._sorted, recent)
-            self._recent.clear()
+        if self._added:
+            added = np.frombuffer(self._added, np.uint64)
+            # Not `np.unique`, which takes several times the memory.
+            self._sorted = np.concatenate((self._sorted, added))
+            del added
+            self._added = array("Q")
+            self._sorted.sort()
 
 
 def metadata_files(metadata: MetadataJson) -> Iterator[str]:

@@ -17,6 +17,7 @@ from neve.observe.traces import span
 from neve.upkeep.plan import Action, Step, TablePlan
 from neve.upkeep.removals import PlannedOrphans, PlannedVersions
 from neve.upkeep.retention import carry_out_retention
+from neve.upkeep.row_age import delete_old_rows
 
 if TYPE_CHECKING:
     from neve.lake import Lake
@@ -47,6 +48,7 @@ class MaintenanceReport:
     rewritten_bytes: int = 0
     new_bytes: int = 0
     expired_snapshots: int = 0
+    deleted_rows: int = 0
     removed_orphans: int = 0
     removed_bytes: int = 0
     conflicts: int = 0
@@ -99,10 +101,12 @@ class Maintainer:
         began = time.monotonic()
         try:
             with span("maintain.table", table=plan.table):
+                others = [action for action in plan.actions if action.group is None]
+                old_rows = [action for action in others if action.step is Step.OLD_ROWS]
+                self._call_all(plan, plan.ref, old_rows, report)
                 self._rewrite_groups(plan, plan.ref, report)
-                for action in plan.actions:
-                    if action.group is None and self._may_begin(report, action.why):
-                        self._call(plan, plan.ref, action, report)
+                others = [action for action in others if action not in old_rows]
+                self._call_all(plan, plan.ref, others, report)
         except NeveError as error:
             self._fail(report, error, str(error))
         except Exception as error:
@@ -161,6 +165,13 @@ class Maintainer:
             _count(report, group, done)
         return True
 
+    def _call_all(
+        self, plan: TablePlan, ref: TableRef, actions: Iterable[Action], report: MaintenanceReport
+    ) -> None:
+        for action in actions:
+            if self._may_begin(report, action.why):
+                self._call(plan, ref, action, report)
+
     def _call(
         self, plan: TablePlan, ref: TableRef, action: Action, report: MaintenanceReport
     ) -> None:
@@ -177,6 +188,8 @@ class Maintainer:
                 call_procedure(self._lake, ref, "rewrite_position_delete_files", {})
             elif action.versions is not None:
                 report.expired_snapshots += self._expire(ref, action.versions)
+            elif action.old_rows is not None:
+                report.deleted_rows += delete_old_rows(self._lake, ref, action.old_rows).rows
             elif action.orphans is not None:
                 self._remove(action.orphans, report)
             elif action.step is Step.MANIFESTS:

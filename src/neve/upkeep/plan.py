@@ -21,8 +21,15 @@ from neve.upkeep.compaction import FileGroup, plan_groups
 from neve.upkeep.findings import wanted_manifests
 from neve.upkeep.health import UnreadableTable, observe_tables
 from neve.upkeep.layout import partition_text, time_column
-from neve.upkeep.removals import PlannedOrphans, PlannedVersions, plan_orphans, plan_versions
+from neve.upkeep.removals import (
+    PlannedOrphans,
+    PlannedVersions,
+    plan_old_rows,
+    plan_orphans,
+    plan_versions,
+)
 from neve.upkeep.retention_policy import policies_without_table
+from neve.upkeep.row_age import RowAgePlan
 
 if TYPE_CHECKING:
     from neve.lake import Lake
@@ -46,6 +53,7 @@ class Step(str, Enum):
     MANIFESTS = "rewrite manifests"
     EXPIRE = "expire snapshots"
     ORPHANS = "remove orphans"
+    OLD_ROWS = "delete old rows"
 
 
 @dataclass(frozen=True)
@@ -69,6 +77,7 @@ class Action:
     where: str | None = None
     versions: PlannedVersions | None = field(default=None, repr=False)
     orphans: PlannedOrphans | None = field(default=None, repr=False)
+    old_rows: RowAgePlan | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -147,9 +156,14 @@ def _with_removals(
     try:
         versions = plan_versions(lake, observed, unconfirmed, now)
         orphans = plan_orphans(lake, observed, unconfirmed, now)
+        old_rows = plan_old_rows(lake, observed, now)
     except NeveError as error:
         return replace(plan, actions=(), error=str(error))
-    more = []
+    first, more = [], []
+    if old_rows is not None:
+        # First: what is deleted need not be rewritten.
+        effect = f"rows with {old_rows.column} before {old_rows.before:%Y-%m-%d %H:%M} go"
+        first.append(Action(plan.table, Step.OLD_ROWS, old_rows.reason, effect, old_rows=old_rows))
     if versions is not None:
         more.append(
             Action(plan.table, Step.EXPIRE, versions.why, versions.effect, versions=versions)
@@ -166,7 +180,7 @@ def _with_removals(
                 orphans=orphans,
             )
         )
-    return replace(plan, actions=(*plan.actions, *more))
+    return replace(plan, actions=(*first, *plan.actions, *more))
 
 
 def _plan_table(observed: ObservedTable | UnreadableTable, now: float) -> TablePlan:

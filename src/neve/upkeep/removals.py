@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from neve.upkeep.orphans import OrphanPlan, OrphanSearch
 from neve.upkeep.retention import RetentionPlan, plan_retention
 from neve.upkeep.retention_policy import RetentionPolicy, retention_policy
+from neve.upkeep.row_age import RowAgePlan, plan_row_age
 from neve.upkeep.snapshot_needs import needed_snapshots
 
 if TYPE_CHECKING:
@@ -85,3 +86,12 @@ def plan_orphans(
     search = OrphanSearch(lake, observed.ref, tuple(unconfirmed()))
     plan = search.plan(now - policy.orphan_age_seconds)
     return PlannedOrphans(plan, search, policy.orphan_age_seconds / _HOUR)
+
+
+def plan_old_rows(lake: Lake, observed: ObservedTable, now: float) -> RowAgePlan | None:
+    """Decide which rows are too old; None: no policy says so, or the table has no such column."""
+    policy = retention_policy(lake.settings, observed.ref.identifier, observed.metadata)
+    if policy.delete_rows_after is None:
+        return None
+    plan = plan_row_age(observed.name, observed.metadata, policy, now)
+    return None if plan.skipped or plan.before is None else plan

@@ -16,7 +16,7 @@ from neve.lake.staging import StagingTable
 from neve.lake.unconfirmed import UnconfirmedWrite
 from neve.upkeep import orphans as orphans_module
 from neve.upkeep.orphans import OrphanSearch
-from tests.support.appending import Appender
+from tests.support.appending import PATIENT, Appender
 from tests.support.lakes import sqlite_settings
 from tests.support.peak_memory import grown_megabytes
 from tests.support.power_cut import power_cut
@@ -105,18 +105,10 @@ def test_what_a_commit_takes_up_after_the_search_stays(lake):
     search = bench.search()
     plan = search.plan(time.time() - 3 * DAY)
     assert len(plan.orphans) == 1
-    bench.appender.table.append(
-        files, "late", policy=orphan_retry(), counters=bench.appender.counters
-    )
+    bench.appender.table.append(files, "late", policy=PATIENT, counters=bench.appender.counters)
     removed = search.remove(plan)
     assert (removed.files, removed.left) == (0, 1)
     assert sum(bench.appender.ids().values()) == 6
-
-
-def orphan_retry():
-    from tests.support.appending import PATIENT
-
-    return PATIENT
 
 
 def test_files_of_an_unconfirmed_direct_write_are_needed(lake):
@@ -142,19 +134,15 @@ def test_a_table_that_cannot_be_read_completely_is_left_alone(lake):
         bench.plan()
 
 
-@pytest.mark.parametrize("place", ["", "/inside", "/../t"])
+@pytest.mark.parametrize("place", ["", "/inside"])
 def test_no_orphans_are_sought_in_a_shared_location(lake, place):
     bench = Bench(lake)
     bench.leave("data/killed.parquet")
     catalog, schema = lake.catalog(), bench.appender.load().schema()
     catalog.create_table(("ns", "other"), schema, location=f"{bench.location}{place}")
     plan = bench.plan()
-    if "/.." in place:
-        # A path is taken letter by letter.
-        assert plan.skipped == "" or "shared" in plan.skipped
-    else:
-        assert plan.skipped == "its location is shared with table ns.other"
-        assert plan.orphans == ()
+    assert plan.skipped == "its location is shared with table ns.other"
+    assert plan.orphans == ()
 
 
 def test_a_neighbour_with_a_longer_name_is_not_inside(lake):
@@ -205,19 +193,18 @@ def test_no_more_than_so_many_are_named_at_once(lake):
 
 
 def test_memory_stays_flat_with_a_million_files():
-    """A million reachable files, and a listing of a million."""
+    """Eight bytes for each of a million reachable files, twice while they are sorted."""
     grown = grown_megabytes(
         """
         from neve.lake.reachable_files import ReachableFiles
         files = ReachableFiles(None)
-        files.add(f"s3://b/t/data/{n}.parquet" for n in range(100_000))
+        files.add(f"s3://b/t/data/{n}.parquet" for n in range(10))
+        assert "s3://b/t/data/11.parquet" not in files
         """,
         """
         files.add(f"s3://b/t/data/{n}.parquet" for n in range(1_000_000))
-        files._sort()
-        assert len(files) == 1_000_000
         assert "s3://b/t/data/999999.parquet" in files
         assert "s3://b/t/data/1000000.parquet" not in files
         """,
     )
-    assert grown < 60
+    assert grown < 40
