@@ -108,6 +108,11 @@ def __getattr__(name: str) -> Any:
     return getattr(importlib.import_module(module, "neve"), attribute)
 
 
+def _groups_at_once(cores: int) -> int:
+    """Return how many groups of files are rewritten together: some write while others commit."""
+    return min(16, 2 * max(1, cores))
+
+
 class OpenLake(VersionedLake):
     """A lake and everything that can be done with it."""
 
@@ -468,7 +473,7 @@ class OpenLake(VersionedLake):
             return Maintainer(self).carry_out(plans)
         maintainer = Maintainer(
             self,
-            groups_at_once=min(8, max(1, self.spark.sparkContext.defaultParallelism)),
+            groups_at_once=_groups_at_once(self.spark.sparkContext.defaultParallelism),
             max_seconds=None if max_minutes is None else 60 * max_minutes,
             stop=stop,
         )

@@ -91,7 +91,5 @@ def plan_orphans(
 def plan_old_rows(lake: Lake, observed: ObservedTable, now: float) -> RowAgePlan | None:
     """Decide which rows are too old; None: no policy says so, or the table has no such column."""
     policy = retention_policy(lake.settings, observed.ref.identifier, observed.metadata)
-    if policy.delete_rows_after is None:
-        return None
     plan = plan_row_age(observed.name, observed.metadata, policy, now)
-    return None if plan.skipped or plan.before is None else plan
+    return None if plan is None or plan.skipped or plan.before is None else plan
