@@ -27,7 +27,7 @@ _SHOWN_ACTIONS = ("table", "action", "partition", "why", "effect", "size")
 _REPORT_COLUMNS = (
     *("table", "actions", "rewritten_files", "new_files", "rewritten_bytes", "new_bytes"),
     *("expired_snapshots", "deleted_rows", "removed_orphans", "removed_bytes"),
-    *("conflicts", "seconds", "left", "error"),
+    *("conflicts", "seconds", "left", "notes", "error"),
 )
 _SHOWN_REPORTS = ("table", "actions", "files", "size", "expired", "seconds", "outcome")
 
@@ -94,6 +94,8 @@ def _show_plans(output: Output, plans: Sequence[MaintenancePlan]) -> None:
     else:
         output.say("Nothing is to be done.")
     for plan in plans:
+        for note in plan.notes:
+            output.say(f"{plan.table}: {note}")
         if plan.error:
             output.say(f"{plan.table} is left alone: {plan.error}")
 

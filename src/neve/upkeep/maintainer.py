@@ -37,6 +37,7 @@ class MaintenanceReport:
 
     Args:
         left: what was not done, and why; the next run tries it again.
+        notes: what was not done by intention.
         conflicts: how often another writer was first.
         error: why the table failed; what was committed before stays.
     """
@@ -54,6 +55,7 @@ class MaintenanceReport:
     conflicts: int = 0
     seconds: float = 0.0
     left: list[str] = field(default_factory=list)
+    notes: tuple[str, ...] = ()
     error: str | None = None
 
     @property
@@ -94,7 +96,7 @@ class Maintainer:
         return [self._maintain(plan) for plan in plans]
 
     def _maintain(self, plan: TablePlan) -> MaintenanceReport:
-        report = MaintenanceReport(plan.table, error=plan.error)
+        report = MaintenanceReport(plan.table, notes=plan.notes, error=plan.error)
         if plan.error is not None or plan.ref is None:
             return report
         report.left += [f"{action.why}: beyond the budget of bytes" for action in plan.deferred]

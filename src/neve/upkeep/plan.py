@@ -86,6 +86,7 @@ class TablePlan:
 
     Args:
         deferred: what the budget leaves for the next time.
+        notes: what is not done by intention, such as orphans in a location that tables share.
         error: why nothing is done to the table.
     """
 
@@ -98,6 +99,7 @@ class TablePlan:
     zorder: tuple[str, ...] = ()
     small_bytes: int = 0
     min_files: int = 5
+    notes: tuple[str, ...] = ()
     error: str | None = None
 
     @property
@@ -160,6 +162,8 @@ def _with_removals(
     except NeveError as error:
         return replace(plan, actions=(), error=str(error))
     first, more = [], []
+    if orphans is not None and orphans.plan.skipped:
+        plan = replace(plan, notes=(f"no orphans are removed: {orphans.plan.skipped}",))
     if old_rows is not None:
         # First: what is deleted need not be rewritten.
         effect = f"rows with {old_rows.column} before {old_rows.before:%Y-%m-%d %H:%M} go"
