@@ -36,7 +36,7 @@ from neve.telemetry.schemas import SCHEMAS
 
 DAY = datetime(2026, 11, 10, tzinfo=timezone.utc)
 SERVICES = 20
-SPANS = 500
+SPANS = 300
 ROUNDS = 3
 TRACES = "otel.traces"
 
