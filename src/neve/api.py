@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, Literal
 
+from neve.upkeep.maintained_lake import MaintainedLake
 from neve.versions.versioned_lake import VersionedLake
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ _LOCATIONS = {
     "TableResult": (".consolidate.report", "TableResult"),
     "TableSummary": (".lake.tables", "TableSummary"),
     "TargetReport": (".versions.follow_target", "TargetReport"),
+    "LostTableReport": (".upkeep.lost_tables", "LostTableReport"),
     "UpkeepReport": (".upkeep.upkeep", "UpkeepReport"),
 }
 
@@ -106,7 +108,7 @@ def __getattr__(name: str) -> Any:
     return getattr(importlib.import_module(module, "neve"), attribute)
 
 
-class OpenLake(VersionedLake):
+class OpenLake(VersionedLake, MaintainedLake):
     """A lake and everything that can be done with it."""
 
     def read(self, statement: str, engine: Literal["auto", "spark", "duckdb"] = "auto") -> pa.Table:
@@ -405,69 +407,6 @@ class OpenLake(VersionedLake):
         from neve.move.spec import MoveSpec, Verification
 
         return verify_moved(self, tables, MoveSpec(to, verification=Verification(verify)))
-
-    def health(self, *tables: str) -> list[TableHealth]:
-        """Score tables by what makes them slow or large, and say what would help.
-
-        The same as `neve health`. Reads metadata only, without a JVM, and changes nothing. A table
-        that cannot be read has the score 0 and an `error`.
-
-        Args:
-            tables: names, patterns such as `otel.*`, or namespaces; none means all tables.
-
-        Raises:
-            NotFoundError: a name or pattern fits no table.
-        """
-        from neve.upkeep.health import check_health
-
-        return check_health(self, tables)
-
-    def plan_maintenance(self, *tables: str, max_bytes: int | None = None) -> list[MaintenancePlan]:
-        """Say what is to be done to tables, why, and with what effect. Writes nothing.
-
-        The same as `neve maintain --dry-run`.
-
-        Args:
-            tables: names, patterns such as `otel.*`, or namespaces; none means all tables.
-            max_bytes: of all rewrites together; what is beyond is deferred.
-        """
-        from neve.upkeep.plan import plan_maintenance
-
-        return plan_maintenance(self, tables, max_bytes=max_bytes)
-
-    def maintain(
-        self,
-        *tables: str,
-        plans: Sequence[MaintenancePlan] | None = None,
-        max_bytes: int | None = None,
-        max_minutes: float | None = None,
-        stop: threading.Event | None = None,
-    ) -> list[MaintenanceReport]:
-        """Keep tables fast and small; each action is a commit of its own.
-
-        The same as `neve maintain`. It can be killed at any moment and run again. What loses to
-        another writer is tried again in smaller parts, and left for the next time then. The report
-        of a table that failed has an `error`; all others had their turn.
-
-        Args:
-            plans: carry out these, of `plan_maintenance`, instead of planning anew.
-            max_bytes: of all rewrites together.
-            max_minutes: nothing is begun after so many minutes.
-            stop: once it is set, nothing more is begun.
-        """
-        from neve.upkeep.maintainer import Maintainer
-
-        if plans is None:
-            plans = self.plan_maintenance(*tables, max_bytes=max_bytes)
-        if not any(plan.actions for plan in plans):
-            return Maintainer(self).carry_out(plans)
-        maintainer = Maintainer(
-            self,
-            groups_at_once=min(8, max(1, self.spark.sparkContext.defaultParallelism)),
-            max_seconds=None if max_minutes is None else 60 * max_minutes,
-            stop=stop,
-        )
-        return maintainer.carry_out(plans)
 
     def writer(self) -> Writer:
         """Open what writes telemetry without Spark: rows, or OTLP requests. Close it after use.

@@ -312,7 +312,7 @@ def _sql_type(kind: str) -> str:
 
 
 def _line(metadata: Any, snapshot_id: int | None) -> Iterator[int]:
-    """Yield a snapshot and its ancestors."""
-    while snapshot_id is not None:
+    """Yield a snapshot and its ancestors, as far as they have not expired."""
+    while snapshot_id is not None and (snapshot := metadata.snapshot_by_id(snapshot_id)):
         yield snapshot_id
-        snapshot_id = metadata.snapshot_by_id(snapshot_id).parent_snapshot_id
+        snapshot_id = snapshot.parent_snapshot_id

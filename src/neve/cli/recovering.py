@@ -40,18 +40,44 @@ def recover(
         typer.Option("--forget", metavar="ID", help="Drop this record instead. Asks first."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    table: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--table", metavar="TABLE", help="Register this table again, which the catalog lost."
+        ),
+    ] = None,
+    location: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--location", metavar="PATH", help="Where that table lies."),
+    ] = None,
+    metadata: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--metadata", metavar="FILE", help="The metadata file to register."),
+    ] = None,
 ) -> None:
     """Register files that were written directly and whose commit was not confirmed.
+
+    With --table: register a table again whose entry in the catalog was lost, from its newest
+    metadata file, and rebuild its index.
 
     Each record's files come into their table exactly once, and not at all if they are there
     already. Ends with 3 if records are left that only a person can decide on.
     """
     if forget is not None:
-        if dry_run:
-            raise UsageError("--forget and --dry-run do not go together")
+        if dry_run or table:
+            raise UsageError("--forget goes with neither --dry-run nor --table")
         _forget(context, forget, yes=yes)
         return
     output: Output = context.obj.output
+    if table is not None:
+        with context.obj.open() as lake, output.working(f"looking for {table}"):
+            report = lake.recover_table(
+                table, location=location, metadata_file=metadata, dry_run=dry_run
+            )
+        output.record(as_record(report))
+        return
+    if location or metadata:
+        raise UsageError("--location and --metadata belong to --table", hint="name the table")
     with context.obj.open() as lake, output.working("reading recovery records"):
         reports = lake.recover(dry_run=dry_run)
     output.data(COLUMNS, [as_record(report) for report in reports])

@@ -9,9 +9,11 @@ from __future__ import annotations
 import io
 import secrets
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import TypeVar
 
 from obstore.exceptions import BaseError
@@ -32,11 +34,12 @@ from neve.lake.object_files import ObjectFiles
 from neve.lake.profile import CatalogProfile
 from neve.lake.ranged_file import RangedFile
 from neve.lake.s3_files import S3Files
-from neve.lake.store_faults import WRITING, repeated
+from neve.lake.store_faults import WRITING, explaining, repeated
 from neve.lake.store_paths import StorePath, store_path
 from neve.lake.stored_files import (
     Bytes,
     FileFacts,
+    ListedFile,
     StoredFiles,
     file_digest,
     is_written_whole,
@@ -55,6 +58,8 @@ _SIZES_AT_ONCE = 32
 # beside one part for each file that is copied.
 _PARTS_AT_ONCE = 8
 _ANY_SIZE = 1 << 62
+# Files of a listing that are handed on together.
+_PAGE = 1000
 
 
 class FileStore:
@@ -149,6 +154,23 @@ class FileStore:
         bucket, key = self.locate(directory)
         listing = repeated(lambda: list(bucket.sizes(key)), "cannot list", prefix)
         return {directory + found[len(key) :]: size for found, size in listing}
+
+    def list_files(self, prefix: str) -> Iterator[ListedFile]:
+        """Yield every file below a directory, page by page: a listing of any length is never held.
+
+        Paths begin as `prefix` is spelled. A page that cannot be had ends the listing with an
+        error: whoever reads on knows of all files, or of the failure.
+        """
+        directory = prefix.rstrip("/") + "/"
+        bucket, key = self.locate(directory)
+        files = bucket.files(key)
+        while True:
+            # Not repeated: a listing that has failed does not go on where it was.
+            with explaining("cannot list", prefix):
+                page = list(islice(files, _PAGE))
+            yield from (replace(each, path=directory + each.path[len(key) :]) for each in page)
+            if len(page) < _PAGE:
+                return
 
     def write_new(self, path: str, content: Bytes, checksum: str | None = None) -> bool:
         """Write a file if nothing has its name. Atomic, durable.

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from neve import failpoints
-from neve.lake.stored_files import Bytes, Content, FileFacts, put_in_order
+from neve.lake.stored_files import Bytes, Content, FileFacts, ListedFile, put_in_order
 
 # Not hidden: Iceberg's remove_orphan_files takes away what a killed process left.
 TEMPORARY_PREFIX = "copying-"
@@ -70,6 +70,14 @@ class LocalFiles:
                 # None: deleted meanwhile, as temporary files of other writers are.
                 if facts is not None:
                     yield str(path), facts.size
+
+    def files(self, prefix: str) -> Iterator[ListedFile]:
+        for key, _ in self.sizes(prefix):
+            try:
+                status = Path(key).stat()
+            except FileNotFoundError:
+                continue
+            yield ListedFile(key, status.st_size, status.st_mtime)
 
     def has_md5_tag(self, key: str) -> bool:  # noqa: ARG002 - the port's
         return False

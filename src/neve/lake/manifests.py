@@ -148,7 +148,7 @@ class ManifestReader:
 
     def manifests(self, manifest_list: str) -> list[Manifest]:
         """Return the manifests of a snapshot."""
-        return _lists_kept.get(manifest_list, lambda: list(self._read_list(manifest_list)))
+        return _lists_kept.get(manifest_list, lambda: list(self.read_list(manifest_list)))
 
     def entries(self, manifests: Iterable[Manifest]) -> Iterator[FileEntry]:
         """Yield the live files that manifests name."""
@@ -180,7 +180,8 @@ class ManifestReader:
     def _entries(self, manifest: Manifest) -> list[FileEntry]:
         return _entries_kept.get(manifest.path, lambda: list(self._read_entries(manifest)))
 
-    def _read_list(self, manifest_list: str) -> Iterator[Manifest]:
+    def read_list(self, manifest_list: str) -> Iterator[Manifest]:
+        """Yield the manifests of a snapshot; keeps none."""
         avro = open_avro(self._read(manifest_list), manifest_list)
         fields = {one.get("field-id"): one["name"] for one in avro.schema["fields"]}
         names = {known: fields.get(number, known) for number, known in _LIST_FIELDS.items()}

@@ -10,7 +10,15 @@ import obstore
 from obstore.exceptions import AlreadyExistsError
 from obstore.store import ObjectStore
 
-from neve.lake.stored_files import PART_BYTES, Bytes, Content, FileFacts, Upload, put_in_order
+from neve.lake.stored_files import (
+    PART_BYTES,
+    Bytes,
+    Content,
+    FileFacts,
+    ListedFile,
+    Upload,
+    put_in_order,
+)
 
 
 class ObjectFiles:
@@ -61,12 +69,17 @@ class ObjectFiles:
         raise NotImplementedError
 
     def sizes(self, prefix: str) -> Iterator[tuple[str, int]]:
+        for file in self.files(prefix):
+            yield file.path, file.size
+
+    def files(self, prefix: str) -> Iterator[ListedFile]:
         # The store's own prefixes end at a slash.
         directory = prefix.rpartition("/")[0]
         for batch in obstore.list(self._bucket, directory or None, chunk_size=1000):
             for meta in batch:
                 if meta["path"].startswith(prefix):
-                    yield meta["path"], meta["size"]
+                    modified = meta["last_modified"].timestamp()
+                    yield ListedFile(meta["path"], meta["size"], modified)
 
     def has_md5_tag(self, key: str) -> bool:  # noqa: ARG002 - the port's
         return False

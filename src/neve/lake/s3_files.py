@@ -20,7 +20,7 @@ from botocore.exceptions import ClientError
 from neve.lake.object_access import ObjectAccess
 from neve.lake.object_files import ObjectFiles, digest_of, is_plain
 from neve.lake.s3_store import s3_store
-from neve.lake.stored_files import Bytes, Content, FileFacts, part_ranges
+from neve.lake.stored_files import Bytes, Content, FileFacts, ListedFile, part_ranges
 
 # Parts of one file that the store copies at the same time.
 _COPIES_AT_ONCE = 8
@@ -150,10 +150,14 @@ class S3Files:
             upload.abort()
 
     def sizes(self, prefix: str) -> Iterator[tuple[str, int]]:
+        for file in self.files(prefix):
+            yield file.path, file.size
+
+    def files(self, prefix: str) -> Iterator[ListedFile]:
         pages = self._client.get_paginator("list_objects_v2")
         for page in pages.paginate(Bucket=self._bucket, Prefix=prefix):
             for item in page.get("Contents", ()):
-                yield item["Key"], item["Size"]
+                yield ListedFile(item["Key"], item["Size"], item["LastModified"].timestamp())
 
     def has_md5_tag(self, key: str) -> bool:
         answer = self._client.head_object(Bucket=self._bucket, Key=key)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -54,6 +55,15 @@ def repeated(
         wait_seconds = FIRST_WAIT_SECONDS * _WAIT_GROWTH ** (number - 1)
         time.sleep(wait_seconds * random.uniform(0.5, 1.5))  # noqa: S311 - spreads retries
     raise AssertionError("the last attempt returns or raises")
+
+
+@contextmanager
+def explaining(what: str, path: str) -> Iterator[None]:
+    """Give errors of a store their meaning; nothing is repeated. Raises as `repeated`."""
+    try:
+        yield
+    except (BaseError, BotoCoreError, ClientError, OSError) as error:
+        raise explain(what, path, error) from error
 
 
 def explain(what: str, path: str, error: Exception) -> NeveError:

@@ -34,6 +34,19 @@ class FileFacts:
 
 
 @dataclass(frozen=True)
+class ListedFile:
+    """A file of a listing.
+
+    Args:
+        modified: when it was written, in seconds since 1970, by the store's clock.
+    """
+
+    path: str
+    size: int
+    modified: float
+
+
+@dataclass(frozen=True)
 class Content(FileFacts):
     """A file and its bytes; None: it is longer than was asked for."""
 
@@ -89,6 +102,9 @@ class StoredFiles(Protocol):
 
     def sizes(self, prefix: str) -> Iterator[tuple[str, int]]:
         """Yield key and size of every file whose key begins so."""
+
+    def files(self, prefix: str) -> Iterator[ListedFile]:
+        """Yield every file whose key begins so, page by page; its path is the key."""
 
     def has_md5_tag(self, key: str) -> bool:
         """Whether the ETag of a file is its MD5: that of an encrypted object is not."""

@@ -36,6 +36,7 @@ class UpkeepMetrics:
         self.abandoned = counter(
             "publish_abandoned", "Staged batches that nobody published, cleaned up"
         )
+        self.orphans = counter("upkeep_orphans", "Files that no snapshot named, deleted")
         self.failures = counter("upkeep_failures", "Tables that could not be looked after", "table")
         labels = ("table", "follower")
         self._lag_commits = Gauge(

@@ -48,6 +48,7 @@ class TableUpkeep:
     def _count(self, report: UpkeepReport) -> None:
         self.metrics.expired.inc(report.expired_snapshots)
         self.metrics.abandoned.inc(report.abandoned)
+        self.metrics.orphans.inc(report.orphans)
         self.metrics.set_lags(report.followers)
         for table in report.failures:
             self.metrics.failures.labels(table).inc()

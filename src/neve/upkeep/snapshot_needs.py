@@ -27,8 +27,12 @@ def needed_snapshots(
     kind: TableKind,
     metadata: MetadataJson,
     unconfirmed: Iterable[UnconfirmedWrite] = (),
+    since_ms: int = 0,
 ) -> Mapping[int, str]:
     """Return snapshots that must stay, and why; reads other tables where a merge needs them.
+
+    Args:
+        since_ms: older snapshots are not kept for direct writes: some are never decided on.
 
     Raises:
         NeveError: a table that says what is needed cannot be read, so nothing may be expired.
@@ -39,7 +43,8 @@ def needed_snapshots(
     for write in unconfirmed:
         if write.table == identifier and write.table_uuid == metadata.uuid:
             for number, snapshot in metadata.snapshots.items():
-                if (snapshot.get("sequence-number") or 0) > write.base_sequence_number:
+                is_later = (snapshot.get("sequence-number") or 0) > write.base_sequence_number
+                if is_later and snapshot["timestamp-ms"] >= since_ms:
                     needed[number] = "neve recover has yet to look for a direct write"
     return needed
 

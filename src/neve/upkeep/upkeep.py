@@ -24,20 +24,23 @@ from neve.publish.rejected_rows import REJECTED_SUFFIX
 from neve.telemetry.schemas import SCHEMAS
 from neve.upkeep.abandoned import discard_abandoned
 from neve.upkeep.ledger import compact_ledger
+from neve.upkeep.orphans import OrphanSearch
 from neve.upkeep.retention import carry_out_retention, plan_retention
 from neve.upkeep.retention_policy import has_policy, policies_without_table, retention_policy
+from neve.upkeep.row_age import RowAgePlan, delete_old_rows, plan_row_age
 from neve.upkeep.snapshot_needs import needed_snapshots
 
 if TYPE_CHECKING:
     from neve.lake import Lake
     from neve.lake.identifier import Identifier
+    from neve.lake.metadata_json import MetadataJson
     from neve.lake.unconfirmed import UnconfirmedWrite
+    from neve.upkeep.retention_policy import RetentionPolicy
     from neve.upkeep.spec import UpkeepSpec
 
 logger = logging.getLogger(__name__)
 
-# Each look loads every table.
-LOOK_SECONDS = 300.0
+_FIRST_ORPHANS_SECONDS = 3600.0
 PART = "upkeep"
 
 
@@ -50,6 +53,9 @@ class UpkeepReport:
     abandoned: int = 0
     # Files of the ledger that were rewritten into few.
     compacted_files: int = 0
+    # Files that no snapshot named, deleted.
+    orphans: int = 0
+    orphan_bytes: int = 0
     # How far the followers of all tables are behind.
     followers: list[FollowerState] = field(default_factory=list)
     # Why a table could not be looked after, by its name.
@@ -63,20 +69,28 @@ class Upkeep:
     lake: Lake
     spec: UpkeepSpec
     clock: Callable[[], float] = time.time
-    # Direct writes that `neve recover` has yet to look for: asked anew for each table.
+    # Direct writes that `neve recover` has yet to look for: asked anew in each run.
     unconfirmed_writes: Callable[[], Iterable[UnconfirmedWrite]] = tuple
     next_look: float = 0.0
 
     def __post_init__(self) -> None:
         self.reader = open_reader(self.spec.buffer)
+        self._row_ages: dict[Identifier, RowAgePlan] = {}
+        interval = self.lake.settings.upkeep.orphan_interval
+        # Not at the start: a service that dies again and again would list everything each time.
+        self.next_orphans = self.clock() + min(interval, _FIRST_ORPHANS_SECONDS)
 
     def run_when_due(self, stop: threading.Event | None = None) -> UpkeepReport | None:
         """Look after the tables if the last look is long enough ago; None when it is not."""
         now = self.clock()
         if now < self.next_look:
             return None
-        self.next_look = now + LOOK_SECONDS
-        return self.run(stop)
+        self.next_look = now + self.lake.settings.upkeep.interval
+        report = self.run(stop)
+        if now >= self.next_orphans:
+            self.next_orphans = now + self.lake.settings.upkeep.orphan_interval
+            self.remove_orphans(report, stop)
+        return report
 
     def run(self, stop: threading.Event | None = None) -> UpkeepReport:
         """Expire what can go, and discard what was abandoned, in every table, until `stop` is set.
@@ -104,6 +118,53 @@ class Upkeep:
                 self._fail(report, "followers", error, str(error))
         return report
 
+    def remove_orphans(self, report: UpkeepReport, stop: threading.Event | None = None) -> None:
+        """Delete files that no snapshot names, in every table whose policy allows it.
+
+        Best effort, as `run`; lists each table's location.
+        """
+        try:
+            writes = tuple(self.unconfirmed_writes())
+        except NeveError as error:
+            # Nobody knows which files a damaged record names.
+            self._fail(report, "recovery records", error, str(error))
+            return
+        for identifier in self._tables(UpkeepReport()):
+            if stop is not None and stop.is_set():
+                break
+            try:
+                self._remove_orphans(identifier, writes, report, stop)
+            except (NeveError, OSError) as error:
+                self._fail(report, ".".join(identifier), error, str(error))
+
+    def _remove_orphans(
+        self,
+        identifier: Identifier,
+        writes: tuple[UnconfirmedWrite, ...],
+        report: UpkeepReport,
+        stop: threading.Event | None,
+    ) -> None:
+        metadata = self.lake.reader().read(identifier)
+        policy = retention_policy(self.lake.settings, identifier, metadata)
+        if not policy.remove_orphans:
+            return
+        search = OrphanSearch(self.lake, self.lake.ref(identifier), writes)
+        plan = search.plan(self.clock() - policy.orphan_age_seconds)
+        if plan.skipped:
+            logger.info("%s: no orphans are removed: %s", plan.table, plan.skipped)
+            return
+        removed = search.remove(plan, stop)
+        report.orphans += removed.files
+        report.orphan_bytes += removed.bytes
+
+    def _readable_writes(self) -> tuple[UnconfirmedWrite, ...]:
+        try:
+            return tuple(self.unconfirmed_writes())
+        except NeveError as error:
+            # Its snapshots may expire; `neve recover` says then that nothing can be proven.
+            logger.warning("a recovery record is passed over: %s", error)
+            return ()
+
     def _look_after(self, identifier: Identifier, report: UpkeepReport) -> None:
         now = self.clock()
         if self._is_staged_to(identifier):
@@ -121,11 +182,27 @@ class Upkeep:
             return 0
         metadata = self.lake.reader().read(identifier)
         policy = retention_policy(settings, identifier, metadata)
+        if self._delete_old_rows(identifier, metadata, policy, now):
+            metadata = self.lake.reader().read(identifier)
+        horizon_ms = int((now - policy.follow_horizon_seconds) * 1000)
         needed = needed_snapshots(
-            self.lake, identifier, policy.kind, metadata, self.unconfirmed_writes()
+            self.lake, identifier, policy.kind, metadata, self._readable_writes(), horizon_ms
         )
         plan = plan_retention(ref.name, metadata, policy, now, needed, self.spec.expire_at_once)
         return carry_out_retention(self.lake, ref, plan, policy, now, needed).snapshots
+
+    def _delete_old_rows(
+        self, identifier: Identifier, metadata: MetadataJson, policy: RetentionPolicy, now: float
+    ) -> bool:
+        plan = plan_row_age(".".join(identifier), metadata, policy, now)
+        # Once for each boundary of the partitions, and after a start.
+        if plan is None or plan == self._row_ages.get(identifier):
+            return False
+        if plan.skipped:
+            logger.warning("%s: no rows are deleted by age: %s", plan.table, plan.skipped)
+        deleted = delete_old_rows(self.lake, self.lake.ref(identifier), plan)
+        self._row_ages[identifier] = plan
+        return deleted.rows > 0
 
     def _is_staged_to(self, identifier: Identifier) -> bool:
         namespace = tuple(self.spec.namespace.split("."))

@@ -21,10 +21,10 @@ from neve.upkeep.retention import carry_out_retention, plan_retention
 from neve.upkeep.retention_policy import policies_without_table, retention_policy
 from neve.upkeep.table_kind import TableKind
 from neve.versions.resolve import resolve_version
-from tests.support.spread_times import spread
 from tests.support.appending import Appender
 from tests.support.lakes import sqlite_settings
 from tests.support.power_cut import power_cut
+from tests.support.spread_times import spread
 
 NAME = ("ns", "t")
 HOUR, DAY = 3600.0, 86_400.0

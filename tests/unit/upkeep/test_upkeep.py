@@ -6,6 +6,8 @@ import threading
 import time
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -23,7 +25,7 @@ from neve.service.upkeep import TableUpkeep
 from neve.signals import Signal
 from neve.upkeep import upkeep as upkeep_module
 from neve.upkeep.spec import UpkeepSpec
-from neve.upkeep.upkeep import LOOK_SECONDS, Upkeep
+from neve.upkeep.upkeep import Upkeep
 from tests.support.consolidation import Bench
 from tests.support.lakes import sqlite_settings
 from tests.support.power_cut import power_cut
@@ -162,12 +164,39 @@ def test_tables_are_looked_at_now_and_then_and_never_by_a_batch(bench, monkeypat
     now = 1000.0
     looking = Upkeep(bench.lake, UpkeepSpec(bench.buffer), clock=lambda: now)
     assert looking.run_when_due() is not None
-    now += LOOK_SECONDS - 1
+    now += 300 - 1
     assert looking.run_when_due() is None
     now += 1
     assert looking.run_when_due() is not None
     monkeypatch.setattr(Upkeep, "run", None)
     assert bench.run().rows == 2
+
+
+def test_orphans_are_removed_now_and_then_and_not_at_the_start(bench):
+    bench.send(Signal.LOGS, "a")
+    bench.run()
+    location = load_table(bench.lake.profile, bench.lake.catalog(), ("otel", "logs")).location()
+    left = Path(urlsplit(location).path, "data", "killed.parquet")
+    left.write_bytes(b"left")
+    now = time.time() + 4 * DAY
+    looking = Upkeep(bench.lake, UpkeepSpec(bench.buffer), clock=lambda: now)
+    assert looking.run_when_due().orphans == 0
+    now += HOUR
+    report = looking.run_when_due()
+    assert (report.orphans, report.orphan_bytes, report.failures) == (1, 4, {})
+    assert not left.exists()
+    assert bench.names("logs") == Counter(["a 0", "a 1"])
+
+
+def test_a_damaged_recovery_record_stops_the_removal_of_orphans(bench):
+    def damaged():
+        raise CatalogError("a record is damaged")
+
+    now = time.time()
+    looking = Upkeep(bench.lake, UpkeepSpec(bench.buffer), lambda: now, damaged)
+    assert looking.run_when_due().failures == {}
+    now += HOUR
+    assert looking.run_when_due().failures == {"recovery records": "a record is damaged"}
 
 
 def test_the_part_of_the_service_counts_what_it_did_and_stops_when_told(bench):

@@ -1,0 +1,283 @@
+"""Register a table again whose entry in the catalog was lost, from its newest metadata file.
+
+Which file is the newest: metadata files have numbers that rise by one with each commit, and each
+names those before it in its log. A file that another one names was replaced. Of those that are left
+the one with the highest number counts. Two with that number are two attempts of one commit, of
+which one was refused: only a person can say which.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from neve import failpoints
+from neve.errors import ConflictError, CorruptionError, NeveError, NotFoundError, UsageError
+from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_known
+from neve.lake.file_store import FileStore
+from neve.lake.horizons import KEYS
+from neve.lake.metadata_json import MetadataJson, decode_document
+from neve.lake.profile import profile_named
+from neve.lake.registering import registered_table, require_registering
+from neve.lake.tables import summarize
+from neve.lake.unreachable import place_of
+from neve.upkeep.orphans import OrphanSearch
+
+if TYPE_CHECKING:
+    from neve.lake import Lake
+    from neve.lake.table_ref import TableRef
+
+logger = logging.getLogger(__name__)
+
+_METADATA_FILE = re.compile(r".*\.metadata\.json(\.gz)?")
+_NUMBER = re.compile(r"v?(\d+)[-.]")
+
+
+@dataclass(frozen=True)
+class LostTablePlan:
+    """A table that can be registered again, and from which file."""
+
+    table: str
+    metadata_location: str
+    table_uuid: str
+    rows: int | None
+    snapshots: int
+    reason: str
+    is_mirror: bool = False
+
+
+@dataclass(frozen=True)
+class LostTableReport:
+    """What came of registering a table again.
+
+    Args:
+        outcome: `registered`; in a dry run `would be registered`.
+        index: what became of a mirror's index; empty: it has none.
+        unreferenced_files: files of its location that no snapshot names; None: not counted.
+    """
+
+    table: str
+    outcome: str
+    metadata_location: str
+    rows: int | None
+    snapshots: int
+    reason: str
+    index: str = ""
+    unreferenced_files: int | None = None
+    unreferenced_bytes: int | None = None
+
+
+def plan_lost_table(
+    lake: Lake, ref: TableRef, location: str | None = None, metadata_file: str | None = None
+) -> LostTablePlan:
+    """Choose the metadata that a lost table is registered with. Reads; writes nothing.
+
+    Args:
+        location: where the table lies; None: where the catalog puts new tables of this name.
+        metadata_file: the file that a person has chosen.
+
+    Raises:
+        ConflictError: there is such a table, or its files are those of another table; or two files
+            may be the newest.
+        NotFoundError: there is no metadata file.
+        CorruptionError: what may be the newest file cannot be read.
+    """
+    require_registering(lake, ref.catalog)
+    if registered_table(lake, ref).read() is not None:
+        raise ConflictError(
+            f"{ref.name} is in the catalog: nothing is registered in its place",
+            hint="to go back to an older version, use rollback_to_snapshot",
+        )
+    profile = profile_named(lake.settings, ref.catalog)
+    with FileStore(profile) as store:
+        if metadata_file:
+            documents = [_read(store, metadata_file)]
+        else:
+            documents = _candidates(store, location or _default_location(lake, ref))
+    newest, reason = newest_metadata(documents)
+    _require_unused(lake, ref, newest)
+    summary = summarize(ref.identifier, newest)
+    return LostTablePlan(
+        ref.name,
+        newest.metadata_location,
+        newest.uuid,
+        summary.rows,
+        len(newest.snapshots),
+        "it was chosen" if metadata_file else reason,
+        KEYS in newest.properties,
+    )
+
+
+def register_lost_table(lake: Lake, ref: TableRef, plan: LostTablePlan) -> LostTableReport:
+    """Register the table that a plan names, rebuild its index, count what no snapshot names.
+
+    Atomic; a death after the commit leaves a registered table, whose index the next merge builds.
+
+    Raises:
+        ConflictError: somebody has created or registered a table of this name meanwhile.
+    """
+    table = registered_table(lake, ref)
+
+    def find_applied() -> bool | None:
+        present = table.read()
+        return True if present is not None and present.uuid == plan.table_uuid else None
+
+    def attempt() -> bool:
+        table.insert(plan.metadata_location)
+        return True
+
+    commit_until_known(
+        lambda: None,
+        attempt,
+        find_applied,
+        policy=RetryPolicy(attempts=1),
+        counters=CommitCounters(),
+    )
+    failpoints.reach("recover.table_registered")
+    logger.info("%s: registered with %s", plan.table, plan.metadata_location)
+    report = replace(planned_report(plan), outcome="registered")
+    if plan.is_mirror:
+        report = replace(report, index=_rebuild_index(lake, ref))
+    try:
+        orphans = OrphanSearch(lake, ref).plan(time.time())
+    except (NeveError, OSError) as error:
+        logger.warning("%s: its files could not be counted: %s", plan.table, error)
+        return report
+    if orphans.skipped:
+        return report
+    return replace(
+        report, unreferenced_files=len(orphans.orphans), unreferenced_bytes=orphans.bytes
+    )
+
+
+def planned_report(plan: LostTablePlan) -> LostTableReport:
+    """Return what a dry run says."""
+    return LostTableReport(
+        plan.table,
+        "would be registered",
+        plan.metadata_location,
+        plan.rows,
+        plan.snapshots,
+        plan.reason,
+    )
+
+
+def newest_metadata(documents: Sequence[MetadataJson]) -> tuple[MetadataJson, str]:
+    """Return the newest of a table's metadata files, and why it is; see the module. Pure.
+
+    Raises:
+        ConflictError: two may be the newest, or they are of different tables.
+        NotFoundError: there is none.
+    """
+    if not documents:
+        raise NotFoundError(
+            "there is no metadata file", hint="name the table's directory with --location"
+        )
+    uuids = {each.uuid for each in documents}
+    if len(uuids) > 1:
+        raise ConflictError(
+            f"the location has metadata of {len(uuids)} tables, one dropped and created again",
+            hint="choose one of its files with --metadata",
+        )
+    replaced = {
+        place_of(str(entry["metadata-file"]))
+        for each in documents
+        for entry in each.document.get("metadata-log") or ()
+    }
+    left = [each for each in documents if place_of(each.metadata_location) not in replaced]
+    highest = max(_number(each) for each in left)
+    newest = [each for each in left if _number(each) == highest]
+    if len(newest) > 1:
+        names = ", ".join(sorted(_name(each) for each in newest))
+        raise ConflictError(
+            f"{names} are two attempts of one commit, and nothing says which one was applied",
+            hint="look at both, and choose one with --metadata",
+        )
+    others = f" of {len(documents)}" if len(documents) > 1 else ""
+    return newest[0], f"{_name(newest[0])} is the newest{others}, by its number and by their logs"
+
+
+def _candidates(store: FileStore, location: str) -> list[MetadataJson]:
+    directory = f"{location.rstrip('/')}/metadata"
+    paths = sorted(
+        file.path
+        for file in store.list_files(directory)
+        if _METADATA_FILE.fullmatch(file.path.rpartition("/")[2])
+    )
+    documents: list[MetadataJson] = []
+    damaged: list[str] = []
+    for path in paths:
+        try:
+            documents.append(_read(store, path))
+        except CorruptionError:
+            damaged.append(path)
+    readable = max((_number(each) for each in documents), default=-1)
+    newer = [path for path in damaged if _number_of(path) >= readable]
+    if newer:
+        raise CorruptionError(
+            f"{newer[-1]} cannot be read, and may be the newest metadata file",
+            hint="restore it, or choose another one with --metadata",
+        )
+    if not documents:
+        raise NotFoundError(
+            f"{directory} has no metadata file",
+            hint="name the table's directory with --location",
+        )
+    return documents
+
+
+def _read(store: FileStore, path: str) -> MetadataJson:
+    try:
+        metadata = MetadataJson(path, decode_document(store.read(path)))
+        _ = (metadata.uuid, metadata.location, metadata.snapshots, metadata.refs)
+    except (ValueError, LookupError, TypeError, EOFError) as error:
+        raise CorruptionError(f"{path} is no metadata file: {type(error).__name__}") from error
+    return metadata
+
+
+def _require_unused(lake: Lake, ref: TableRef, metadata: MetadataJson) -> None:
+    """Refuse to register a table under a second name: each would delete what the other needs."""
+    reader = lake.reader(ref.catalog)
+    for identifier, other in reader.read_all(reader.list_tables()).items():
+        if isinstance(other, MetadataJson) and other.uuid == metadata.uuid:
+            raise ConflictError(
+                f"the files are those of table {'.'.join(identifier)}, which is in the catalog",
+                hint="rename that table instead",
+            )
+
+
+def _rebuild_index(lake: Lake, ref: TableRef) -> str:
+    from neve.index.maintain import build
+
+    try:
+        index = build(lake, ref.identifier)
+    except NeveError as error:
+        logger.warning("%s: its index was not rebuilt: %s", ref.name, error)
+        return f"not rebuilt: {error}; the next merge does it"
+    return f"rebuilt from {index.files_indexed} files"
+
+
+def _default_location(lake: Lake, ref: TableRef) -> str:
+    warehouse = profile_named(lake.settings, ref.catalog).settings.warehouse
+    if not warehouse or ("://" not in warehouse and not warehouse.startswith("/")):
+        raise UsageError(
+            f"where the files of {ref.name} lie is not known", hint="say it with --location"
+        )
+    return "/".join((warehouse.rstrip("/"), *ref.identifier))
+
+
+def _number(metadata: MetadataJson) -> int:
+    return _number_of(metadata.metadata_location)
+
+
+def _number_of(path: str) -> int:
+    match = _NUMBER.match(path.rpartition("/")[2])
+    return int(match[1]) if match else -1
+
+
+def _name(metadata: MetadataJson) -> str:
+    return metadata.metadata_location.rpartition("/")[2]

@@ -1,0 +1,148 @@
+"""A table whose catalog entry was lost comes back from its newest metadata, and from no other."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+import neve
+from neve.errors import ConflictError, CorruptionError, NotFoundError, UnknownOutcomeError
+from neve.lake.metadata_json import MetadataJson
+from neve.lake.pyiceberg_catalogs import NeveSqlCatalog
+from neve.upkeep.lost_tables import newest_metadata
+from tests.support.appending import Appender
+from tests.support.lakes import sqlite_settings
+from tests.support.power_cut import power_cut
+
+
+@pytest.fixture
+def lake(tmp_path):
+    with neve.open(sqlite_settings(tmp_path)) as opened:
+        yield opened
+
+
+def lose(lake, commits=4):
+    """Drop the catalog's entry and leave all files; return the table's directory."""
+    appender = Appender(lake)
+    for number in range(commits):
+        appender.append(number)
+    directory = Path(urlsplit(appender.load().location()).path)
+    lake.catalog().drop_table(("ns", "t"))
+    return appender, directory
+
+
+def newest_file(directory):
+    return max((directory / "metadata").glob("*.metadata.json"))
+
+
+def test_it_comes_back_as_it_was_and_says_what_no_snapshot_names(lake):
+    appender, directory = lose(lake)
+    (directory / "data" / "left.parquet").write_bytes(b"left")
+    dry = lake.recover_table("ns.t", dry_run=True)
+    assert (dry.outcome, dry.rows) == ("would be registered", 4)
+    assert lake.tables() == []
+    report = lake.recover_table("ns.t")
+    assert (report.outcome, report.rows, report.snapshots) == ("registered", 4, 4)
+    assert urlsplit(report.metadata_location).path == str(newest_file(directory))
+    assert (report.unreferenced_files, report.unreferenced_bytes) == (1, 4)
+    assert appender.ids() == Counter(range(4))
+
+
+def test_nothing_is_ever_registered_over_a_table(lake):
+    lose(lake)
+    lake.recover_table("ns.t")
+    with pytest.raises(ConflictError, match=r"ns\.t is in the catalog"):
+        lake.recover_table("ns.t")
+    location = lake.catalog().load_table("ns.t").location()
+    with pytest.raises(ConflictError, match=r"those of table ns\.t, which is in the catalog"):
+        lake.recover_table("ns.other", location=location)
+
+
+def test_another_that_registers_at_the_same_moment_wins(lake, monkeypatch):
+    _, directory = lose(lake)
+    insert = NeveSqlCatalog.insert_metadata
+
+    def be_late(self, identifier, location):
+        schema = json.loads(newest_file(directory).read_text())
+        assert schema["table-uuid"]
+        self.create_table(identifier, neve_schema(), location=f"{directory}2")
+        return insert(self, identifier, location)
+
+    monkeypatch.setattr(NeveSqlCatalog, "insert_metadata", be_late)
+    with pytest.raises(ConflictError):
+        lake.recover_table("ns.t")
+    assert lake.catalog().load_table("ns.t").location().endswith("t2")
+
+
+def neve_schema():
+    import pyarrow as pa
+
+    return pa.schema([pa.field("id", pa.int64())])
+
+
+def test_a_death_after_the_registration_and_a_lost_answer_leave_a_table(lake, monkeypatch):
+    appender, _ = lose(lake)
+    with power_cut("recover.table_registered"):
+        lake.recover_table("ns.t")
+    assert appender.ids() == Counter(range(4))
+    lake.catalog().drop_table(("ns", "t"))
+    insert = NeveSqlCatalog.insert_metadata
+
+    def lose_answer(self, *arguments):
+        insert(self, *arguments)
+        raise UnknownOutcomeError("the answer was lost")
+
+    monkeypatch.setattr(NeveSqlCatalog, "insert_metadata", lose_answer)
+    assert lake.recover_table("ns.t").outcome == "registered"
+
+
+def test_a_damaged_newest_file_is_named_and_another_may_be_chosen(lake):
+    _, directory = lose(lake)
+    files = sorted((directory / "metadata").glob("*.metadata.json"))
+    files[-1].write_text("{")
+    with pytest.raises(CorruptionError, match=files[-1].name):
+        lake.recover_table("ns.t")
+    report = lake.recover_table("ns.t", metadata_file=str(files[-2]))
+    assert (report.rows, report.reason) == (3, "it was chosen")
+
+
+def test_a_location_without_metadata_is_told(lake, tmp_path):
+    with pytest.raises(NotFoundError, match="has no metadata file"):
+        lake.recover_table("ns.t", location=str(tmp_path))
+
+
+def document(number, uuid="u", *log, name="a"):
+    path = f"/t/metadata/{number:05}-{name}.metadata.json"
+    files = [{"metadata-file": f"file:///t/metadata/{each}.metadata.json"} for each in log]
+    return MetadataJson(path, {"table-uuid": uuid, "metadata-log": files, "last-updated-ms": 0})
+
+
+@pytest.mark.parametrize(
+    ("documents", "newest"),
+    [
+        ([document(9), document(10, "u", "00009-a")], "00010-a"),
+        # A refused attempt is older than what followed it, whatever its name.
+        ([document(9, name="z"), document(9), document(10, "u", "00009-a")], "00010-a"),
+        # The log names it: it was replaced, though its number is higher.
+        ([document(11), document(10, "u", "00011-a")], "00010-a"),
+    ],
+)
+def test_the_newest_is_told_by_numbers_and_logs(documents, newest):
+    for some in (documents, documents[::-1]):
+        assert newest in newest_metadata(some)[0].metadata_location
+
+
+@pytest.mark.parametrize(
+    ("documents", "said"),
+    [
+        ([document(9), document(9, name="b")], "two attempts of one commit"),
+        ([document(9), document(10, "v")], "metadata of 2 tables"),
+    ],
+)
+def test_where_nothing_says_which_is_the_newest_a_person_decides(documents, said):
+    with pytest.raises(ConflictError, match=said):
+        newest_metadata(documents)

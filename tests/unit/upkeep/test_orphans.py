@@ -1,0 +1,210 @@
+"""Files that nobody needs go, and no other: not young ones, not those of others."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+import neve
+from neve.errors import CorruptionError, NeveError
+from neve.lake.staging import StagingTable
+from neve.lake.unconfirmed import UnconfirmedWrite
+from neve.upkeep import orphans as orphans_module
+from neve.upkeep.orphans import OrphanSearch
+from tests.support.appending import PATIENT, Appender
+from tests.support.lakes import sqlite_settings
+from tests.support.peak_memory import grown_megabytes
+from tests.support.power_cut import power_cut
+
+NAME = ("ns", "t")
+DAY = 86_400.0
+
+
+@pytest.fixture
+def lake(tmp_path):
+    with neve.open(sqlite_settings(tmp_path)) as opened:
+        yield opened
+
+
+class Bench:
+    """A table with a staged batch, a tag and old files of all kinds that nobody needs."""
+
+    def __init__(self, lake) -> None:
+        self.lake = lake
+        self.appender = Appender(lake)
+        for number in range(5):
+            self.appender.append(number)
+        table = self.appender.load()
+        table.manage_snapshots().create_tag(table.metadata.snapshots[1].snapshot_id, "a").commit()
+        self.staged = self.appender.write(77)
+        staging = StagingTable(lake.profile, self.appender.load())
+        staging.refresh()
+        staging.stage(self.staged, {}, "neve-staged-x")
+        self.location = Path(urlsplit(table.location()).path)
+        self.needed = self.all_files()
+        self.age()
+
+    def all_files(self):
+        return {str(path) for path in self.location.rglob("*") if path.is_file()}
+
+    def age(self, days=10.0):
+        """Make every file old."""
+        for path in self.all_files():
+            os.utime(path, times=(time.time() - days * DAY,) * 2)
+
+    def leave(self, *names, days=10.0):
+        """Leave files that no commit names."""
+        paths = []
+        for name in names:
+            path = self.location / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"left")
+            os.utime(path, times=(time.time() - days * DAY,) * 2)
+            paths.append(str(path))
+        return paths
+
+    def search(self, **arguments):
+        return OrphanSearch(self.lake, self.lake.ref(NAME), **arguments)
+
+    def plan(self, **arguments):
+        return self.search(**arguments).plan(time.time() - 3 * DAY)
+
+
+def paths_of(plan):
+    return {urlsplit(orphan.path).path for orphan in plan.orphans}
+
+
+def test_what_nobody_needs_goes_and_all_that_is_needed_stays(lake):
+    bench = Bench(lake)
+    left = bench.leave("data/killed.parquet", "metadata/refused-m0.avro", "metadata/00009-x.json")
+    bench.leave("data/young.parquet", days=2)
+    bench.leave("data/_hidden/a", ".b", "data/.part-0.crc")
+    search = bench.search()
+    plan = search.plan(time.time() - 3 * DAY)
+    assert paths_of(plan) == set(left)
+    assert (plan.bytes, plan.is_complete, plan.skipped) == (12, True, "")
+    assert set(left) <= bench.all_files()
+    removed = search.remove(plan)
+    assert (removed.files, removed.bytes, removed.left) == (3, 12, 0)
+    assert bench.needed <= bench.all_files()
+    assert not bench.all_files() & set(left)
+    assert bench.plan().orphans == ()
+    assert sum(bench.appender.ids().values()) == 5
+
+
+def test_what_a_commit_takes_up_after_the_search_stays(lake):
+    """An append of old files lands between plan and removal."""
+    bench = Bench(lake)
+    files = bench.appender.write(100)
+    bench.age()
+    search = bench.search()
+    plan = search.plan(time.time() - 3 * DAY)
+    assert len(plan.orphans) == 1
+    bench.appender.table.append(files, "late", policy=PATIENT, counters=bench.appender.counters)
+    removed = search.remove(plan)
+    assert (removed.files, removed.left) == (0, 1)
+    assert sum(bench.appender.ids().values()) == 6
+
+
+def test_files_of_an_unconfirmed_direct_write_are_needed(lake):
+    bench = Bench(lake)
+    files = bench.appender.write(100)
+    bench.age()
+    uuid = str(bench.appender.load().metadata.table_uuid)
+    write = UnconfirmedWrite(NAME, uuid, 5, tuple(file.file_path for file in files))
+    assert len(bench.plan().orphans) == 1
+    assert bench.plan(unconfirmed=[write]).orphans == ()
+
+
+def test_a_table_that_cannot_be_read_completely_is_left_alone(lake):
+    bench = Bench(lake)
+    bench.leave("data/killed.parquet")
+    table = bench.appender.load()
+    manifest = table.metadata.snapshots[0].manifests(table.io)[0].manifest_path
+    Path(urlsplit(manifest).path).write_bytes(b"damaged")
+    with pytest.raises(CorruptionError):
+        bench.plan()
+    Path(urlsplit(manifest).path).unlink()
+    with pytest.raises((NeveError, OSError)):
+        bench.plan()
+
+
+@pytest.mark.parametrize("place", ["", "/inside"])
+def test_no_orphans_are_sought_in_a_shared_location(lake, place):
+    bench = Bench(lake)
+    bench.leave("data/killed.parquet")
+    catalog, schema = lake.catalog(), bench.appender.load().schema()
+    catalog.create_table(("ns", "other"), schema, location=f"{bench.location}{place}")
+    plan = bench.plan()
+    assert plan.skipped == "its location is shared with table ns.other"
+    assert plan.orphans == ()
+
+
+def test_a_neighbour_with_a_longer_name_is_not_inside(lake):
+    bench = Bench(lake)
+    (left,) = bench.leave("data/killed.parquet")
+    schema = bench.appender.load().schema()
+    other = lake.catalog().create_table(("ns", "t2"), schema, location=f"{bench.location}__index")
+    theirs = Path(urlsplit(other.location()).path, "data", "x.parquet")
+    theirs.parent.mkdir(parents=True, exist_ok=True)
+    theirs.write_bytes(b"")
+    os.utime(theirs, times=(0, 0))
+    assert paths_of(bench.plan()) == {left}
+
+
+def test_an_unreadable_neighbour_and_gc_forbid_it(lake):
+    bench = Bench(lake)
+    bench.leave("data/killed.parquet")
+    other = lake.catalog().create_table(("ns", "other"), bench.appender.load().schema())
+    Path(urlsplit(other.metadata_location).path).write_bytes(b"{")
+    assert "ns.other, which cannot be read" in bench.plan().skipped
+    lake.catalog().drop_table(("ns", "other"))
+    bench.appender.load().transaction().set_properties({"gc.enabled": "false"}).commit_transaction()
+    assert bench.plan().skipped == "gc.enabled is false"
+
+
+def test_removal_stops_between_batches_and_goes_on(lake, monkeypatch):
+    bench = Bench(lake)
+    left = bench.leave(*(f"data/{number}.parquet" for number in range(10)))
+    monkeypatch.setattr(orphans_module, "_BATCH", 3)
+    search = bench.search()
+    plan = search.plan(time.time() - 3 * DAY)
+    stop = threading.Event()
+    stop.set()
+    assert search.remove(plan, stop).is_stopped
+    assert set(left) <= bench.all_files()
+    with power_cut("upkeep.orphans_deleted"):
+        search.remove(plan)
+    assert len(bench.all_files() & set(left)) == 7
+    assert search.remove(plan).files == 10
+    assert bench.all_files() == bench.needed
+
+
+def test_no_more_than_so_many_are_named_at_once(lake):
+    bench = Bench(lake)
+    bench.leave(*(f"data/{number}.parquet" for number in range(10)))
+    plan = bench.search().plan(time.time() - 3 * DAY, most=4)
+    assert (len(plan.orphans), plan.is_complete) == (4, False)
+
+
+def test_memory_stays_flat_with_a_million_files():
+    """Eight bytes for each of a million reachable files, twice while they are sorted."""
+    grown = grown_megabytes(
+        """
+        from neve.lake.reachable_files import ReachableFiles
+        files = ReachableFiles(None)
+        files.add(f"s3://b/t/data/{n}.parquet" for n in range(10))
+        assert "s3://b/t/data/11.parquet" not in files
+        """,
+        """
+        files.add(f"s3://b/t/data/{n}.parquet" for n in range(1_000_000))
+        assert "s3://b/t/data/999999.parquet" in files
+        assert "s3://b/t/data/1000000.parquet" not in files
+        """,
+    )
+    assert grown < 40
