@@ -31,7 +31,11 @@ if TYPE_CHECKING:
     from neve.publish.audit_result import AuditResult
     from neve.publish.batch import Outcome
     from neve.publish.staged_list import StagedBatch
+    from neve.upkeep.findings import Finding
+    from neve.upkeep.health import TableHealth
     from neve.upkeep.lost_tables import LostTableReport
+    from neve.upkeep.maintainer import MaintenanceReport
+    from neve.upkeep.plan import TablePlan as MaintenancePlan
     from neve.upkeep.upkeep import UpkeepReport
     from neve.versions.arguments import Mode
     from neve.versions.follow import Batch, Follower
@@ -44,8 +48,11 @@ __all__ = [
     "CheckReport",
     "Column",
     "ConsolidationReport",
+    "Finding",
     "Follower",
     "FollowerState",
+    "MaintenancePlan",
+    "MaintenanceReport",
     "MergePreview",
     "MergeReport",
     "MovePlan",
@@ -56,6 +63,7 @@ __all__ = [
     "ReplayReport",
     "StagedBatch",
     "TableDescription",
+    "TableHealth",
     "TableResult",
     "TableSummary",
     "TargetReport",
@@ -70,8 +78,11 @@ _LOCATIONS = {
     "CheckReport": (".move.report", "CheckReport"),
     "Column": (".lake.tables", "Column"),
     "ConsolidationReport": (".consolidate.report", "Report"),
+    "Finding": (".upkeep.findings", "Finding"),
     "Follower": (".versions.follow", "Follower"),
     "FollowerState": (".lake.followers", "FollowerState"),
+    "MaintenancePlan": (".upkeep.plan", "TablePlan"),
+    "MaintenanceReport": (".upkeep.maintainer", "MaintenanceReport"),
     "MergePreview": (".merge.report", "Preview"),
     "MergeReport": (".merge.report", "TableReport"),
     "MovePlan": (".move.report", "PlanReport"),
@@ -81,6 +92,7 @@ _LOCATIONS = {
     "ReplayReport": (".consolidate.report", "ReplayReport"),
     "StagedBatch": (".publish.staged_list", "StagedBatch"),
     "TableDescription": (".lake.tables", "TableDescription"),
+    "TableHealth": (".upkeep.health", "TableHealth"),
     "TableResult": (".consolidate.report", "TableResult"),
     "TableSummary": (".lake.tables", "TableSummary"),
     "TargetReport": (".versions.follow_target", "TargetReport"),
@@ -395,6 +407,69 @@ class OpenLake(VersionedLake):
         from neve.move.spec import MoveSpec, Verification
 
         return verify_moved(self, tables, MoveSpec(to, verification=Verification(verify)))
+
+    def health(self, *tables: str) -> list[TableHealth]:
+        """Score tables by what makes them slow or large, and say what would help.
+
+        The same as `neve health`. Reads metadata only, without a JVM, and changes nothing. A table
+        that cannot be read has the score 0 and an `error`.
+
+        Args:
+            tables: names, patterns such as `otel.*`, or namespaces; none means all tables.
+
+        Raises:
+            NotFoundError: a name or pattern fits no table.
+        """
+        from neve.upkeep.health import check_health
+
+        return check_health(self, tables)
+
+    def plan_maintenance(self, *tables: str, max_bytes: int | None = None) -> list[MaintenancePlan]:
+        """Say what is to be done to tables, why, and with what effect. Writes nothing.
+
+        The same as `neve maintain --dry-run`.
+
+        Args:
+            tables: names, patterns such as `otel.*`, or namespaces; none means all tables.
+            max_bytes: of all rewrites together; what is beyond is deferred.
+        """
+        from neve.upkeep.plan import plan_maintenance
+
+        return plan_maintenance(self, tables, max_bytes=max_bytes)
+
+    def maintain(
+        self,
+        *tables: str,
+        plans: Sequence[MaintenancePlan] | None = None,
+        max_bytes: int | None = None,
+        max_minutes: float | None = None,
+        stop: threading.Event | None = None,
+    ) -> list[MaintenanceReport]:
+        """Keep tables fast and small; each action is a commit of its own.
+
+        The same as `neve maintain`. It can be killed at any moment and run again. What loses to
+        another writer is tried again in smaller parts, and left for the next time then. The report
+        of a table that failed has an `error`; all others had their turn.
+
+        Args:
+            plans: carry out these, of `plan_maintenance`, instead of planning anew.
+            max_bytes: of all rewrites together.
+            max_minutes: nothing is begun after so many minutes.
+            stop: once it is set, nothing more is begun.
+        """
+        from neve.upkeep.maintainer import Maintainer
+
+        if plans is None:
+            plans = self.plan_maintenance(*tables, max_bytes=max_bytes)
+        if not any(plan.actions for plan in plans):
+            return Maintainer(self).carry_out(plans)
+        maintainer = Maintainer(
+            self,
+            groups_at_once=min(8, max(1, self.spark.sparkContext.defaultParallelism)),
+            max_seconds=None if max_minutes is None else 60 * max_minutes,
+            stop=stop,
+        )
+        return maintainer.carry_out(plans)
 
     def writer(self) -> Writer:
         """Open what writes telemetry without Spark: rows, or OTLP requests. Close it after use.

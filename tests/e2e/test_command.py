@@ -93,7 +93,13 @@ def test_the_wheel_has_every_file_of_the_package(wheel):
     }
     with zipfile.ZipFile(wheel) as archive:
         assert files - set(archive.namelist()) == set()
-    needed = {"py.typed", "lake/log4j2.properties", "otlp/libwire_scan.so", "cli/demo/client.py"}
+    needed = {
+        "py.typed",
+        "lake/log4j2.properties",
+        "otlp/libwire_scan.so",
+        "telemetry/libpairs.so",
+        "cli/demo/client.py",
+    }
     assert {f"neve/{name}" for name in needed} <= files
 
 

@@ -1,6 +1,11 @@
-"""An index in a bucket of a real server: range reads, one read for small shards, damage noticed."""
+"""An index in a bucket of a real server: range requests, the disk cache, damage noticed."""
 
 from __future__ import annotations
+
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from functools import partial
+from multiprocessing import get_context
 
 import numpy as np
 import pytest
@@ -9,6 +14,7 @@ from pyiceberg.io import load_file_io
 from neve.errors import CorruptionError
 from neve.index.cache import BucketCache
 from neve.index.compaction import add_delta, plan_compaction, write_entries
+from neve.index.disk_cache import BYTES_PROPERTY, DIRECTORY_PROPERTY
 from neve.index.entries import SequenceType, make_entries
 from neve.index.files import list_files
 from neve.index.maintain import unreferenced
@@ -16,10 +22,12 @@ from neve.index.root import KeyColumn, Root, index_location, new_path, read_root
 from neve.index.search import IndexReader, lookup
 from neve.index.splitmix import splitmix64
 from tests.support.indexed import compact
+from tests.support.proxy import running_proxy
 from tests.support.servers import REGION
 
 COUNT = 50_000
 KEYS = np.arange(COUNT)
+MANY = np.arange(1_000_000)
 
 
 @pytest.fixture
@@ -58,15 +66,59 @@ def root(properties, location):
     )
 
 
-@pytest.mark.parametrize("whole_bytes", [0, 1 << 30])
-def test_keys_are_found(root, properties, monkeypatch, whole_bytes):
-    monkeypatch.setattr("neve.index.search._WHOLE_SHARD_BYTES", whole_bytes)
+def test_keys_are_found(root, properties):
     cache = BucketCache()
     for _ in range(2):
         found = lookup(root.to_json(), properties, splitmix64(KEYS[::100]), cache=cache)
         assert found.position.tolist() == KEYS[::100].tolist()
     assert cache.hits > 0
-    assert cache.bytes >= 22 * COUNT
+
+
+def test_few_bytes_and_requests_for_each_key(root, properties, location, s3, tmp_path):
+    """Counted in front of the server: directories, deltas and what lies between blocks, too."""
+    io = load_file_io(properties, location)
+    root = replace(root, shards=(write_entries(io, location, entries(MANY, 1), 1),))
+    for number in range(5):
+        root = add_delta(io, root, location, entries(MANY[number::2000], 0), number + 2)
+    keys, answers = MANY[11::9100], []
+
+    def counting(request, forward):
+        answer = forward(request)
+        answers.append((request.method, len(answer.body)))
+        return answer
+
+    cached = {DIRECTORY_PROPERTY: str(tmp_path / "cache"), BYTES_PROPERTY: str(1 << 30)}
+    with running_proxy(int(s3.endpoint.rpartition(":")[2]), [counting]) as proxy:
+        near = properties | cached | {"s3.endpoint": proxy.uri}
+        found = lookup(root.to_json(), near, splitmix64(keys), cache=BucketCache())
+        assert found.position.tolist() == keys.tolist()
+        requests = len(answers)
+        # The disk has it all now, for any process.
+        lookup(root.to_json(), near, splitmix64(keys), cache=BucketCache())
+        assert len(answers) == requests
+    assert {method for method, _ in answers} == {"GET"}
+    assert sum(size for _, size in answers) <= 64 * 1024 * len(keys) < root.size
+    assert len(answers) <= len(keys) + 2 * len(root.shards)
+
+
+def test_processes_share_a_cache_that_is_too_small(root, properties, tmp_path):
+    limit = root.size // 3
+    cached = {DIRECTORY_PROPERTY: str(tmp_path / "cache"), BYTES_PROPERTY: str(limit)}
+    work = partial(_look_up, root.to_json(), properties | cached)
+    with ProcessPoolExecutor(3, get_context("spawn")) as pool:
+        assert list(pool.map(work, range(6))) == [True] * 6
+    files = (tmp_path / "cache").iterdir()
+    assert sum(file.stat().st_blocks * 512 for file in files) <= limit
+
+
+def _look_up(root_json, properties, number):
+    """Look all keys up a few times, each time as a new process would."""
+    for step in range(5):
+        keys = KEYS[(number + step) % 7 :: 7]
+        found = lookup(root_json, properties, splitmix64(keys), cache=BucketCache())
+        if found.position.tolist() != keys.tolist():
+            return False
+    return True
 
 
 def test_the_life_of_an_index(root, properties, location):
@@ -89,9 +141,7 @@ def test_the_life_of_an_index(root, properties, location):
     assert IndexReader(root, io, BucketCache()).search_values(splitmix64(KEYS)).has_entry.all()
 
 
-@pytest.mark.parametrize("whole_bytes", [0, 1 << 30])
-def test_damage_is_noticed(root, properties, location, monkeypatch, whole_bytes):
-    monkeypatch.setattr("neve.index.search._WHOLE_SHARD_BYTES", whole_bytes)
+def test_damage_is_noticed(root, properties, location):
     io = load_file_io(properties, location)
     path = root.shards[0].path
     with io.new_input(path).open() as stream:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from neve.limits import DEFAULT_REQUEST_BYTES
 from tests.support.peak_memory import grown_megabytes
 from tests.support.templates import TEMPLATES, read_template
 
@@ -35,10 +36,17 @@ assert post(gzip.compress(protobuf(Signal.LOGS, "after"))) == 200
 """
 # Texts that are repaired to three times their size; what a resource says, 2 GB when repeated.
 WORST = """
-assert post(gzip.compress(field(1, field(2, field(2, field(3, b"\\xff" * 16_000_000)))))) == 200
+grown = lambda size: gzip.compress(field(1, field(2, field(2, field(3, b"\\xff" * size)))))
+limit = receive.max_request_bytes
+assert post(grown(limit // 3 - 100)) == 200
+assert post(grown(limit // 3 + 100)) == 413
+assert post(gzip.compress(field(1, field(2, field(2, field(3, b"a" * (limit - 100))))))) == 200
 attribute = field(1, b"k") + field(2, field(1, bytes(100_000)))
 records = field(2, field(5, field(1, b"a"))) * 20_000
 assert post(gzip.compress(field(1, field(1, field(1, attribute)) + field(2, records)))) == 200
+double = field(6, field(1, b"k") + field(2, b"\\x21" + bytes(8)))
+records = field(2, double * 60_000) * (limit // 1_000_000)
+assert post(gzip.compress(field(1, field(2, records)))) == 200
 """
 
 
@@ -52,3 +60,10 @@ def test_a_request_fits_into_the_functions_memory(work):
         memory = template["Parameters"]["MemorySize"]["MinValue"]
     grown = grown_megabytes(PREPARATION.format(limit=limit), work)
     assert grown < memory - RESTING_MEGABYTES
+
+
+@pytest.mark.timed
+@pytest.mark.soak
+def test_the_worst_request_of_the_default_size_takes_a_gigabyte():
+    """As docs/aws-lambda.md says; with a text that tripled, it was 2.4 GB."""
+    assert grown_megabytes(PREPARATION.format(limit=DEFAULT_REQUEST_BYTES), WORST) < 1000

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
+from unittest import mock
 
 import pytest
 from hypothesis import Phase, given, settings
@@ -10,9 +12,11 @@ from hypothesis import strategies as st
 
 from neve.errors import UnsupportedError
 from neve.query.duckdb_connection import connect
+from neve.versions import spark_rows
 from neve.versions.changes import read_changes
 from tests.support.table_histories import TableHistory
 from tests.support.version_oracle import VersionOracle, differences, read_rows
+from tests.support.versioned import is_read_on_driver, read_by_spark
 
 # An example is half a minute of Spark: a failure is told with its seed, and not shrunk.
 LONG = settings(derandomize=True, deadline=None, max_examples=30, phases=(Phase.generate,))
@@ -30,6 +34,7 @@ class Comparison:
         self.ref = lake.ref(self.history.name)
         self.table = lake.load(self.ref)
         self.oracle = VersionOracle(self.table)
+        self.paths = Counter()
 
     def check_ranges(self, count):
         """Compare every mode over the whole past, and over random parts of it."""
@@ -47,10 +52,24 @@ class Comparison:
         line = self.oracle.line(self.oracle.end(until)[0])
         return self.chance.choice([None, *line]), until
 
+    def check_commits(self):
+        """Compare every single commit, if it is read on the driver."""
+        for commit in self.oracle.line(self.oracle.end(None)[0]):
+            parent = self.table.metadata.snapshot_by_id(commit).parent_snapshot_id
+            keys = self.chance.choice(KEYS)
+            here = read_changes(self.lake, self.ref, parent, commit, "changes", keys)
+            if is_read_on_driver(here):
+                self.paths["driver"] += 1
+                wanted = self.oracle.changes(parent, commit, keys)
+                told = list(differences(read_rows(here.toArrow().to_pylist()), wanted))
+                assert not told, self.said(f"{parent=} {commit=} {keys=}", *told)
+
     def check(self, since, until, mode, keys):
         context = f"{mode} {since=} {until=} {keys=}"
         try:
-            answer = read_changes(self.lake, self.ref, since, until, mode, keys).toArrow()
+            with read_by_spark():
+                by_spark = read_changes(self.lake, self.ref, since, until, mode, keys)
+            here = read_changes(self.lake, self.ref, since, until, mode, keys)
         except UnsupportedError:
             operations = self.oracle.operations(since, until)
             assert mode == "appends", self.said(context)
@@ -58,11 +77,17 @@ class Comparison:
             return
         ask = self.oracle.net if mode == "net" else self.oracle.changes
         wanted = ask(since, until, None if mode == "appends" else keys)
-        told = list(differences(read_rows(answer.to_pylist()), wanted))
-        assert not told, self.said(context, *told)
         names = [field.name for field in self.oracle.end(until)[1].fields]
         names += ["_change_type", "_commit_snapshot_id", "_commit_timestamp"]
-        assert answer.column_names == names, self.said(context)
+        frames = {"Spark": by_spark}
+        if is_read_on_driver(here):
+            frames["driver"] = here
+        for path, frame in frames.items():
+            answer = frame.toArrow()
+            told = list(differences(read_rows(answer.to_pylist()), wanted))
+            assert not told, self.said(context, path, *told)
+            assert answer.column_names == names, self.said(context, path)
+            self.paths[path] += 1
 
     def check_versions(self, *, by_spark=True):
         """Every version is the same to Spark, DuckDB and PyIceberg."""
@@ -90,18 +115,21 @@ class Comparison:
 # Deleted rows are found by a condition where they are few, and by a join where they are many.
 @pytest.mark.parametrize(("seed", "most_listed"), [(1, 2_000), (16, 0)])
 def test_changes_are_the_difference_of_versions(embedded_lake, monkeypatch, seed, most_listed):
-    monkeypatch.setattr("neve.versions.changes._MOST_LISTED", most_listed)
+    monkeypatch.setattr("neve.versions.spark_rows._MOST_LISTED", most_listed)
     comparison = Comparison(embedded_lake, seed, steps=22)
     # What Spark reads of whole versions is what it reads for both.
     comparison.check_versions(by_spark=seed == 1)
     comparison.check_ranges(2)
+    comparison.check_commits()
+    assert comparison.paths["driver"] > 9
 
 
 @pytest.mark.soak
 @LONG
 @given(st.integers(0, 2**32))
-def test_changes_are_the_difference_of_versions_in_many_histories(embedded_lake, monkeypatch, seed):
-    monkeypatch.setattr("neve.versions.changes._MOST_LISTED", 2_000 * (seed % 2))
+def test_changes_are_the_difference_of_versions_in_many_histories(embedded_lake, seed):
     comparison = Comparison(embedded_lake, seed, steps=40)
     comparison.check_versions()
-    comparison.check_ranges(20)
+    with mock.patch.object(spark_rows, "_MOST_LISTED", 2_000 * (seed % 2)):
+        comparison.check_ranges(20)
+    comparison.check_commits()

@@ -12,7 +12,7 @@ import pytest
 from neve.errors import UnsupportedError, UsageError
 from neve.lake.paths import local_path
 from neve.versions.changes import read_changes
-from tests.support.versioned import MERGE_ON_READ, Versioned, delete_by_equality
+from tests.support.versioned import MERGE_ON_READ, Versioned, delete_by_equality, read_by_spark
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,8 @@ def test_only_changed_files_are_read(embedded_lake):
     expected = Counter(("insert", key, "new") for key in range(2000, 2010))
     expected["delete", 1005, "touched"] = 1
     assert table.changes(before) == expected
-    frame = read_changes(table.lake, table.ref, before).where("id = 2003").select("id")
+    with read_by_spark():
+        frame = read_changes(table.lake, table.ref, before).where("id = 2003").select("id")
     plan = frame._jdf.queryExecution().toString()
     # One scan for the added file, and one for the file that rows were deleted from.
     assert plan.count("filters=id IS NOT NULL, id = 2003") == 2

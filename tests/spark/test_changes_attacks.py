@@ -20,9 +20,10 @@ from neve.lake.chosen_files import TableReader, _line, _write_list
 from neve.lake.manifests import ManifestReader, inherit
 from neve.lake.paths import local_path
 from neve.versions.changes import plan_changes, read_changes
+from neve.versions.driver_rows import read_on_driver
 from neve.versions.resolve import resolve_range
 from tests.support.version_oracle import VersionOracle, differences, read_rows
-from tests.support.versioned import MERGE_ON_READ, Versioned, delete_by_equality
+from tests.support.versioned import MERGE_ON_READ, Versioned, delete_by_equality, read_by_spark
 
 
 def check(table, *ends):
@@ -235,16 +236,26 @@ def test_snapshots_that_expire_meanwhile(embedded_lake):
     first = table.sql("INSERT INTO {t} VALUES (1, 'a'), (2, 'a')")
     table.sql("UPDATE {t} SET name = 'b' WHERE id = 1")
     second = table.sql("UPDATE {t} SET name = 'c' WHERE id = 1")
-    planned = read_changes(table.lake, table.ref, first)
+    with read_by_spark():
+        planned = read_changes(table.lake, table.ref, first)
+    here = read_changes(table.lake, table.ref, first)
     reader = TableReader(table.lake, table.ref)
     versions = resolve_range(table.name, reader.metadata, None, oldest)
+    later = resolve_range(table.name, reader.metadata, first, None)
+    plan = plan_changes(reader, later, "changes")
     table.lake.sql(
         f"CALL system.expire_snapshots(table => '{table.name}', "
         "older_than => TIMESTAMP '2100-01-01 00:00:00', retain_last => 1)"
     )
-    for read in (planned.collect, lambda: plan_changes(reader, versions, "changes")):
+    for read in (
+        planned.collect,
+        lambda: plan_changes(reader, versions, "changes"),
+        lambda: read_on_driver(reader, later, plan, []),
+    ):
         with pytest.raises(NeveError, match="expired"), table.lake.explaining():
             read()
+    # What was read on the driver is in memory.
+    assert sorted(row["name"] for row in here.collect()) == ["a", "b", "b", "c"]
     with pytest.raises(NeveError, match=f"no snapshot {first}") as told:
         read_changes(table.lake, table.ref, first)
     assert str(second) in told.value.hint

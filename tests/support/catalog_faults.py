@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -17,7 +18,7 @@ from tests.support.proxy import (
     error_response,
 )
 
-_TABLE = re.compile(r".*/namespaces/(?P<namespace>[^/]+)/(tables/[^/]+|register)")
+_TABLE = re.compile(r".*/namespaces/(?P<namespace>[^/]+)/(tables/(?P<table>[^/]+)|register)")
 
 
 def refused(status: int) -> Gate:
@@ -92,6 +93,8 @@ class CommitFaults:
     # The same for loading the tables of that namespace.
     reading_plan: dict[int, Gate] = field(default_factory=dict)
     reads: int = 0
+    # How often each table was loaded.
+    loads: Counter[str] = field(default_factory=Counter)
     # A catalog that is down answers nobody.
     is_down: bool = False
     refused_while_down: int = 0
@@ -106,6 +109,7 @@ class CommitFaults:
         """Begin anew: the first commit to this namespace from now on has number 1."""
         self.namespace, self.plan, self.commits = namespace, plan or {}, 0
         self.reading_plan, self.reads = reading_plan or {}, 0
+        self.loads = Counter()
         self.is_down, self.refused_while_down = False, 0
 
     def __call__(self, request: Request, forward: Forward) -> Response:
@@ -123,5 +127,8 @@ class CommitFaults:
             if request.method == "POST":
                 self.commits += 1
                 return self.plan.get(self.commits)
-            self.reads += request.method == "GET"
-            return self.reading_plan.get(self.reads) if request.method == "GET" else None
+            if request.method != "GET":
+                return None
+            self.reads += 1
+            self.loads[found["table"]] += 1
+            return self.reading_plan.get(self.reads)

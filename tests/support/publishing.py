@@ -27,17 +27,20 @@ class KnownStreams:
 
     def __init__(self, *present):
         self.present = set(present)
-        self.dropped = set()
+        self.dropped_streams = set()
 
     def drop(self, stream):
         self.present.discard(stream)
-        self.dropped.add(stream)
+        self.dropped_streams.add(stream)
 
     def stream_states(self, names):
         return {name: self._state(name) for name in names}
 
+    def dropped(self, names):
+        return {name for name in names if name in self.dropped_streams}
+
     def _state(self, name):
-        if name in self.dropped:
+        if name in self.dropped_streams:
             return StreamState.DROPPED
         return StreamState.PRESENT if name in self.present else StreamState.MISSING
 

@@ -105,6 +105,7 @@ def test_changelog_has_the_version():
 
 def test_every_metric_is_documented_and_none_besides():
     from neve.config import Settings
+    from neve.observe.maintenance import MaintenanceMetrics
     from neve.observe.merging import MergeMetrics
     from neve.observe.metrics import (
         ConsolidationMetrics,
@@ -123,6 +124,7 @@ def test_every_metric_is_documented_and_none_besides():
     ConsolidationMetrics(registry)
     MergeMetrics(registry)
     UpkeepMetrics(registry)
+    MaintenanceMetrics(registry)
     ProcessCollector(registry=registry)
     registry.register(supervision(bool, int))
     handler = RequestHandler(ReceiveSpec(), ListSink())

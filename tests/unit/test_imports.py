@@ -31,6 +31,14 @@ ALLOWED = [
     (["follow", "list"], set()),
     # Arrow is what answers are made of; it loads NumPy.
     (["sql", "SELECT id FROM shop.orders"], {"duckdb", "sqlglot", "pyarrow", "numpy"}),
+    # What Neve's own tables are, and what merges note in them; no Spark.
+    (
+        ["health"],
+        {
+            *("google", "opentelemetry", "pyiceberg", "sqlalchemy", "pandas", "pyroaring"),
+            *("requests", "urllib3", "obstore", "ptars"),
+        },
+    ),
 ]
 PROGRAM = """
 import contextlib, io, json, sys

@@ -56,6 +56,7 @@ STORED = {
     "neve.rejected.",
     "neve.removed-appends",
     "neve.replay",
+    "neve.rewrite-id",
 }
 
 

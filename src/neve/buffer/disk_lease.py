@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 from neve.buffer.files import make_directory, storage_errors, try_lock
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
+
+    from neve.buffer.layout import StoredFile
 
 
 class DiskLease:
@@ -25,7 +28,7 @@ class DiskLease:
         self._seconds = seconds
         self._lock: int | None = None
 
-    def hold(self) -> bool:
+    def hold(self, listed: Sequence[StoredFile] | None = None) -> bool:  # noqa: ARG002
         with storage_errors("cannot take a lease", self._path):
             if self._lock is None:
                 self._lock = self._take()

@@ -118,9 +118,9 @@ def frame_parts(requests: Sequence[Request], salt: bytes) -> list[bytes]:
     # A dict keeps the order in which names were first seen.
     names = {request.sender_name: None for request in requests if request.sender_name}
     indexes = {"": 0} | {name: index for index, name in enumerate(names, start=1)}
-    entries = [
+    entries = b"".join(
         _pack(request, indexes[request.sender_name], len(request.payload)) for request in requests
-    ]
+    )
     payloads = [request.payload for request in requests]
     if names:
         payloads.append(_pack_names(names))
@@ -138,9 +138,14 @@ def _pack_names(names: Iterable[str]) -> bytes:
 
 def heads_only(entries: Sequence[Entry], *, closing: bool) -> bytes:
     """Return a whole segment that keeps requests' identities and no payloads."""
-    packed = [_pack(entry, 0, 0) for entry in entries]
+    packed = pack_entries(entries)
     head = _head(packed, NO_SALT, 0, 0, flags=CLOSING if closing else 0)
     return preamble(NO_SALT) + head
+
+
+def pack_entries(entries: Sequence[Entry]) -> bytes:
+    """Return requests' identities as a segment without payloads stores them."""
+    return b"".join(_pack(entry, 0, 0) for entry in entries)
 
 
 def _pack(request: Request | Entry, sender_name_index: int, stored_bytes: int) -> bytes:
@@ -156,11 +161,9 @@ def _pack(request: Request | Entry, sender_name_index: int, stored_bytes: int) -
     )
 
 
-def _head(
-    entries: Sequence[bytes], salt: bytes, payload_bytes: int, payload_crc: int, *, flags: int
-) -> bytes:
-    header = _HEADER.pack(salt, flags, len(entries), payload_bytes, payload_crc)
-    index = b"".join(entries)
+def _head(index: bytes, salt: bytes, payload_bytes: int, payload_crc: int, *, flags: int) -> bytes:
+    count = len(index) // _ENTRY.size
+    header = _HEADER.pack(salt, flags, count, payload_bytes, payload_crc)
     return header + _CRC.pack(zlib.crc32(index, zlib.crc32(header))) + index
 
 

@@ -123,3 +123,8 @@ def duplicates_path(stream: str, number: int) -> str:
 def lease_path(name: str) -> str:
     """Return where a lease is kept: beside the streams."""
     return f"{LEASES}/{name}.lease"
+
+
+def signal_lease_path(signal: str) -> str:
+    """Return where the lease on a signal is kept: among its streams, none of which has a dot."""
+    return f"{signal}/.lease"

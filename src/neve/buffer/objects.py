@@ -35,10 +35,10 @@ from neve.buffer.layout import (
     Kind,
     Part,
     StoredFile,
-    lease_path,
     new_stream,
     parse_part,
     part_path,
+    signal_lease_path,
 )
 from neve.buffer.object_lease import ObjectLease
 from neve.buffer.store import LostStreamError
@@ -170,7 +170,8 @@ class ObjectStore:
         return None
 
     def lease(self, name: str, seconds: float) -> ObjectLease:
-        return ObjectLease(self, lease_path(name), seconds)
+        # Below the signal, so that the signal's own listing shows it.
+        return ObjectLease(self, signal_lease_path(name), seconds)
 
     def close_abandoned(self) -> list[str]:
         # Consolidation calls this at every poll, and a listing costs money.

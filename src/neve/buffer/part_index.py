@@ -90,6 +90,10 @@ class PartIndexes:
         self._keep(loaded)
         return [loaded[part.file] for part in parts]
 
+    def add(self, file: StoredFile, index: PartIndex) -> None:
+        """Remember what this process has just put under that path."""
+        self._keep({file: index})
+
     def is_closing(self, part: Part) -> bool:
         """Tell whether a part ends its stream. Raises as `load` does."""
         (index,) = self.load([part])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,26 +16,31 @@ from neve.buffer import stream_states
 from neve.buffer.frame import Entry, Head, read_frames, read_heads, read_sender_names
 from neve.buffer.identity import ensure_identity
 from neve.buffer.layout import Kind, buffer_id_of, retained_path
+from neve.buffer.listing import Segment, SignalListing, StreamStatus, describe_streams, segments_of
 from neve.buffer.part_index import PartIndex, PartIndexes
 from neve.buffer.payload import HASH_BYTES, SENDER_BYTES, unpack
 from neve.buffer.retained import list_retained, note_duplicates, read_duplicates
-from neve.buffer.stream import (
-    StreamParts,
-    is_closed,
-    load_all_streams,
-    load_stream,
-    load_streams,
-    read_entries,
-)
-from neve.buffer.stream_states import StreamState
+from neve.buffer.stream import load_stream
+from neve.buffer.stream_states import DropNotes, StreamState
 from neve.buffer.window import NANOS
 from neve.errors import CorruptionError, NotFoundError
+from neve.signals import Signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from neve.buffer.layout import Part
+    from neve.buffer.layout import StoredFile
     from neve.buffer.store import BufferStore
+
+__all__ = [
+    "BATCH_BYTES",
+    "REQUESTS",
+    "BufferReader",
+    "KnownRequests",
+    "RetainedSegment",
+    "Segment",
+    "StreamStatus",
+]
 
 T = TypeVar("T")
 
@@ -57,18 +63,6 @@ REQUESTS = pa.schema(_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
-    """A sealed segment, or a part of it: the frames that begin from `start` up to `end`."""
-
-    stream: str
-    number: int
-    bytes: int
-    path: str
-    start: int = 0
-    end: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class RetainedSegment:
     """A segment that was consumed and is kept for a while."""
 
@@ -86,25 +80,6 @@ class KnownRequests:
     index: PartIndex
 
 
-@dataclass(frozen=True, slots=True)
-class StreamStatus:
-    """A stream, and what of it waits to be consumed."""
-
-    stream: str
-    segments: int
-    bytes: int
-    open_bytes: int
-    retired_through: int
-    oldest_received_unix_nano: int | None
-    closed: bool
-    # The number of a segment that later ones wait for. If it never comes, it is lost.
-    missing: int | None
-
-    @property
-    def signal(self) -> str:
-        return self.stream.partition("/")[0]
-
-
 class BufferReader:
     """The consumer's side of a buffer."""
 
@@ -115,45 +90,43 @@ class BufferReader:
         self._retain_seconds = retain_seconds
         self._dedup_nanos = int(dedup_seconds * NANOS)
         self._known = PartIndexes(store)
+        self._notes = DropNotes(store)
+        # As each signal was listed last.
+        self._listings: dict[str, SignalListing] = {}
+
+    def look(self, signal: str) -> tuple[SignalListing, list[StreamStatus]]:
+        """List a signal once, and say what waits in each of its streams, sorted by name."""
+
+        def read() -> tuple[SignalListing, list[StreamStatus]]:
+            listing = SignalListing.of(signal, self._store.files(signal))
+            return listing, self.describe(listing)
+
+        listing, streams = _read_while_retiring(read)
+        self._listings[signal] = listing
+        return listing, streams
+
+    def look_at_all(self) -> dict[str, tuple[SignalListing, list[StreamStatus]]]:
+        """List every signal, at the same time.
+
+        Not the buffer as a whole: there may be many dead letters beside the signals.
+        """
+        signals = sorted(signal.value for signal in Signal)
+        with ThreadPoolExecutor(len(signals)) as pool:
+            return dict(zip(signals, pool.map(self.look, signals), strict=True))
 
     def streams(self, signal: str | None = None) -> list[StreamStatus]:
         """Return the streams that are there, sorted by name."""
+        if signal is not None:
+            return self.look(signal)[1]
+        return [stream for _, streams in self.look_at_all().values() for stream in streams]
 
-        def read() -> list[StreamStatus]:
-            streams = load_streams(self._store, signal) if signal else load_all_streams(self._store)
-            return [self._status(stream) for stream in streams]
-
-        return _read_while_retiring(read)
-
-    def _status(self, stream: StreamParts) -> StreamStatus:
-        waiting = [part for n, part in stream.segments.items() if n > stream.retired_through]
-        waiting.sort(key=lambda part: part.number)
-        return StreamStatus(
-            stream=stream.name,
-            segments=len(waiting),
-            bytes=sum(part.file.size for part in waiting),
-            open_bytes=stream.open_bytes,
-            retired_through=stream.retired_through,
-            oldest_received_unix_nano=self._oldest(waiting),
-            closed=is_closed(self._known, stream),
-            missing=stream.missing,
-        )
-
-    def _oldest(self, waiting: list[Part]) -> int | None:
-        # The closing segment has none.
-        for part in waiting:
-            # Another worker may retire it after it was listed.
-            with suppress(NotFoundError):
-                for entry in read_entries(self._store, part):
-                    return entry.received_unix_nano
-        return None
+    def describe(self, listing: SignalListing) -> list[StreamStatus]:
+        """Say what waits in the streams of a listing."""
+        return describe_streams(listing.streams.values(), self._known)
 
     def segments(self, stream: str, after: int = 0) -> list[Segment]:
         """Return the sealed segments after number `after`, contiguous; a gap is waited for."""
-        return [
-            Segment(stream, part.number, part.sealed_bytes or part.file.size, part.file.path)
-            for part in load_stream(self._store, stream).waiting(after)
-        ]
+        return segments_of(load_stream(self._store, stream), after)
 
     def read(self, segment: Segment) -> Iterator[pa.RecordBatch]:
         """Yield the requests of a segment or a part, as `REQUESTS`, in the order they were stored.
@@ -202,8 +175,24 @@ class BufferReader:
         return ensure_identity(self._store)
 
     def stream_states(self, names: Iterable[str]) -> dict[str, StreamState]:
-        """Return for each stream whether it is here, was dropped, or is not found."""
-        return stream_states.load_stream_states(self._store, names)
+        """Return for each stream whether it is here now, was dropped, or is not found."""
+        return self._notes.stream_states(names, self._listed_files)
+
+    def _listed_files(self, stream: str) -> list[StoredFile]:
+        listing = self._listings.get(stream.partition("/")[0])
+        return listing.streams[stream].files if listing and stream in listing.streams else []
+
+    def dropped(self, names: Iterable[str]) -> set[str]:
+        """Return those of our streams that are known to have been dropped.
+
+        One that was there when its signal was listed last counts as present for now.
+        """
+        gone = [
+            name
+            for name in names
+            if buffer_id_of(name) in (None, self.buffer_id) and not self._listed_files(name)
+        ]
+        return self._notes.find(gone)
 
     def owns(self, stream: str) -> bool:
         """Tell whether a stream is this buffer's.
@@ -217,27 +206,47 @@ class BufferReader:
         return self.stream_states([stream])[stream] is not StreamState.MISSING
 
     def dropped_streams(self, signal: str) -> list[str]:
-        """Return the streams of a signal that were dropped, and whose note is still there."""
-        return stream_states.list_dropped(self._store, signal)
+        """Return the streams of a signal that were dropped, and whose note is still there.
+
+        Those that other processes have dropped are listed now and then.
+        """
+        return self._notes.known(signal)
+
+    def removable_drop_notes(self, signal: str) -> list[str]:
+        """Return the dropped streams whose note may be removed, as far as the buffer knows.
+
+        One that had to stay a moment ago is not named: asking again takes listings.
+        """
+        return self._notes.removable(signal)
 
     def remove_drop_note(self, stream: str) -> None:
         """Remove the note of a dropped stream, once no table has a mark of it.
 
         Idempotent. The note stays while files or dead letters of the stream are left.
         """
-        stream_states.remove_drop_note(self._store, stream)
+        self._notes.remove(stream)
 
-    def known_requests(self, signal: str) -> list[KnownRequests]:
+    def known_requests(
+        self, signal: str, listing: SignalListing | None = None
+    ) -> list[KnownRequests]:
         """Return what identifies the requests known of a signal: those waiting, and retired ones.
 
         Those retired within the dedup window come under the number they were retired through.
-        """
-        return _read_while_retiring(lambda: self._known_requests(signal))
 
-    def _known_requests(self, signal: str) -> list[KnownRequests]:
+        Args:
+            listing: of the signal; without it, the signal is listed now.
+        """
+        listings = [listing] if listing else []
+
+        def read() -> list[KnownRequests]:
+            return self._known_requests(listings.pop() if listings else self.look(signal)[0])
+
+        return _read_while_retiring(read)
+
+    def _known_requests(self, listing: SignalListing) -> list[KnownRequests]:
         parts = [
             part
-            for stream in load_streams(self._store, signal)
+            for stream in listing.streams.values()
             for part in (*stream.retired, *stream.waiting())
         ]
         return [
@@ -245,20 +254,49 @@ class BufferReader:
             for part, index in zip(parts, self._known.load(parts), strict=True)
         ]
 
-    def retire(self, stream: str, through: int) -> None:
-        """Remove a stream's segments up to number `through`. Idempotent; see `retire.retire`."""
-        retirement.retire(self._store, stream, through, self._keep_since(), self._retain_seconds)
+    def retire(self, stream: str, through: int, listing: SignalListing | None = None) -> None:
+        """Remove a stream's segments up to number `through`. Idempotent; see `retire.retire`.
 
-    def drop(self, stream: str) -> bool:
+        Args:
+            listing: younger than the commits that consumed them; without it, the stream is listed
+                now.
+        """
+        left = retirement.retire(
+            self._store,
+            stream,
+            through,
+            self._keep_since(),
+            self._retain_seconds,
+            self._known,
+            listing.streams[stream] if listing else None,
+        )
+        if listing:
+            listing.streams[stream] = left
+
+    def drop(self, stream: str, listing: SignalListing | None = None) -> bool:
         """Drop a closed and wholly retired stream.
 
         False while its hashes are still needed, or its segments are retained.
+
+        Args:
+            listing: has the stream; without it, the stream is listed now.
         """
-        return _read_while_retiring(
+        listed = [listing.streams[stream]] if listing else []
+        is_dropped = _read_while_retiring(
             lambda: retirement.drop(
-                self._store, stream, self._keep_since(), self._retain_seconds, self._known
+                self._store,
+                stream,
+                self._keep_since(),
+                self._retain_seconds,
+                self._known,
+                listed.pop() if listed else None,
             )
         )
+        if is_dropped:
+            self._notes.add(stream)
+            if listing:
+                del listing.streams[stream]
+        return is_dropped
 
     def retained(self, prefix: str = "") -> list[RetainedSegment]:
         """Return the retained segments of a signal or a stream, or all; sorted by place."""

@@ -6,14 +6,15 @@ import contextlib
 import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from neve import failpoints
-from neve.buffer.frame import Entry, heads_only
-from neve.buffer.layout import Kind, Part, part_path
-from neve.buffer.part_index import PartIndexes
+from neve.buffer.frame import Entry, heads_only, pack_entries, parse_entries
+from neve.buffer.layout import Kind, Part, StoredFile, part_path
+from neve.buffer.part_index import PartIndex, PartIndexes
 from neve.buffer.replay import may_be_forgotten
 from neve.buffer.retained import remove_retained, retain_or_delete
 from neve.buffer.stream import StreamParts, is_closed, load_stream, load_streams, read_entries
@@ -39,7 +40,9 @@ def retire(
     through: int,
     keep_since_unix_nano: int,
     retain_seconds: float = 0.0,
-) -> None:
+    known: PartIndexes | None = None,
+    listed: StreamParts | None = None,
+) -> StreamParts:
     """Declare segments up to `through` consumed, then remove them from the stream.
 
     The declaration is one atomic, durable file; removal only follows it. Idempotent, and safe
@@ -51,24 +54,39 @@ def retire(
 
     Args:
         retain_seconds: if it is more than 0, segments are moved and not deleted.
+        known: what was read of this store before, if anything.
+        listed: the stream as a listing shows it that is younger than the commits of the tables;
+            without it, the stream is listed now.
+
+    Returns:
+        What is left of the stream.
 
     Raises:
         UsageError: a segment up to `through` was never there to be consumed.
         StorageError: nothing of the stream is there, and it was not dropped.
     """
-    stream = load_stream(store, name)
+    known = known or PartIndexes(store)
+    stream = listed or load_stream(store, name)
     if not stream.segments and not stream.retired:
         _require_dropped(store, name)
-        return
+        return stream
     needless = _past_window(stream, through, keep_since_unix_nano)
+    new: list[Part] = []
     if through > stream.retired_through:
-        needless += _declare(store, stream, through, keep_since_unix_nano)
+        declared = _declare(store, known, stream, through, keep_since_unix_nano)
+        needless += declared.absorbed
+        new = declared.new
         failpoints.reach("buffer.retire_declared")
-    declared = max(through, stream.retired_through)
-    consumed = [part for n, part in stream.segments.items() if n <= declared]
+    last = max(through, stream.retired_through)
+    consumed = [part for n, part in stream.segments.items() if n <= last]
     retain_or_delete(store, consumed, retain_seconds)
     failpoints.reach("buffer.retire_removed")
     store.delete([part.file.path for part in needless])
+    return replace(
+        stream,
+        segments={n: part for n, part in stream.segments.items() if n > last},
+        retired=(*(part for part in stream.retired if part not in needless), *new),
+    )
 
 
 def _past_window(stream: StreamParts, through: int, keep_since: int) -> list[Part]:
@@ -91,8 +109,18 @@ def _require_dropped(store: BufferStore, name: str) -> None:
         )
 
 
-def _declare(store: BufferStore, stream: StreamParts, through: int, keep_since: int) -> list[Part]:
-    """Put a declaration; return the earlier ones whose hashes it has taken over."""
+@dataclass
+class _Declared:
+    """A declaration, and the earlier ones whose hashes it has taken over."""
+
+    new: list[Part]
+    absorbed: list[Part]
+
+
+def _declare(
+    store: BufferStore, known: PartIndexes, stream: StreamParts, through: int, keep_since: int
+) -> _Declared:
+    """Put a declaration, unless another caller has."""
     waiting = stream.waiting()
     if not waiting or through > waiting[-1].number:
         raise UsageError(
@@ -101,19 +129,28 @@ def _declare(store: BufferStore, stream: StreamParts, through: int, keep_since: 
         )
     consumed = [part for part in waiting if part.number <= through]
     try:
-        kept = _recent(store, consumed, keep_since)
+        kept = _recent(store, consumed, keep_since, known)
         absorbed = _absorbed(stream.retired, keep_since, len(heads_only(kept, closing=False)))
-        kept += _recent(store, absorbed, keep_since)
-        closing = is_closed(PartIndexes(store), stream) and through == max(stream.segments)
+        kept += _recent(store, absorbed, keep_since, known)
+        closing = is_closed(known, stream) and through == max(stream.segments)
     except NotFoundError:
         # Another caller is retiring the same segments: list them again.
         again = load_stream(store, stream.name)
         if through > again.retired_through:
-            return _declare(store, again, through, keep_since)
-        return []
+            return _declare(store, known, again, through, keep_since)
+        return _Declared(_declared_since(stream, again), [])
     path = part_path(stream.name, through, Kind.RETIRED)
-    # Another caller's declaration of the same number may not have taken over the same ones.
-    return absorbed if store.put_new(path, heads_only(kept, closing=closing)) else []
+    data = heads_only(kept, closing=closing)
+    if not store.put_new(path, data):
+        # Another caller's declaration of the same number may not have taken over the same ones.
+        return _Declared(_declared_since(stream, load_stream(store, stream.name)), [])
+    file = StoredFile(path, len(data), time.time_ns())
+    known.add(file, PartIndex(pack_entries(kept), closing))
+    return _Declared([Part(stream.name, through, Kind.RETIRED, file, None)], absorbed)
+
+
+def _declared_since(before: StreamParts, now: StreamParts) -> list[Part]:
+    return [part for part in now.retired if part not in before.retired]
 
 
 def _absorbed(retired: Iterable[Part], keep_since: int, size: int) -> list[Part]:
@@ -145,6 +182,7 @@ def drop(
     keep_since_unix_nano: int,
     retain_seconds: float = 0.0,
     known: PartIndexes | None = None,
+    listed: StreamParts | None = None,
 ) -> bool:
     """Remove a stream that has ended and was wholly retired; False while it must stay.
 
@@ -153,9 +191,10 @@ def drop(
 
     Args:
         known: what was read of this store before, if anything.
+        listed: the stream as it was listed; without it, it is listed now.
     """
     known = known or PartIndexes(store)
-    stream = load_stream(store, name)
+    stream = listed or load_stream(store, name)
     last = max(stream.retired, key=lambda part: part.number, default=None)
     if last is None or stream.waiting() or stream.missing or not is_closed(known, stream):
         return False
@@ -231,11 +270,24 @@ def _recent_while_retiring(
     return _recent(store, parts(), since_unix_nano)
 
 
-def _recent(store: BufferStore, parts: Iterable[Part], since_unix_nano: int) -> list[Entry]:
+def _recent(
+    store: BufferStore,
+    parts: Iterable[Part],
+    since_unix_nano: int,
+    known: PartIndexes | None = None,
+) -> list[Entry]:
     # No entry of a file can be younger than the file's last change.
     young = [part for part in parts if part.file.modified_unix_nano >= since_unix_nano]
     if not young:
         return []
+    if known is not None:
+        with contextlib.suppress(CorruptionError):
+            return [
+                entry
+                for index in known.load(young)
+                for entry in parse_entries(index.packed)
+                if entry.received_unix_nano >= since_unix_nano
+            ]
     read = partial(_recent_of, store, since_unix_nano=since_unix_nano)
     # An object store takes milliseconds for each; there may be a thousand of them.
     with ThreadPoolExecutor(min(READERS, len(young))) as pool:

@@ -75,8 +75,11 @@ class Lease(Protocol):
     longer than its lease lasts, so two workers may hold it at once.
     """
 
-    def hold(self) -> bool:
+    def hold(self, listed: Sequence[StoredFile] | None = None) -> bool:
         """Take it, or keep it for as long again; False while another holds it.
+
+        Args:
+            listed: what a listing of its signal has just shown, if there was one.
 
         Raises:
             StorageError: whether it is held is unknown.

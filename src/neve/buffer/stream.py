@@ -11,8 +11,9 @@ from neve.buffer.layout import Kind, Part, parse_part
 from neve.signals import Signal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
+    from neve.buffer.layout import StoredFile
     from neve.buffer.part_index import PartIndexes
     from neve.buffer.store import BufferStore
 
@@ -25,6 +26,16 @@ class StreamParts:
     segments: dict[int, Part]
     retired: tuple[Part, ...]
     open_bytes: int
+
+    @property
+    def files(self) -> list[StoredFile]:
+        """The files of its segments and declarations."""
+        return [part.file for part in (*self.segments.values(), *self.retired)]
+
+    @property
+    def last_number(self) -> int:
+        """The highest number of a segment, also of one that was retired."""
+        return max((*self.segments, self.retired_through))
 
     @property
     def retired_through(self) -> int:
@@ -58,7 +69,12 @@ def load_all_streams(store: BufferStore) -> list[StreamParts]:
 
 def load_streams(store: BufferStore, prefix: str) -> list[StreamParts]:
     """Return the streams under a prefix, which is a signal or the name of a stream."""
-    parts = [part for part in map(parse_part, store.files(prefix)) if part]
+    return parse_streams(store.files(prefix))
+
+
+def parse_streams(files: Iterable[StoredFile]) -> list[StreamParts]:
+    """Return the streams that files belong to, sorted by name."""
+    parts = [part for part in map(parse_part, files) if part]
     parts.sort(key=lambda part: part.stream)
     by_stream = groupby(parts, key=lambda part: part.stream)
     return [_stream(name, list(group)) for name, group in by_stream]

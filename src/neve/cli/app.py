@@ -28,7 +28,9 @@ from neve.cli import (
     debug,
     demo,
     follow,
+    health,
     indexing,
+    maintaining,
     merging,
     moving,
     reading,
@@ -124,6 +126,8 @@ app.add_typer(indexing.app, name="index")
 app.add_typer(follow.app, name="follow")
 app.command("tables")(catalog.tables)
 app.command("describe")(catalog.describe)
+app.command("health")(health.health)
+app.command("maintain")(maintaining.maintain)
 app.command("sql")(sql.sql)
 app.command("shell")(shell.shell)
 app.command("changes")(changes.changes)

@@ -55,6 +55,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "neve follow drop": ("neve follow drop shop.orders hours",),
     "neve tables": ("neve tables", "neve tables otel --json"),
     "neve describe": ("neve describe otel.logs", "neve describe otel.logs --json"),
+    "neve health": ("neve health", "neve health otel.traces --json"),
+    "neve maintain": (
+        "neve maintain --dry-run",
+        "neve maintain 'otel.*' --max-bytes 10GiB --max-minutes 30",
+    ),
     "neve sql": (
         'neve sql "SELECT service_name, count(*) FROM otel.logs GROUP BY ALL"',
         'neve sql "SELECT * FROM otel.traces LIMIT 5" --format json',

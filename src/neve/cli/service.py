@@ -59,10 +59,16 @@ def start_service(call: Call) -> Loaded:
 
 
 def run(context: typer.Context) -> None:
-    """Run the receiver, consolidation and merges together until SIGTERM or Ctrl-C."""
+    """Run the receiver, consolidation, merges and upkeep together until SIGTERM or Ctrl-C."""
     call: Call = context.obj
     settings = start_service(call).settings
-    run_parts(call, settings, receives=True, mirrors=() if settings.merge.tables else None)
+    run_parts(
+        call,
+        settings,
+        receives=True,
+        maintains=settings.upkeep.enabled,
+        mirrors=() if settings.merge.tables else None,
+    )
 
 
 def run_parts(
@@ -71,6 +77,7 @@ def run_parts(
     *,
     receives: bool = False,
     consolidates: bool = True,
+    maintains: bool = False,
     mirrors: tuple[str, ...] | None = None,
     strategy: str = "auto",
 ) -> None:
@@ -93,6 +100,10 @@ def run_parts(
                 parts += _consolidation(call, stack, registry)
             if mirrors is not None:
                 parts += _merges(call, stack, registry, mirrors, strategy)
+            if maintains:
+                from neve.service.maintenance import TableMaintenance
+
+                parts.append(TableMaintenance(stack.enter_context(call.open()), registry))
             receiver = supervised_workers(call.global_options(), settings) if receives else None
             service = Service(settings, registry, parts, receiver)
             service.run(lambda started: say_listening(settings, started), stop)
@@ -124,7 +135,8 @@ def _merges(
     interval = lake.settings.merge.interval
     names = ", ".join(merger.name for merger in mergers)
     say("mirrors", f"merging every {interval:g} s: {names}", interval_seconds=interval)
-    return (Merging(mergers, interval, registry, NoteSpeaker()),)
+    parallel = lake.settings.merge.parallel_tables
+    return (Merging(mergers, interval, registry, NoteSpeaker(), parallel),)
 
 
 def say_listening(settings: Settings, listening: Listening | Started) -> None:

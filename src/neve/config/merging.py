@@ -114,6 +114,23 @@ class MergeSettings(Section):
     batch_size: int = Field(
         1_000_000, gt=0, description="Most events of one commit; a backlog takes several."
     )
+    index_cache_bytes: int = Field(
+        4 * 1024**3,
+        ge=0,
+        description=(
+            "How much of indexes in an object store each machine keeps on its disk; 0 keeps none."
+        ),
+    )
+    index_cache_directory: str | None = Field(
+        None,
+        description=(
+            "Where, on every machine that runs tasks; unset means neve-index-<user id> below the "
+            "directory for temporary files."
+        ),
+    )
+    parallel_tables: int = Field(
+        2, gt=0, description="Mirrors that are merged at the same time, in one Spark."
+    )
     tables: tuple[MergeTableSettings, ...] = Field((), description="The mirrors to keep.")
 
     @model_validator(mode="after")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from neve.buffer.buffer import is_object_location, open_store
@@ -20,7 +21,7 @@ from neve.consolidate.memory import SignalMemory
 from neve.consolidate.report import Report, TableResult
 from neve.consolidate.signal_worker import Runner, SignalWorker, describe_failure
 from neve.consolidate.spec import ConsolidateSpec
-from neve.consolidate.tables import ensure_telemetry_table
+from neve.consolidate.tables import OpenTables
 from neve.consolidate.task import Job
 from neve.lake.shared_paths import require_shared
 from neve.observe import sentry
@@ -30,8 +31,11 @@ from neve.signals import Signal
 from neve.telemetry.schemas import TABLES_OF
 
 if TYPE_CHECKING:
+    from neve.buffer.listing import SignalListing
     from neve.buffer.reader import StreamStatus
     from neve.lake import Lake
+
+    Look = tuple[SignalListing, list[StreamStatus]]
 
 __all__ = ["Consolidator", "Report", "SparkRunner"]
 
@@ -58,6 +62,7 @@ class Consolidator:
         self.retention_limit = RetentionLimit(self.store, spec.buffer.retain_seconds)
         self.dead_letter_limit = DeadLetterLimit(self.store, spec.buffer)
         self.memories = {signal: SignalMemory() for signal in Signal}
+        self.tables = OpenTables(lake, spec)
         self.ledger = LedgerWriter(lake)
         lake.profile.require_catalog("consolidation")
         _require_shared_buffer(lake, spec)
@@ -73,6 +78,7 @@ class Consolidator:
         stop: threading.Event | None = None,
         *,
         wait: bool = False,
+        looks: Mapping[str, Look] = MappingProxyType({}),
     ) -> Report:
         """Consume everything that is sealed now. Safe to kill anywhere, and to run again.
 
@@ -81,13 +87,14 @@ class Consolidator:
             stop: once it is set, no further batch is begun.
             wait: where another worker is at it, wait until that one is done, or known as dead;
                 without it, leave the signal to that worker.
+            looks: what was just seen of each signal; others are looked at now.
         """
         report = Report() if report is None else report
         stop = stop or threading.Event()
         self.reader.close_abandoned()
         try:
             for signal in Signal:
-                self._run_signal(signal, report, stop, wait=wait)
+                self._run_signal(signal, report, stop, wait, looks.get(signal.value))
         finally:
             self.ledger.add(report.ledger)
             self.ledger.write_when_due()
@@ -126,15 +133,22 @@ class Consolidator:
         return KeptLease(signal.value, lease, seconds)
 
     def _run_signal(
-        self, signal: Signal, report: Report, stop: threading.Event, *, wait: bool
+        self,
+        signal: Signal,
+        report: Report,
+        stop: threading.Event,
+        wait: bool,  # noqa: FBT001 - as `run_once` has it
+        look: Look | None,
     ) -> None:
         """Consolidate one signal. What fails here keeps its tables back, and no other signal."""
         memory = self.memories[signal]
         try:
-            while streams := self.reader.streams(signal.value):
-                if not memory.has_work(streams, TABLES_OF[signal]):
+            while True:
+                listing, streams = look or self.reader.look(signal.value)
+                look = None
+                if not streams or not memory.has_work(streams, TABLES_OF[signal]):
                     break
-                if self._take_turn(signal, report, stop, wait=wait) or not wait:
+                if self._take_turn(signal, report, stop, listing, wait=wait) or not wait:
                     break
         except Exception as error:  # noqa: BLE001 - isolates signals, whatever it is
             message = describe_failure(error)
@@ -146,19 +160,33 @@ class Consolidator:
                 report.results.append(TableResult("", table, "failed", 0, 0, 0, 0.0, message))
 
     def _take_turn(
-        self, signal: Signal, report: Report, stop: threading.Event, *, wait: bool
+        self,
+        signal: Signal,
+        report: Report,
+        stop: threading.Event,
+        listing: SignalListing,
+        *,
+        wait: bool,
     ) -> bool:
         """Consolidate a signal if no other worker is at it; False when our turn was lost."""
         with self.lease(signal) as turn:
-            while not turn.begin():
+            is_ours = turn.begin(listing.files)
+            while not is_ours:
                 if not wait or stop.wait(WAIT_SECONDS):
                     report.left_to_others.append(signal.value)
                     return True
-            self._consolidate(signal, report, stop, turn)
+                if is_ours := turn.begin():
+                    listing, _ = self.reader.look(signal.value)
+            self._consolidate(signal, report, stop, turn, listing)
             return not turn.is_lost
 
     def _consolidate(
-        self, signal: Signal, report: Report, stop: threading.Event, turn: KeptLease
+        self,
+        signal: Signal,
+        report: Report,
+        stop: threading.Event,
+        turn: KeptLease,
+        listing: SignalListing,
     ) -> None:
         work = SignalWorker(
             self.lake,
@@ -168,6 +196,7 @@ class Consolidator:
             signal,
             self.memories[signal],
             report,
+            listing,
         )
         work.open_tables(lambda name: self._publisher(name, report))
         work.finish_staged()
@@ -195,8 +224,7 @@ class Consolidator:
                 )
 
     def _publisher(self, name: str, report: Report) -> Publisher:
-        table = ensure_telemetry_table(self.lake, self.spec, name)
-        return Publisher(table, self.reader, counters=report.commits)
+        return Publisher(self.tables.open(name), self.reader, counters=report.commits)
 
 
 class SparkRunner:

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 from neve.errors import NeveError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from neve.buffer.layout import StoredFile
     from neve.buffer.store import Lease
 
 logger = logging.getLogger(__name__)
@@ -23,7 +26,7 @@ KEEP_SECONDS = 1800.0
 class NoLease:
     """The `Lease` of those who do without: everybody holds it."""
 
-    def hold(self) -> bool:
+    def hold(self, _listed: Sequence[StoredFile] | None = None) -> bool:
         return True
 
     def release(self) -> None:
@@ -48,9 +51,13 @@ class KeptLease:
         self._ended = threading.Event()
         self._keeper = threading.Thread(target=self._keep, name=f"neve-lease-{name}", daemon=True)
 
-    def begin(self) -> bool:
-        """Take the turn; False while it is another worker's."""
-        if not self._hold():
+    def begin(self, listed: Sequence[StoredFile] | None = None) -> bool:
+        """Take the turn; False while it is another worker's.
+
+        Args:
+            listed: what a listing of the signal has just shown.
+        """
+        if not self._hold(listed):
             return False
         if self._every_seconds > 0:
             self._keeper.start()
@@ -82,9 +89,9 @@ class KeptLease:
                 self.is_lost = True
                 return
 
-    def _hold(self) -> bool:
+    def _hold(self, listed: Sequence[StoredFile] | None = None) -> bool:
         try:
-            return self._lease.hold()
+            return self._lease.hold(listed)
         except NeveError as failure:
             logger.warning("%s: working without a lease: %s", self.name, failure)
             return True

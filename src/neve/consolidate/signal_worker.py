@@ -17,7 +17,9 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from neve import failpoints
-from neve.buffer.reader import BufferReader, Segment
+from neve.buffer.layout import buffer_id_of
+from neve.buffer.listing import SignalListing, StreamStatus
+from neve.buffer.reader import BufferReader
 from neve.buffer.stream_states import StreamState
 from neve.consolidate.duplicate_notes import (
     decode_duplicates,
@@ -30,7 +32,7 @@ from neve.consolidate.plan import Batch, Progress, plan_batches, plan_tasks, pos
 from neve.consolidate.report import Report, TableResult
 from neve.consolidate.spec import ConsolidateSpec
 from neve.consolidate.task import Job, Target, parallelism_of
-from neve.errors import NeveError, StorageError
+from neve.errors import NeveError, NotFoundError, StorageError
 from neve.lake.staged_snapshot import StagedSnapshot
 from neve.lake.staging import StagingTable
 from neve.observe import sentry
@@ -83,6 +85,8 @@ class SignalWorker:
     signal: Signal
     memory: SignalMemory
     report: Report
+    # Of the signal: before the first batch, and after each.
+    listing: SignalListing
     # The tables that have not failed, and the marks of each table as they were read last.
     publishers: dict[str, Publisher] = field(default_factory=dict)
     marks: dict[str, Marks] = field(default_factory=dict)
@@ -114,25 +118,55 @@ class SignalWorker:
 
     def run_batches(self) -> bool:
         """Do the next batch of each table; False when nothing waits for those that can go on."""
-        streams = self.reader.streams(self.signal.value)
-        waiting = {stream.stream: self.reader.segments(stream.stream) for stream in streams}
-        retired = {stream.stream: stream.retired_through for stream in streams}
         for name, publisher in list(self.publishers.items()):
             with self._isolated(name):
                 self.marks[name] = publisher.marks()
+        if not self._shows_what_is_consumed():
+            self._list()
         progress = {
-            name: Progress(self.marks[name], self._position(name, retired))
-            for name in self.publishers
+            name: Progress(self.marks[name], self._position(name)) for name in self.publishers
         }
-        received = [stream.oldest_received_unix_nano for stream in streams]
-        oldest = min((nano for nano in received if nano), default=None)
-        batches = plan_batches(waiting, progress, self.spec.batch_bytes)
+        batches = plan_batches(self.listing.segments(), progress, self.spec.batch_bytes)
+        oldest = self._oldest_received() if batches else None
         for batch in batches:
             self._run(_Attempt(batch, uuid.uuid4().hex[:16], _now(), oldest))
         if batches:
             failpoints.reach("consolidate.published")
-        self._retire(waiting, retired)
+        if batches or self._consumed_segments():
+            # What was listed before the commits says nothing of what is there now.
+            self._list()
+            self._retire()
+        failpoints.reach("consolidate.retired")
         return bool(batches)
+
+    def _list(self) -> None:
+        self.listing, _ = self.reader.look(self.signal.value)
+
+    def _shows_what_is_consumed(self) -> bool:
+        """Tell whether the listing has all requests that the tables consumed, to find copies.
+
+        Another worker may have consumed what came after the listing.
+        """
+        if self.spec.buffer.dedup_seconds <= 0:
+            return True
+        own = {
+            stream: max(marks.get(stream, 0) for marks in self.marks.values())
+            for stream in {stream for marks in self.marks.values() for stream in marks}
+            if buffer_id_of(stream) == self.reader.buffer_id
+        }
+        gone = self.reader.dropped(stream for stream in own if stream not in self.listing.streams)
+        return self.listing.shows_all_of({s: mark for s, mark in own.items() if s not in gone})
+
+    def _streams(self) -> list[StreamStatus]:
+        try:
+            return self.reader.describe(self.listing)
+        except NotFoundError:
+            # Another worker has retired some of it.
+            return self.reader.streams(self.signal.value)
+
+    def _oldest_received(self) -> int | None:
+        received = [stream.oldest_received_unix_nano for stream in self._streams()]
+        return min((nano for nano in received if nano), default=None)
 
     def end(self, *, is_drained: bool) -> None:
         """Let tables that did not fail go on at their own pace, and drop what is not needed.
@@ -142,18 +176,17 @@ class SignalWorker:
         """
         for name in self.publishers:
             self.memory.resume(name)
-        for stream in self.reader.streams(self.signal.value):
-            if stream.closed and not stream.segments:
-                self.reader.drop(stream.stream)
+        for stream in list(self.listing.streams):
+            self.reader.drop(stream, self.listing)
         self._remove_drop_notes()
-        streams = self.reader.streams(self.signal.value)
+        streams = self._streams()
         self.memory.keep_only(stream.stream for stream in streams)
         if is_drained:
             self.memory.finish(streams)
 
-    def _position(self, name: str, retired: Mapping[str, int]) -> dict[str, int]:
+    def _position(self, name: str) -> dict[str, int]:
         empty = self.memory.empty_through.get(name, {})
-        return position_of(self.marks.get(name, {}), retired, empty)
+        return position_of(self.marks.get(name, {}), self.listing.retired_through, empty)
 
     def _run(self, attempt: _Attempt) -> None:
         files = self._decode(attempt)
@@ -248,7 +281,8 @@ class SignalWorker:
         """Return what identifies the requests of a batch, and those that may be copies of them."""
         if self.spec.buffer.dedup_seconds <= 0:
             return []
-        return possible_duplicates(self.reader.known_requests(self.signal.value), batch.last)
+        known = self.reader.known_requests(self.signal.value, self.listing)
+        return possible_duplicates(known, batch.last)
 
     def _stage_and_publish(self, name: str, attempt: _Attempt, files: Sequence[DataFile]) -> None:
         publisher = self.publishers[name]
@@ -308,29 +342,34 @@ class SignalWorker:
         audits = self.lake.settings.audits.get(publisher.table.name, ())
         return AuditedPublisher(self.lake, publisher, audits)
 
-    def _retire(self, waiting: Mapping[str, Sequence[Segment]], retired: Mapping[str, int]) -> None:
-        """Retire the segments that no table of the signal needs; one that failed keeps its own."""
-        positions = [self._position(name, retired) for name in TABLES_OF[self.signal]]
+    def _consumed_segments(self) -> dict[str, list[int]]:
+        """Return the segments that no table of the signal needs; one that failed keeps its own."""
+        positions = [self._position(name) for name in TABLES_OF[self.signal]]
+        consumed = {}
+        for stream, segments in self.listing.segments().items():
+            through = min(position.get(stream, 0) for position in positions)
+            numbers = [segment.number for segment in segments if segment.number <= through]
+            if numbers:
+                consumed[stream] = numbers
+        return consumed
+
+    def _retire(self) -> None:
         is_retaining = self.spec.buffer.retain_seconds > 0
         copies = self.memory.copies
         left_out = find_duplicates_left_out(self.tables, copies) if is_retaining else {}
-        for stream, segments in waiting.items():
-            through = min(position.get(stream, 0) for position in positions)
-            done = [segment.number for segment in segments if segment.number <= through]
-            if done:
-                for number in done:
-                    if (stream, number) in left_out:
-                        self.reader.note_duplicates(stream, number, left_out[stream, number])
-                self.reader.retire(stream, done[-1])
-                self.report.retired_segments += len(done)
-        failpoints.reach("consolidate.retired")
+        for stream, numbers in self._consumed_segments().items():
+            for number in numbers:
+                if (stream, number) in left_out:
+                    self.reader.note_duplicates(stream, number, left_out[stream, number])
+            self.reader.retire(stream, numbers[-1], self.listing)
+            self.report.retired_segments += len(numbers)
 
     def _remove_drop_notes(self) -> None:
         """Remove the notes of dropped streams that no table of the signal remembers."""
         if len(self.publishers) < len(TABLES_OF[self.signal]):
             return
         publishers = self.publishers.values()
-        notes = self.reader.dropped_streams(self.signal.value)
+        notes = self.reader.removable_drop_notes(self.signal.value)
         forgotten = [s for s in notes if not any(table.remembers(s) for table in publishers)]
         if not forgotten:
             return

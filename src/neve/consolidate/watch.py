@@ -98,11 +98,12 @@ def look(
     report = Report()
     try:
         worker.reader.close_abandoned()
-        streams = worker.reader.streams()
+        looks = worker.reader.look_at_all()
+        streams = [stream for _, of_signal in looks.values() for stream in of_signal]
         observer.looked(streams)
         worker.resume_idle(streams)
         if trigger is None or trigger.is_due(streams):
-            worker.run_once(report, stop)
+            worker.run_once(report, stop, looks=looks)
         else:
             worker.look_after_buffer(report)
     except Exception as error:  # noqa: BLE001 - the next try may get past it, and data waits

@@ -60,7 +60,9 @@ def check_request(
         MalformedError, TooLargeError: it is refused as a whole.
     """
     check_size(len(body), max_bytes)
-    return IncomingRequest(check(signal, body, json=json), sender, time.time_ns())
+    # Texts that are not UTF-8 may triple a request, which is decoded in this process.
+    checked = check(signal, body, json=json, most_repaired_bytes=max_bytes)
+    return IncomingRequest(checked, sender, time.time_ns())
 
 
 def decode_requests(signal: Signal, requests: Sequence[IncomingRequest]) -> Iterator[Decoded]:

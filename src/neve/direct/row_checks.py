@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from neve.errors import UsageError
-from neve.lake.data_files import with_table_columns
+from neve.lake.table_columns import with_table_columns
 from neve.telemetry.promote import promote
 from neve.telemetry.schemas import ATTRIBUTES, types_column
 

@@ -1,7 +1,7 @@
-"""A cache of what this process has read of shards.
+"""What this process has open of shards.
 
-Shards never change, so what was read stays true. A local file is mapped, which takes no memory of
-the process; of other files the bytes of whole buckets are kept, within a limit.
+Shards never change, so what was read stays true. Local files, and those of the disk cache, are
+mapped, which takes no memory of the process.
 """
 
 from __future__ import annotations
@@ -39,9 +39,26 @@ class BucketCache:
             if size <= self.limit_bytes:
                 self._values[key] = (value, size)
                 self.bytes += size
-            while self.bytes > self.limit_bytes:
-                self._drop(next(iter(self._values)))
+            self._shrink()
         return value
+
+    def grow(self, key: Hashable, more_bytes: int) -> None:
+        """Say that a value, if it is here, has so many bytes more."""
+        with self._lock:
+            if key in self._values:
+                value, size = self._values[key]
+                self._values[key] = (value, size + more_bytes)
+                self.bytes += more_bytes
+                self._shrink()
+
+    def drop(self, key: Hashable) -> None:
+        """Forget a value."""
+        with self._lock:
+            self._drop(key)
+
+    def _shrink(self) -> None:
+        while self.bytes > self.limit_bytes:
+            self._drop(next(iter(self._values)))
 
     def _drop(self, key: Hashable) -> None:
         if key in self._values:

@@ -1,21 +1,28 @@
-"""A bucket of a shard: a Parquet file that can be searched without decoding it.
+"""A bucket of a shard: sorted entries in blocks, which can be searched without decoding them.
 
-Fixed-width columns are stored plain, uncompressed, in one page each. So any Parquet reader reads a
-bucket, and this one takes the values straight from the bytes: nothing is decoded, and of a file
-that is mapped into memory only the blocks that are asked for are touched. Each block of rows has a
-checksum over all of its columns, checked before the block is first relied on.
+All columns of a block lie together, so that a block is one range of the file: in an object store
+one request reads it, of a mapped file only its pages are touched. Each block has a checksum,
+checked before the block is first relied on; whoever has a block that is not there yet, or damaged,
+may be given it again.
+
+    bucket = block 0 │ block 1 │ … │ sequences of block 0 │ sequences of block 1 │ …
+    block  = 1,024 first hashes │ second hashes │ files │ positions │ sequences
+
+Blocks are of one length; the last is filled up. Sequences that are no integers are of any length:
+they lie behind all blocks, compressed block by block.
 """
 
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from neve.errors import CorruptionError
 from neve.index.entries import Entries, Integers, Sequences, find_rows
@@ -24,117 +31,142 @@ from neve.index.splitmix import Hashes
 BLOCK_ROWS = 1024
 FIRST, SECOND, FILE, POSITION, SEQUENCE = "first", "second", "file", "position", "sequence"
 
-_HASH = np.dtype("<u8")
+Fetch: TypeAlias = Callable[[Sequence[tuple[int, int]]], None]
+"""Brings these ranges of a bucket, offset and length, to where its view reads them."""
+
 _NARROW_FILE = np.dtype("<u2")
 # The marks of entries without a file are the three highest ordinals of two bytes.
 _MOST_NARROW_FILES = (1 << 16) - 3
 _NARROW_POSITIONS = 1 << 31
-
-
-@dataclass(frozen=True)
-class Span:
-    """Bytes of a column's values, counted from the start of the bucket."""
-
-    offset: int
-    length: int
+_LAST_HASH = np.uint64((1 << 64) - 1)
+_LENGTH = np.dtype("<u4")
 
 
 @dataclass(frozen=True)
 class BucketLayout:
-    """Where the columns of a bucket are, and the checksums of its blocks."""
+    """Where the blocks of a bucket are, of what their columns are, and their checksums."""
 
     rows: int
-    spans: dict[str, Span]
+    has_second_hash: bool
+    file_bytes: int
+    position_bytes: int
     fences: Hashes
     """The first hash of each block."""
     checksums: npt.NDArray[np.uint32]
-    """One for each block, and a last one for sequences that are not of a fixed width."""
+    ends: Integers | None
+    """Where the sequences of each block end; None: they are integers, in the block itself."""
+
+    @cached_property
+    def block_type(self) -> np.dtype[Any]:
+        return _block_type(
+            has_second_hash=self.has_second_hash,
+            file_bytes=self.file_bytes,
+            position_bytes=self.position_bytes,
+            has_sequence=self.ends is None,
+        )
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.rows // BLOCK_ROWS)
+
+    def ranges(self, blocks: Integers) -> list[tuple[int, int]]:
+        """Return the ranges of blocks, offset and length, counted from the bucket's start."""
+        length = self.block_type.itemsize
+        ranges = [(block * length, length) for block in blocks.tolist()]
+        return ranges + [
+            self.sequence_range(block) for block in blocks.tolist() if self.is_variable
+        ]
+
+    def sequence_range(self, block: int) -> tuple[int, int]:
+        """Return the range of a block's sequences, where they are not in the block."""
+        if self.ends is None:
+            return 0, 0
+        start = self.blocks * self.block_type.itemsize if block == 0 else int(self.ends[block - 1])
+        return start, int(self.ends[block]) - start
 
     @property
     def is_variable(self) -> bool:
-        """Whether sequences are not of a fixed width, and have to be decoded."""
-        return SEQUENCE not in self.spans
+        """Whether sequences are of any length, and have to be decoded."""
+        return self.ends is not None
+
+
+def _block_type(
+    *, has_second_hash: bool, file_bytes: int, position_bytes: int, has_sequence: bool
+) -> np.dtype[Any]:
+    columns = [(FIRST, "<u8")]
+    columns += [(SECOND, "<u8")] if has_second_hash else []
+    columns += [(FILE, "<u2" if file_bytes == 2 else "<i4"), (POSITION, f"<i{position_bytes}")]
+    columns += [(SEQUENCE, "<i8")] if has_sequence else []
+    return np.dtype([(name, kind, (BLOCK_ROWS,)) for name, kind in columns])
 
 
 def encode_bucket(entries: Entries) -> tuple[bytes, BucketLayout]:
     """Write sorted entries, at least one and each key once, as a bucket."""
-    table = _as_table(entries)
-    sink = pa.BufferOutputStream()
-    pq.write_table(
-        table,
-        sink,
-        compression={SEQUENCE: "zstd"} if _is_variable(table) else "none",
-        use_dictionary=False,
-        write_statistics=False,
-        store_schema=False,
-        row_group_size=len(table),
-        max_rows_per_page=len(table),
-        data_page_size=1 << 30,
+    is_integer = bool(pa.types.is_integer(entries.sequence.type))
+    kind = _block_type(
+        has_second_hash=entries.second is not None,
+        file_bytes=2 if entries.file.max() < _MOST_NARROW_FILES else 4,
+        position_bytes=4 if entries.position.max() < _NARROW_POSITIONS else 8,
+        has_sequence=is_integer,
     )
-    payload = sink.getvalue().to_pybytes()
-    spans = _spans(payload, table)
-    view = BucketView(
-        payload, BucketLayout(len(table), spans, np.empty(0, _HASH), np.empty(0, np.uint32)), ""
+    count, whole = -(-len(entries) // BLOCK_ROWS), len(entries) // BLOCK_ROWS
+    blocks = np.zeros(count, kind)
+    # Behind the last entry, hashes stay in order.
+    blocks[FIRST][whole:] = _LAST_HASH
+    columns: dict[str, Any] = {FIRST: entries.first, FILE: entries.file}
+    columns |= {SECOND: entries.second, POSITION: entries.position, SEQUENCE: entries.sequence}
+    for name in kind.names or ():
+        values = np.asarray(columns[name]).astype(kind[name].base, copy=False)
+        blocks[name][:whole] = values[: whole * BLOCK_ROWS].reshape(whole, BLOCK_ROWS)
+        blocks[name][whole:, : len(values) % BLOCK_ROWS] = values[whole * BLOCK_ROWS :]
+    payload, ends = blocks.tobytes(), None
+    if not is_integer:
+        parts = [_encode_sequences(entries.sequence, block) for block in range(count)]
+        ends = len(payload) + np.cumsum([len(part) for part in parts], dtype=np.int64)
+        payload += b"".join(parts)
+    layout = BucketLayout(
+        len(entries),
+        entries.second is not None,
+        kind[FILE].base.itemsize,
+        kind[POSITION].base.itemsize,
+        np.ascontiguousarray(entries.first[::BLOCK_ROWS]),
+        np.empty(0, np.uint32),
+        ends,
     )
-    checksums = [view.checksum(block) for block in range(view.blocks)]
-    if view.layout.is_variable:
-        checksums.append(view.variable_checksum())
-    fences = np.ascontiguousarray(entries.first[::BLOCK_ROWS])
-    return payload, BucketLayout(len(table), spans, fences, np.array(checksums, np.uint32))
+    view = BucketView(payload, layout, "")
+    checksums = np.array([view.checksum(block) for block in range(count)], np.uint32)
+    return payload, replace(layout, checksums=checksums)
 
 
 class BucketView:
     """A bucket's bytes, searched and read in place.
 
-    Every method raises CorruptionError, naming the shard, where bytes are not what was written.
+    Every method raises CorruptionError, naming the shard, where bytes are not what was written,
+    also after `fetch` has brought them anew.
     """
 
     def __init__(self, payload: Any, layout: BucketLayout, name: str) -> None:
         self.layout = layout
         self.rows = layout.rows
-        self.blocks = -(-layout.rows // BLOCK_ROWS)
+        self.blocks = layout.blocks
         self._name = name
+        self.fetch: Fetch | None = None
         self._payload = memoryview(payload)
-        self._columns = {key: self._values(key, span) for key, span in layout.spans.items()}
+        self._values = np.frombuffer(self._payload, layout.block_type, layout.blocks)
         self._checked = np.zeros(self.blocks, np.bool_)
-        self._variable: Sequences | None = None
+        self._sequences_of: dict[int, Sequences] = {}
 
     def search(self, first: Hashes, second: Hashes | None) -> Integers:
         """Return the row of each key, -1 where there is none."""
-        touched = self._touched(first)
+        touched = self.touched(first)
         self._check(touched)
-        is_wide = second is not None and SECOND in self._columns
-        seconds = self._gather(SECOND, touched) if is_wide else None
-        at = find_rows(self._gather(FIRST, touched), seconds, first, second)
+        is_wide = second is not None and self.layout.has_second_hash
+        seconds = self._values[SECOND][touched].ravel() if is_wide else None
+        at = find_rows(self._values[FIRST][touched].ravel(), seconds, first, second)
         rows = touched[at // BLOCK_ROWS] * BLOCK_ROWS + at % BLOCK_ROWS
-        return np.where(at >= 0, rows, -1)
+        return np.where((at >= 0) & (rows < self.rows), rows, -1)
 
-    def read_all(self) -> Entries:
-        """Return all entries."""
-        self._check(np.arange(self.blocks))
-        return self.read(slice(None))
-
-    def checksum(self, block: int) -> int:
-        """Return the CRC-32 of a block's values, column after column."""
-        rows = slice(block * BLOCK_ROWS, min((block + 1) * BLOCK_ROWS, self.rows))
-        total = 0
-        for name, span in self.layout.spans.items():
-            width = self._columns[name].dtype.itemsize
-            start = span.offset + rows.start * width
-            total = zlib.crc32(self._payload[start : span.offset + rows.stop * width], total)
-        return total
-
-    def variable_checksum(self) -> int:
-        """Return the CRC-32 of what follows the plain columns: sequences and Parquet's footer."""
-        plain_end = max(span.offset + span.length for span in self.layout.spans.values())
-        return zlib.crc32(self._payload[plain_end:])
-
-    def _values(self, name: str, span: Span) -> npt.NDArray[Any]:
-        kinds: dict[int, npt.DTypeLike] = {2: _NARROW_FILE, 4: "<i4", 8: "<i8"}
-        kind = _HASH if name in (FIRST, SECOND) else np.dtype(kinds[span.length // self.rows])
-        return np.frombuffer(self._payload[span.offset : span.offset + span.length], kind)
-
-    def _touched(self, first: Hashes) -> Integers:
+    def touched(self, first: Hashes) -> Integers:
         """Return the blocks that may hold these hashes; equal hashes may lie in two blocks."""
         fences = self.layout.fences
         low = np.maximum(np.searchsorted(fences, first, side="left") - 1, 0)
@@ -144,97 +176,103 @@ class BucketView:
         np.add.at(marks, high + 1, -1)
         return np.flatnonzero(np.cumsum(marks[:-1]))
 
+    def missing(self, blocks: Integers) -> Integers:
+        """Return those of these blocks that are not there, or damaged; remember the others."""
+        pending = blocks[~self._checked[blocks]]
+        # A hole in a sparse file is zeros, which a look at the first hash shows at once.
+        is_there = self._values[FIRST][pending, 0] == self.layout.fences[pending]
+        candidates = pending[is_there].tolist()
+        good = [block for block in candidates if self._is_good(block)]
+        self._checked[good] = True
+        return pending[~self._checked[pending]]
+
+    def read_all(self) -> Entries:
+        """Return all entries."""
+        self._check(np.arange(self.blocks))
+        rows = self.rows
+        parts = [self._decoded(block) for block in range(self.blocks) if self.layout.is_variable]
+        return self._as_entries(
+            lambda name: self._values[name].reshape(-1)[:rows],
+            pa.concat_arrays(parts) if parts else None,
+        )
+
+    def checksum(self, block: int) -> int:
+        """Return the CRC-32 of a block, and of its sequences where they are not in it."""
+        length = self.layout.block_type.itemsize
+        total = zlib.crc32(self._payload[block * length : (block + 1) * length])
+        if not self.layout.is_variable:
+            return total
+        start, size = self.layout.sequence_range(block)
+        return zlib.crc32(self._payload[start : start + size], total)
+
+    def _is_good(self, block: int) -> bool:
+        return bool(self.checksum(block) == self.layout.checksums[block])
+
     def _check(self, blocks: Integers) -> None:
-        for block in blocks[~self._checked[blocks]].tolist():
-            if self.checksum(block) != self.layout.checksums[block]:
-                raise CorruptionError(
-                    f"index shard {self._name} is corrupt: block {block} of a bucket does not "
-                    "have its checksum",
-                    hint="the index is rebuilt from the table",
-                )
-        self._checked[blocks] = True
+        missing = self.missing(blocks)
+        if len(missing) and self.fetch is not None:
+            self.fetch(self.layout.ranges(missing))
+            missing = self.missing(missing)
+        if len(missing):
+            raise CorruptionError(
+                f"index shard {self._name} is corrupt: block {missing[0]} of a bucket does not "
+                "have its checksum",
+                hint="the index is rebuilt from the table",
+            )
 
-    def _gather(self, name: str, blocks: Integers) -> Hashes:
-        """Copy a column's blocks next to each other."""
-        column = self._columns[name]
-        whole = self.rows // BLOCK_ROWS
-        if len(blocks) == self.blocks:
-            return np.array(column)
-        cut = column[: whole * BLOCK_ROWS].reshape(whole, BLOCK_ROWS)
-        gathered = cut[blocks[blocks < whole]].ravel()
-        if blocks[-1] < whole:
-            return gathered
-        return np.concatenate([gathered, column[whole * BLOCK_ROWS :]])
+    def read(self, rows: Integers) -> Entries:
+        """Return the entries of rows that `search` has returned, or that are checked."""
+        at = rows // BLOCK_ROWS, rows % BLOCK_ROWS
+        sequences = self._sequences(*at) if self.layout.is_variable else None
+        return self._as_entries(lambda name: self._values[name][at], sequences)
 
-    def read(self, rows: Any) -> Entries:
-        """Return the entries of rows that `search` has returned, or of a slice that is checked."""
-        columns = self._columns
-        file = columns[FILE][rows]
+    def _as_entries(
+        self, column: Callable[[str], npt.NDArray[Any]], sequences: Sequences | None
+    ) -> Entries:
+        file = column(FILE)
         if file.dtype == _NARROW_FILE:
             # 65535, 65534 and 65533 are -1, -2 and -3.
             wide = file.astype(np.int32)
             file = np.where(wide >= _MOST_NARROW_FILES, wide - (1 << 16), wide)
         return Entries(
-            np.array(columns[FIRST][rows], np.uint64),
-            np.array(columns[SECOND][rows], np.uint64) if SECOND in columns else None,
-            np.array(file, np.int32),
-            columns[POSITION][rows].astype(np.int64),
-            self._sequences(rows),
+            column(FIRST).astype(np.uint64),
+            column(SECOND).astype(np.uint64) if self.layout.has_second_hash else None,
+            file.astype(np.int32),
+            column(POSITION).astype(np.int64),
+            pa.array(column(SEQUENCE).astype(np.int64)) if sequences is None else sequences,
         )
 
-    def _sequences(self, rows: Any) -> Sequences:
-        if not self.layout.is_variable:
-            return pa.array(np.array(self._columns[SEQUENCE][rows], np.int64))
-        if self._variable is None:
-            self._variable = self._decode_variable()
-        return self._variable if isinstance(rows, slice) else self._variable.take(pa.array(rows))
+    def _sequences(self, blocks: Integers, places: Integers) -> Sequences:
+        wanted, numbers = np.unique(blocks, return_inverse=True)
+        parts = [self._decoded(block) for block in wanted.tolist()]
+        if not parts:
+            return pa.array([], pa.large_binary())
+        starts = np.cumsum([0, *(len(part) for part in parts)])[:-1]
+        return pa.concat_arrays(parts).take(pa.array(starts[numbers] + places))
 
-    def _decode_variable(self) -> Sequences:
-        if self.variable_checksum() != self.layout.checksums[-1]:
-            raise CorruptionError(
-                f"index shard {self._name} is corrupt: a column of sequences does not have its "
-                "checksum",
-                hint="the index is rebuilt from the table",
-            )
-        table = pq.read_table(pa.BufferReader(self._payload), columns=[SEQUENCE])
-        return table.column(0).combine_chunks().cast(pa.large_binary())
+    def _decoded(self, block: int) -> Sequences:
+        if block not in self._sequences_of:
+            start, size = self.layout.sequence_range(block)
+            rows = min(BLOCK_ROWS, self.rows - block * BLOCK_ROWS)
+            self._sequences_of[block] = _decode_sequences(self._payload[start : start + size], rows)
+        return self._sequences_of[block]
 
 
-def _is_variable(table: pa.Table) -> bool:
-    return not pa.types.is_integer(table.schema.field(SEQUENCE).type)
+def _encode_sequences(sequences: Sequences, block: int) -> bytes:
+    """Compress a block's sequences: their lengths, then their bytes."""
+    part = sequences.slice(block * BLOCK_ROWS, BLOCK_ROWS)
+    _, offset_buffer, data = part.buffers()
+    offsets = np.frombuffer(offset_buffer, np.int64)[part.offset : part.offset + len(part) + 1]
+    values = memoryview(data or b"")[offsets[0] : offsets[-1]]
+    raw = np.diff(offsets).astype(_LENGTH).tobytes() + bytes(values)
+    packed: bytes = pa.compress(raw, codec="zstd", asbytes=True)
+    return np.array(len(raw), _LENGTH).tobytes() + packed
 
 
-def _as_table(entries: Entries) -> pa.Table:
-    columns: dict[str, Any] = {FIRST: entries.first}
-    if entries.second is not None:
-        columns[SECOND] = entries.second
-    if entries.file.max() >= _MOST_NARROW_FILES:
-        columns[FILE] = np.asarray(entries.file, np.int32)
-    else:
-        narrow = np.ascontiguousarray(entries.file.astype(_NARROW_FILE))
-        columns[FILE] = pa.Array.from_buffers(
-            pa.binary(2), len(narrow), [None, pa.py_buffer(narrow)]
-        )
-    wide = entries.position.max() >= _NARROW_POSITIONS
-    columns[POSITION] = entries.position.astype(np.int64 if wide else np.int32)
-    columns[SEQUENCE] = entries.sequence
-    table = pa.table(columns)
-    # Without NULLs a page is its values and nothing else.
-    return table.cast(
-        pa.schema([pa.field(field.name, field.type, nullable=False) for field in table.schema])
-    )
-
-
-def _spans(payload: bytes, table: pa.Table) -> dict[str, Span]:
-    """Return where the values of plain columns are; they end where their only page ends."""
-    variable = _is_variable(table)
-    metadata = pq.read_metadata(pa.BufferReader(payload))
-    spans: dict[str, Span] = {}
-    for number, field in enumerate(table.schema):
-        if field.name == SEQUENCE and variable:
-            continue
-        length = len(table) * field.type.bit_width // 8
-        chunk = metadata.row_group(0).column(number)
-        end = chunk.data_page_offset + chunk.total_compressed_size
-        spans[field.name] = Span(end - length, length)
-    return spans
+def _decode_sequences(packed: Any, rows: int) -> Sequences:
+    size = int(np.frombuffer(packed, _LENGTH, 1)[0])
+    raw = pa.decompress(packed[_LENGTH.itemsize :], size, codec="zstd")
+    lengths = np.frombuffer(raw, _LENGTH, rows)
+    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
+    values = raw.slice(rows * _LENGTH.itemsize)
+    return pa.Array.from_buffers(pa.large_binary(), rows, [None, pa.py_buffer(offsets), values])

@@ -16,6 +16,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from neve.errors import NotFoundError, UsageError
 from neve.index.columns import IndexedColumns
+from neve.index.disk_cache import cache_properties
 from neve.index.root import Root, index_location
 from neve.index.shuffle import Source
 from neve.lake.ancestry import ancestors
@@ -130,17 +131,23 @@ def observe(lake: Lake, identifier: Identifier) -> Mirror:
     """
     profile, catalog = lake.profile, lake.catalog()
     table = load_table(profile, catalog, identifier)
+    side = (*identifier[:-1], f"{identifier[-1]}_tombstones")
+    return mirror_of(lake, identifier, table, load_if_exists(profile, catalog, side))
+
+
+def mirror_of(lake: Lake, identifier: Identifier, table: Table, tombstones: Table | None) -> Mirror:
+    """Return a mirror of tables that were loaded already. Raises UsageError as `observe`."""
     properties = table.metadata.properties
     if KEYS not in properties or SEQUENCE not in properties:
         raise UsageError(
             f"{'.'.join(identifier)} is not a mirror, so it has no index",
             hint="mirrors are made by neve merge; see merge.tables",
         )
+    # For the tasks, which get these properties only.
+    table.io.properties.update(cache_properties(lake.settings.merge))
     main = table.metadata.snapshot_by_name(MAIN_BRANCH)
     if main is None:
         raise UsageError(f"{'.'.join(identifier)} has no snapshot, so there is nothing to index")
-    side = (*identifier[:-1], f"{identifier[-1]}_tombstones")
-    tombstones = load_if_exists(profile, catalog, side)
     return Mirror(
         identifier,
         table,

@@ -25,6 +25,7 @@ from neve.index.indexed_table import Mirror, observe
 from neve.index.refresh import build_root, refresh_root
 from neve.index.root import Root, read_root
 from neve.index.shard import bucket_ranges
+from neve.index.shuffle import SHARD_ROWS
 from neve.lake.ancestry import ancestors
 from neve.lake.live_files import LiveFile, changed_files
 from neve.lake.spark_tasks import LocalTasks, SparkTasks, runner_for
@@ -182,7 +183,7 @@ def compacted(lake: Lake, mirror: Mirror, root: Root, *, force: bool = False) ->
     if plan is None:
         return root
     runner = LocalTasks() if plan.rows <= _MERGED_HERE else SparkTasks(lake)
-    ranges = bucket_ranges(plan.bits, runner.parallelism)
+    ranges = bucket_ranges(plan.bits, max(runner.parallelism, -(-plan.rows // SHARD_ROWS)))
     source = mirror.source_of(root)
     work = partial(compact_buckets, root.to_json(), source.io_properties, plan, source.location)
     return with_compacted(root, plan, runner.run(work, ranges))

@@ -28,7 +28,7 @@ from neve.index.search import SearchResult, in_order
 from neve.index.shard import ShardRef, bits_for, decode_directory, split_buckets, write_buckets
 from neve.lake.puffin import PuffinWriter, read_range
 
-CONTENTS_BLOB = "neve-index-contents-v1"
+CONTENTS_BLOB = "neve-index-contents-v2"
 
 
 @dataclass(frozen=True)

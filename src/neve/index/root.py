@@ -8,23 +8,28 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from io import BytesIO
 from typing import Any
 
 from pyiceberg.io import FileIO
 
-from neve.errors import CorruptionError, UnsupportedError
+from neve.errors import CorruptionError, NotFoundError, UnsupportedError
+from neve.index.cache import BucketCache
 from neve.index.entries import Entries, SequenceType, no_entries
 from neve.index.files import add_checked, opened, read_checked
 from neve.index.hashing import KeyHasher
 from neve.index.shard import ShardRef
+from neve.lake.paths import local_path
 from neve.lake.puffin import PuffinWriter
+from neve.lake.range_reads import read_whole
 
 ROOT_BLOB = "neve-index-root-v1"
 FILES_BLOB = "neve-index-files-v1"
-# 2: another hash of keys that are not one integer.
-_VERSION = 2
+# 2: another hash of keys that are not one integer. 3: blocks that are one range of a shard.
+_VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -163,6 +168,8 @@ def write_root(io: FileIO, path: str, root: Root) -> tuple[int, int]:
         for kind, payload in payloads.items():
             add_checked(writer, kind, payload, fields=field_ids, snapshot_id=root.snapshot_id)
         footer = writer.finish()
+    if local_path(path) is None:
+        _roots.get(path, lambda: (root, 1))
     return writer.size, footer.size
 
 
@@ -172,10 +179,36 @@ def read_root(io: FileIO, path: str) -> Root:
     Raises:
         CorruptionError: it is missing, or not what was written.
     """
+    if local_path(path) is not None:
+        return _read_root(io, path)
+    root: Root = _roots.get(path, lambda: (_read_root(io, path), 1))
+    return root
+
+
+# Of object stores: roots never change, and the next merge begins with the one that this one wrote.
+_roots = BucketCache(8)
+
+
+def _read_root(io: FileIO, path: str) -> Root:
     try:
-        with opened(io, path) as (stream, size):
+        with _opened(io, path) as (stream, size):
             body, names = read_checked(stream, size, path, ROOT_BLOB, FILES_BLOB)
     except (OSError, UnsupportedError) as error:
         # Not of a kind that this module writes.
         raise CorruptionError(f"index root {path} cannot be read: {error}") from error
     return replace(Root.from_json(body), files=tuple(names.split("\n") if names else ()))
+
+
+@contextmanager
+def _opened(io: FileIO, path: str) -> Iterator[tuple[Any, int]]:
+    if local_path(path) is not None:
+        with opened(io, path) as stream_and_size:
+            yield stream_and_size
+        return
+    try:
+        data = read_whole(io.properties, path)
+    except NotFoundError as error:
+        raise CorruptionError(
+            f"index file {path} is missing", hint="the index is rebuilt from the table"
+        ) from error
+    yield BytesIO(data), len(data)

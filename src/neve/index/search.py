@@ -6,14 +6,14 @@ Tasks call `lookup`, which takes the JSON of a root, properties of the store and
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.io import FileIO
 
 from neve.errors import CorruptionError, UsageError
 from neve.index.cache import BucketCache, process_cache
@@ -28,20 +28,16 @@ from neve.index.entries import (
     concat_entries,
     merge_entries,
 )
-from neve.index.files import file_stamp, map_local, opened
+from neve.index.files import file_stamp, map_local
 from neve.index.hash_bucket import BucketView
+from neve.index.remote_shards import RemoteShards
 from neve.index.root import Root
 from neve.index.shard import BucketRef, ShardRef, bucket_bounds, bucket_of, decode_directory
 from neve.index.splitmix import Hashes
 from neve.lake.paths import local_path
-from neve.lake.puffin import read_range
 
-# A shard of no more than this is read in one piece: one request instead of one for each bucket.
-_WHOLE_SHARD_BYTES = 8 * 1024 * 1024
 # Mapped bytes are the system's, but what is held keeps deleted files on the disk.
 _MAPPED_SHARE = 64
-# From an object store: most of a read is waiting.
-_READS_AT_ONCE = 8
 
 
 @dataclass(frozen=True)
@@ -72,29 +68,26 @@ def lookup(
 ) -> SearchResult:
     """Find keys, in a task: everything it needs can be pickled.
 
-    Best called with the keys of whole buckets (`bucket_of(first, root.bits)`), so that tasks read
-    different parts of the index; beside the cache it needs the memory of one bucket, of eight where
-    shards are not local.
-
     Raises:
         CorruptionError: a shard is missing, truncated or not what was written; it is named.
+        StorageError: the store does not let it be read now.
     """
     return IndexReader(Root.from_json(root_json), io_properties, cache).search_values(first, second)
 
 
 class IndexReader:
-    """Reads an index as one root describes it.
+    """Reads an index as one root describes it, from this machine's disk or an object store.
 
-    Given the properties of a store, that is loaded when a shard turns out not to be local: it takes
-    two seconds of a new worker's time.
+    Args:
+        io: reads the files of the index; its properties are enough.
     """
 
     def __init__(
         self, root: Root, io: FileIO | Mapping[str, str], cache: BucketCache = process_cache
     ) -> None:
         self.root = root
-        self._io = io
         self._cache = cache
+        self._remote = RemoteShards(io.properties if isinstance(io, FileIO) else io, cache)
         self._stamps: dict[str, Hashable] = {}
 
     def search_values(self, first: Hashes, second: Hashes | None = None) -> SearchResult:
@@ -105,6 +98,9 @@ class IndexReader:
         """
         if self.root.has_second_hash != (second is not None):
             raise UsageError("these hashes are not of the kind that the index has")
+        remote = [shard for shard in self.root.shards if local_path(shard.path) is None]
+        if remote and len(first):
+            self._remote.prepare(remote, first)
         # In the order of the hashes, so that memory is walked through once.
         open_places = np.argsort(first)
         places: list[Integers] = []
@@ -157,29 +153,20 @@ class IndexReader:
             for start, stop in zip(starts, [*starts[1:].tolist(), len(places)], strict=True)
         }
         refs = [directory[bucket] for bucket in wanted if bucket in directory]
-        for ref, view in self._views(shard, refs):
-            at = wanted[ref.bucket]
+        for ref in refs:
+            at, view = wanted[ref.bucket], self._view(shard, ref)
             rows = view.search(first[at], None if second is None else second[at])
             hit = rows >= 0
             if hit.any():
                 yield at[hit], view.read(rows[hit])
 
-    def _views(
-        self, shard: ShardRef, refs: list[BucketRef]
-    ) -> Iterator[tuple[BucketRef, BucketView]]:
-        """Return buckets one after the other, a few fetched at once where that takes long."""
-        if len(refs) < 2 or self._whole(shard) is not None:
-            yield from ((ref, self._view(shard, ref)) for ref in refs)
-            return
-        with ThreadPoolExecutor(_READS_AT_ONCE) as pool:
-            for start in range(0, len(refs), _READS_AT_ONCE):
-                some = refs[start : start + _READS_AT_ONCE]
-                views = pool.map(lambda ref: self._view(shard, ref), some)
-                yield from zip(some, views, strict=True)
-
     def _directory(self, shard: ShardRef) -> dict[int, BucketRef]:
+        if local_path(shard.path) is None:
+            return self._remote.directory(shard)
+
         def load() -> tuple[dict[int, BucketRef], int]:
-            data = self._read(shard, shard.directory_offset, shard.directory_length)
+            start = shard.directory_offset
+            data = self._mapped(shard)[start : start + shard.directory_length]
             return decode_directory(bytes(data), shard), len(data)
 
         key = ("directory", *self._identity(shard))
@@ -187,53 +174,35 @@ class IndexReader:
         return directory
 
     def _view(self, shard: ShardRef, ref: BucketRef) -> BucketView:
+        if local_path(shard.path) is None:
+            return self._remote.view(shard, ref)
+
         def load() -> tuple[BucketView, int]:
-            payload = self._read(shard, ref.offset, ref.length)
-            size = len(payload) // (_MAPPED_SHARE if local_path(shard.path) else 1)
+            payload = self._mapped(shard)[ref.offset : ref.offset + ref.length]
             decoded = 0 if not ref.layout.is_variable else 4 * ref.length
-            return BucketView(payload, ref.layout, shard.path), size + decoded
+            view = BucketView(payload, ref.layout, shard.path)
+            return view, ref.length // _MAPPED_SHARE + decoded
 
         key = ("bucket", *self._identity(shard), ref.bucket)
         view: BucketView = self._cache.get(key, load)
         return view
 
     def _identity(self, shard: ShardRef) -> tuple[Hashable, ...]:
-        """Return what a shard is held under: the path, and of a local file what it is now.
+        """Return what a shard is held under: the path, and what the file is now.
 
         A file that was damaged since it was checked is another one.
         """
         if shard.path not in self._stamps:
-            local = local_path(shard.path)
-            self._stamps[shard.path] = None if local is None else file_stamp(local, shard.path)
+            self._stamps[shard.path] = file_stamp(_local(shard), shard.path)
         return shard.path, self._stamps[shard.path]
 
-    def _read(self, shard: ShardRef, offset: int, length: int) -> Any:
-        whole = self._whole(shard)
-        if whole is not None:
-            return memoryview(whole)[offset : offset + length]
-        return self._fetch(shard, offset, length)
-
-    def _fetch(self, shard: ShardRef, offset: int, length: int) -> bytes:
-        if not isinstance(self._io, FileIO):
-            self._io = load_file_io(dict(self._io), shard.path)
-        with opened(self._io, shard.path) as (stream, size):
-            _check_size(shard, size)
-            return read_range(stream, offset, length, shard.path)
-
-    def _whole(self, shard: ShardRef) -> Any | None:
-        """Return all bytes of a shard that is local or small."""
-        local = local_path(shard.path)
-        if local is None and shard.size > _WHOLE_SHARD_BYTES:
-            return None
-
+    def _mapped(self, shard: ShardRef) -> memoryview:
         def load() -> tuple[Any, int]:
-            if local is None:
-                return self._fetch(shard, 0, shard.size), shard.size
-            mapped = map_local(local, shard.path)
+            mapped = map_local(_local(shard), shard.path)
             _check_size(shard, len(mapped))
             return mapped, len(mapped) // _MAPPED_SHARE
 
-        return self._cache.get(("shard", *self._identity(shard)), load)
+        return memoryview(self._cache.get(("shard", *self._identity(shard)), load))
 
 
 def in_order(
@@ -263,6 +232,13 @@ def in_order(
 
 def _bucket(first: int, bits: int) -> int:
     return first >> (64 - bits) if bits else 0
+
+
+def _local(shard: ShardRef) -> Path:
+    path = local_path(shard.path)
+    if path is None:
+        raise AssertionError("the shard is on this machine's disk")
+    return path
 
 
 def _check_size(shard: ShardRef, size: int) -> None:

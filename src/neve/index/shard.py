@@ -1,13 +1,14 @@
 """A shard: sorted entries in a Puffin file, cut into buckets by the top bits of the hash.
 
-The last blob is the directory: where each bucket and its columns lie, and the checksums of their
-blocks. The root has the directory's place and checksum, so the footer is for other readers.
+The last blob is the directory: where each bucket lies, and the first hash and the checksum of each
+of its blocks. The root has the directory's place and checksum, so the footer is for other readers.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -17,25 +18,17 @@ import pyarrow as pa
 from pyiceberg.io import FileIO
 
 from neve.errors import CorruptionError
+from neve.index.disk_cache import DiskCache
 from neve.index.entries import Entries, Integers, merge_entries
-from neve.index.hash_bucket import (
-    FILE,
-    FIRST,
-    POSITION,
-    SECOND,
-    SEQUENCE,
-    BucketLayout,
-    Span,
-    encode_bucket,
-)
+from neve.index.hash_bucket import BucketLayout, encode_bucket
 from neve.index.splitmix import Hashes
+from neve.lake.paths import local_path
 from neve.lake.puffin import PuffinWriter
 
-BUCKET_BLOB = "neve-index-bucket-v1"
-DIRECTORY_BLOB = "neve-index-directory-v1"
+BUCKET_BLOB = "neve-index-bucket-v2"
+DIRECTORY_BLOB = "neve-index-directory-v2"
 TARGET_BUCKET_ROWS = 1 << 18
 _MOST_BITS = 16
-_COLUMNS = (FIRST, SECOND, FILE, POSITION, SEQUENCE)
 
 
 @dataclass(frozen=True)
@@ -115,7 +108,12 @@ def write_shard(
 
     Not atomic: a shard that no root names is an orphan, and harmless.
     """
-    with io.new_output(path).create(overwrite=False) as stream:
+    cache = None if local_path(path) else DiskCache.of(io.properties)
+    with ExitStack() as stack:
+        stream = stack.enter_context(io.new_output(path).create(overwrite=False))
+        if cache is not None:
+            # The next lookup is often made on the machine that writes.
+            stream = stack.enter_context(cache.copying(path.rpartition("/")[2], stream))
         writer = PuffinWriter(stream)
         shard = write_buckets(writer, path, buckets, bits, generation)
         writer.finish()
@@ -155,19 +153,10 @@ def write_buckets(
 
 def encode_directory(buckets: list[BucketRef]) -> bytes:
     """Write a directory as one Arrow record batch, a row for each bucket."""
-    rows = []
-    for bucket in buckets:
-        row: dict[str, Any] = {
-            "bucket": bucket.bucket,
-            "offset": bucket.offset,
-            "length": bucket.length,
-            "rows": bucket.layout.rows,
-            "fences": bucket.layout.fences,
-            "checksums": bucket.layout.checksums,
-        }
-        for name, span in bucket.layout.spans.items():
-            row[f"{name}_offset"], row[f"{name}_length"] = span.offset, span.length
-        rows.append(row)
+    rows = [
+        {"bucket": ref.bucket, "offset": ref.offset, "length": ref.length, **vars(ref.layout)}
+        for ref in buckets
+    ]
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, _DIRECTORY_SCHEMA) as stream:
         stream.write_table(pa.Table.from_pylist(rows, _DIRECTORY_SCHEMA))
@@ -186,18 +175,19 @@ def decode_directory(data: bytes, shard: ShardRef) -> dict[int, BucketRef]:
             hint="the index is rebuilt from the table",
         )
     table = pa.ipc.open_stream(data).read_all().combine_chunks()
-    lists = {name: table.column(name) for name in ("fences", "checksums")}
-    plain = table.drop_columns(list(lists)).to_pylist()
+    lists = {name: table.column(name) for name in ("fences", "checksums", "ends")}
     directory = {}
-    for number, row in enumerate(plain):
-        fences, checksums = (lists[name][number].values.to_numpy() for name in lists)
-        spans = {
-            name: Span(row[f"{name}_offset"], row[f"{name}_length"])
-            for name in _COLUMNS
-            if row[f"{name}_offset"] is not None
-        }
-        layout = BucketLayout(row["rows"], spans, fences, checksums)
-        directory[row["bucket"]] = BucketRef(row["bucket"], row["offset"], row["length"], layout)
+    for number, row in enumerate(table.drop_columns(list(lists)).to_pylist()):
+        arrays = {name: lists[name][number].values for name in lists}
+        place = BucketRef(
+            row.pop("bucket"),
+            row.pop("offset"),
+            row.pop("length"),
+            BucketLayout(
+                **row, **{name: part and part.to_numpy() for name, part in arrays.items()}
+            ),
+        )
+        directory[place.bucket] = place
     return directory
 
 
@@ -209,6 +199,9 @@ _DIRECTORY_SCHEMA = pa.schema(
         ("rows", pa.int64()),
         ("fences", pa.list_(pa.uint64())),
         ("checksums", pa.list_(pa.uint32())),
-        *((f"{name}_{part}", pa.int64()) for name in _COLUMNS for part in ("offset", "length")),
+        ("ends", pa.list_(pa.int64())),
+        ("has_second_hash", pa.bool_()),
+        ("file_bytes", pa.int64()),
+        ("position_bytes", pa.int64()),
     ]
 )

@@ -36,7 +36,8 @@ from neve.lake.spark_tasks import TaskRunner
 SHUFFLE_FILE_ROWS = 1024 * 1024
 _SHUFFLE_FILES_A_TASK = 8
 _PARTS_A_TASK = 4
-_SHARD_ROWS = 64 * 1024 * 1024
+# The disk cache of machines that look keys up removes whole shards.
+SHARD_ROWS = 8 * 1024 * 1024
 
 Result = TypeVar("Result")
 
@@ -114,7 +115,7 @@ def shuffle(
     source = replace(source, bits=bits_for(rows))
     written = runner.run(partial(_write_shuffle_files, source), packed(parts, runner.parallelism))
     shuffled = Shuffled(source, tuple(file for files in written for file in files))
-    ranges = bucket_ranges(source.bits, max(runner.parallelism, -(-rows // _SHARD_ROWS)))
+    ranges = bucket_ranges(source.bits, max(runner.parallelism, -(-rows // SHARD_ROWS)))
     try:
         return runner.run(function, [replace(shuffled, buckets=chosen) for chosen in ranges])
     finally:

@@ -24,7 +24,15 @@ import fastavro
 
 from neve.errors import UnsupportedError
 from neve.lake.jvm.table_files import TableFiles
-from neve.lake.manifests import DELETED, AvroFile, FileEntry, Manifest, ManifestReader, inherit
+from neve.lake.manifests import (
+    DELETED,
+    AvroFile,
+    FileEntry,
+    Manifest,
+    ManifestReader,
+    in_parallel,
+    inherit,
+)
 from neve.lake.metadata_json import MetadataJson, decode_document
 from neve.lake.paths import local_path
 from neve.lake.temporary_manifests import manifest_directory
@@ -100,6 +108,10 @@ class TableReader:
             return content
         with self._lake.explaining():
             return self._files.read(path, offset, length)
+
+    def read_many(self, paths: Sequence[str]) -> list[bytes]:
+        """Read whole files at the same time."""
+        return in_parallel(self.read, paths)
 
     def _read_metadata(self) -> MetadataJson:
         location = self._files.metadata_location()

@@ -77,17 +77,25 @@ def load_if_exists(
 
 
 def ensure_table(
-    profile: CatalogProfile, catalog: Catalog, spec: TableSpec, retry: RetryPolicy | None = None
+    profile: CatalogProfile,
+    catalog: Catalog,
+    spec: TableSpec,
+    retry: RetryPolicy | None = None,
+    *,
+    present: Table | None = None,
 ) -> Table:
     """Return the table, made or given the columns it lacks.
 
     Idempotent. Several callers may do it at once, in one process or in many: all get the same
     table, and each missing column is added once.
 
+    Args:
+        present: the table as the caller has just loaded it.
+
     Raises:
         CatalogError: a table with other columns is in the way; nothing is changed then.
     """
-    table = load_if_exists(profile, catalog, spec.identifier)
+    table = present or load_if_exists(profile, catalog, spec.identifier)
     if table is None:
         table = _create(profile, catalog, spec)
     if not lacks_columns(table.schema(), spec):

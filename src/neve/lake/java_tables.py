@@ -18,11 +18,12 @@ from neve.lake.jvm.tables import MAIN, Task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from neve.lake.lake import Lake
     from neve.lake.table_ref import TableRef
 
-__all__ = ["MAIN", "JavaTable", "Task", "isolated"]
+__all__ = ["MAIN", "JavaTable", "Task", "isolated", "reusable"]
 
 
 @contextmanager
@@ -37,6 +38,25 @@ def isolated(lake: Lake, conf: Mapping[str, str]) -> Iterator[SparkSession]:
     finally:
         if jvm.is_running(session.sparkContext):
             jvm.close_catalogs(session)
+
+
+@contextmanager
+def reusable(lake: Lake, conf: Mapping[str, str]) -> Iterator[SparkSession]:
+    """Yield a session of its own as `isolated` does, and keep it for the next caller.
+
+    To connect to the catalogs and to close them takes longer than a small commit. The lake closes
+    what it keeps. Whoever changes a setting has to set it back; after an error the session goes.
+    """
+    session = lake.take_session()
+    if session is None:
+        session = tables.isolated(lake.spark, conf)
+    try:
+        yield session
+    except BaseException:
+        if jvm.is_running(session.sparkContext):
+            jvm.close_catalogs(session)
+        raise
+    lake.keep_session(session)
 
 
 class JavaTable:
@@ -102,6 +122,10 @@ class JavaTable:
         """Return the files of a snapshot, or those appended after another one."""
         with self.lake.explaining():
             return tables.plan_files(self.session, self.ref, snapshot_id, after_id)
+
+    def spark_schema(self, schema_json: str) -> StructType:
+        """Return an Iceberg schema as Spark has it; reads no catalog."""
+        return tables.spark_schema(self.session, schema_json)
 
     def scan(
         self, tasks: Sequence[Task], schema_json: str | None = None

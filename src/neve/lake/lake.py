@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Union
@@ -42,6 +43,10 @@ class Lake:
         self.progress = progress
         self._catalogs: dict[str, Catalog] = {}
         self._session: SparkSession | None = None
+        # Several threads may ask first for a catalog or for Spark.
+        self._lock = threading.RLock()
+        # Sessions that nobody uses at present: threads take and give them.
+        self._kept_sessions: list[SparkSession] = []
 
     def __enter__(self) -> Self:
         return self
@@ -61,15 +66,33 @@ class Lake:
 
         A JVM that died meanwhile (out of memory, killed) is replaced.
         """
-        if self._session is not None:
-            from neve.lake import jvm, session
+        with self._lock:
+            if self._session is not None:
+                from neve.lake import jvm, session
 
-            if not jvm.is_running(self._session.sparkContext):
-                dead, self._session = self._session, None
-                session.end_session(dead)
-        if self._session is None:
-            self._session = self._start_session()
-        return self._session
+                if not jvm.is_running(self._session.sparkContext):
+                    dead, self._session = self._session, None
+                    session.end_session(dead)
+            if self._session is None:
+                self._session = self._start_session()
+            return self._session
+
+    def take_session(self) -> SparkSession | None:
+        """Return a session that was kept, for one user at a time; None: there is none."""
+        from neve.lake import jvm
+
+        while self._kept_sessions:
+            try:
+                session = self._kept_sessions.pop()
+            except IndexError:
+                break
+            if jvm.is_running(session.sparkContext):
+                return session
+        return None
+
+    def keep_session(self, session: SparkSession) -> None:
+        """Keep a session for the next one who needs one; it is closed with the lake."""
+        self._kept_sessions.append(session)
 
     def in_session(self, session: SparkSession) -> Self:
         """Return this lake with another session of the same Spark; it is not to be closed."""
@@ -95,11 +118,12 @@ class Lake:
 
     def catalog(self, name: str = DEFAULT_CATALOG) -> Catalog:
         """Return a PyIceberg catalog; connected on first use."""
-        if name not in self._catalogs:
-            from neve.lake.catalog import open_catalog
+        with self._lock:
+            if name not in self._catalogs:
+                from neve.lake.catalog import open_catalog
 
-            self._catalogs[name] = open_catalog(profile_named(self.settings, name))
-        return self._catalogs[name]
+                self._catalogs[name] = open_catalog(profile_named(self.settings, name))
+            return self._catalogs[name]
 
     def reader(self, name: str = DEFAULT_CATALOG) -> MetadataReader:
         """Return what lists tables and reads their metadata, without PyIceberg where it can."""
@@ -202,7 +226,8 @@ class Lake:
             from neve.lake.session import end_session
 
             session, self._session = self._session, None
-            end_session(session, seconds)
+            kept, self._kept_sessions = self._kept_sessions, []
+            end_session(session, seconds, kept)
         for catalog in self._catalogs.values():
             catalog.close()
         self._catalogs.clear()

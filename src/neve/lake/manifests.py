@@ -9,11 +9,12 @@ from __future__ import annotations
 import io
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cache
+from itertools import islice
 from typing import Any, TypeVar
 
 import fastavro
@@ -103,6 +104,22 @@ class FileEntry:
 
 
 @dataclass(frozen=True)
+class FileStatistics:
+    """A live file with the bounds of some columns.
+
+    Args:
+        is_rewritten: whether a rewrite of files made it. Such a file keeps the data sequence number
+            of the rows it holds, which is older than the commit that added it.
+        lower: by field id, as Iceberg writes single values.
+    """
+
+    file: FileEntry
+    is_rewritten: bool
+    lower: Mapping[int, bytes]
+    upper: Mapping[int, bytes]
+
+
+@dataclass(frozen=True)
 class AvroFile:
     """An Avro file that is not decoded yet.
 
@@ -135,21 +152,30 @@ class ManifestReader:
 
     def entries(self, manifests: Iterable[Manifest]) -> Iterator[FileEntry]:
         """Yield the live files that manifests name."""
-        for entries in self._parallel(self._entries, list(manifests)):
+        for entries in in_parallel(self._entries, list(manifests)):
             yield from entries
+
+    def statistics(
+        self, manifests: Iterable[Manifest], field_ids: Collection[int]
+    ) -> Iterator[FileStatistics]:
+        """Yield the live files with the bounds of some columns; keeps none, a few at a time."""
+        wanted = frozenset(field_ids)
+
+        def read(manifest: Manifest) -> list[FileStatistics]:
+            return list(self._read_statistics(manifest, wanted))
+
+        remaining = iter(manifests)
+        while some := list(islice(remaining, _READS_AT_ONCE)):
+            for statistics in in_parallel(read, some):
+                yield from statistics
 
     def prefetch(self, manifest_lists: Sequence[str]) -> None:
         """Read manifest lists at the same time, since each costs a request."""
-        self._parallel(self.manifests, manifest_lists)
+        in_parallel(self.manifests, manifest_lists)
 
     def avro(self, manifest: Manifest) -> AvroFile:
         """Return a manifest for copying."""
         return open_avro(self._read(manifest.path), manifest.path)
-
-    def _parallel(self, work: Callable[[Any], T], items: Sequence[Any]) -> list[T]:
-        if len(items) < 2:
-            return [work(item) for item in items]
-        return list(_readers().map(work, items))
 
     def _entries(self, manifest: Manifest) -> list[FileEntry]:
         return _entries_kept.get(manifest.path, lambda: list(self._read_entries(manifest)))
@@ -177,6 +203,32 @@ class ManifestReader:
         for record in avro.records(file_entry_schema(avro.schema, wanted)):
             if record["status"] != DELETED:
                 yield _entry(record, manifest)
+
+    def _read_statistics(
+        self, manifest: Manifest, field_ids: frozenset[int]
+    ) -> Iterator[FileStatistics]:
+        avro = self.avro(manifest)
+        for record in avro.records(file_entry_schema(avro.schema, _FILE_FIELDS | _BOUNDS)):
+            if record["status"] != DELETED:
+                entry = _entry(record, manifest)
+                file_number = record.get("file_sequence_number") or entry.sequence_number
+                lower, upper = (
+                    {
+                        each["key"]: each["value"]
+                        for each in record["data_file"].get(name) or ()
+                        if each["key"] in field_ids
+                    }
+                    for name in ("lower_bounds", "upper_bounds")
+                )
+                is_rewritten = entry.sequence_number < file_number
+                yield FileStatistics(entry, is_rewritten, lower, upper)
+
+
+def in_parallel(work: Callable[[Any], T], items: Sequence[Any]) -> list[T]:
+    """Read several files at the same time, since each may cost a request."""
+    if len(items) < 2:
+        return [work(item) for item in items]
+    return list(_readers().map(work, items))
 
 
 @cache

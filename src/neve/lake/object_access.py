@@ -52,6 +52,22 @@ def object_access(profile: CatalogProfile, vended: Mapping[str, str]) -> ObjectA
     )
 
 
+def file_io_access(properties: Mapping[str, str]) -> ObjectAccess:
+    """Return how the store is reached that a FileIO has these properties of, as it does itself."""
+    endpoint = properties.get("s3.endpoint")
+    is_virtual = properties.get("s3.force-virtual-addressing", "").lower() == "true"
+    return ObjectAccess(
+        endpoint=endpoint,
+        region=properties.get("s3.region") or properties.get("client.region"),
+        path_style=endpoint is not None and not is_virtual,
+        access_key_id=properties.get("s3.access-key-id"),
+        secret_access_key=properties.get("s3.secret-access-key"),
+        session_token=properties.get("s3.session-token"),
+        connect_timeout_seconds=float(properties.get("s3.connect-timeout", 10)),
+        timeout_seconds=float(properties.get("s3.request-timeout", 60)),
+    )
+
+
 def _has_no_subdomains(endpoint: str | None) -> bool:
     host = urlsplit(endpoint or "").hostname or ""
     try:

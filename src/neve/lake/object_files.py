@@ -121,3 +121,9 @@ def digest_of(e_tag: str | None) -> str | None:
     digest, _, parts = tag.partition("-")
     is_md5 = len(digest) == 32 and all(letter in "0123456789abcdef" for letter in digest)
     return tag if is_md5 and (not parts or parts.isdigit()) else None
+
+
+def is_plain(key: str) -> bool:
+    """Whether obstore takes the key as it is: it refuses empty segments, dots, control letters."""
+    segments = key.split("/")
+    return key.isprintable() and not any(segment in ("", ".", "..") for segment in segments)

@@ -10,27 +10,21 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timedelta, timezone
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import ClientError, NoCredentialsError
-from obstore.store import S3Store
+from botocore.exceptions import ClientError
 
 from neve.lake.object_access import ObjectAccess
-from neve.lake.object_files import ObjectFiles, digest_of
+from neve.lake.object_files import ObjectFiles, digest_of, is_plain
+from neve.lake.s3_store import s3_store
 from neve.lake.stored_files import Bytes, Content, FileFacts, ListedFile, part_ranges
-
-if TYPE_CHECKING:
-    from obstore.store import S3Config, S3Credential
 
 # Parts of one file that the store copies at the same time.
 _COPIES_AT_ONCE = 8
 _CONNECTIONS = 64
-# boto3 renews credentials that expire: obstore asks for them again after this time.
-_CREDENTIALS_FOR = timedelta(minutes=5)
 _ABSENT = frozenset({"404", "NoSuchKey", "NotFound"})
 _PRESENT = frozenset({"PreconditionFailed", "412"})
 
@@ -44,33 +38,7 @@ class S3Files:
 
     @cached_property
     def _objects(self) -> ObjectFiles:
-        access = self._access
-        config: S3Config = {"virtual_hosted_style_request": not access.path_style}
-        if endpoint := access.bucket_endpoint(self._bucket):
-            config["endpoint"] = endpoint
-        if access.region:
-            config["region"] = access.region
-        if access.access_key_id and access.secret_access_key:
-            config["access_key_id"] = access.access_key_id
-            config["secret_access_key"] = access.secret_access_key
-            if access.session_token:
-                config["session_token"] = access.session_token
-        return ObjectFiles(
-            S3Store(
-                self._bucket,
-                config=config,
-                credential_provider=None if access.access_key_id else _default_credentials,
-                client_options={
-                    "allow_http": True,
-                    "connect_timeout": timedelta(seconds=access.connect_timeout_seconds),
-                    "read_timeout": timedelta(seconds=access.timeout_seconds),
-                    # The time a whole request may take is not bounded: large parts on slow lines.
-                    "timeout": timedelta(days=1),
-                },
-                # `store_faults.repeated` repeats.
-                retry_config={"max_retries": 0},
-            )
-        )
+        return ObjectFiles(s3_store(self._bucket, self._access))
 
     @cached_property
     def _client(self) -> Any:
@@ -100,7 +68,7 @@ class S3Files:
         )
 
     def facts(self, key: str) -> FileFacts | None:
-        if _is_plain(key):
+        if is_plain(key):
             return self._objects.facts(key)
         try:
             answer = self._client.head_object(Bucket=self._bucket, Key=key)
@@ -111,7 +79,7 @@ class S3Files:
         return FileFacts(answer["ContentLength"], digest_of(answer.get("ETag")))
 
     def get(self, key: str, most_bytes: int) -> Content:
-        if _is_plain(key):
+        if is_plain(key):
             return self._objects.get(key, most_bytes)
         answer = self._get_object(key)
         size = answer["ContentLength"]
@@ -120,7 +88,7 @@ class S3Files:
         return Content(size, digest_of(answer.get("ETag")), data)
 
     def get_range(self, key: str, offset: int, length: int) -> Bytes:
-        if _is_plain(key):
+        if is_plain(key):
             return self._objects.get_range(key, offset, length)
         answer = self._get_object(key, Range=f"bytes={offset}-{offset + length - 1}")
         with answer["Body"] as body:
@@ -139,7 +107,7 @@ class S3Files:
         return answer
 
     def put_new(self, key: str, data: Bytes) -> FileFacts | None:
-        if _is_plain(key):
+        if is_plain(key):
             return self._objects.put_new(key, data)
         return self._put_object(key, bytes(data), len(data))
 
@@ -272,25 +240,5 @@ class S3Upload:
             self._id = None
 
 
-def _is_plain(key: str) -> bool:
-    """Whether obstore takes the key as it is: it refuses empty segments, dots, control letters."""
-    segments = key.split("/")
-    return key.isprintable() and not any(segment in ("", ".", "..") for segment in segments)
-
-
 def _code(error: ClientError) -> str:
     return str(error.response.get("Error", {}).get("Code"))
-
-
-def _default_credentials() -> S3Credential:
-    """Return what boto3 has: the environment, ~/.aws, the machine's role."""
-    credentials = boto3.Session().get_credentials()
-    if credentials is None:
-        raise NoCredentialsError
-    frozen = credentials.get_frozen_credentials()
-    return {
-        "access_key_id": frozen.access_key,
-        "secret_access_key": frozen.secret_key,
-        "token": frozen.token,
-        "expires_at": datetime.now(timezone.utc) + _CREDENTIALS_FOR,
-    }

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -101,17 +101,21 @@ def _require_shared_paths(session: SparkSession, settings: SparkSettings) -> Non
     SPARK.probed_paths |= unproven
 
 
-def end_session(session: SparkSession, seconds: float | None = None) -> None:
+def end_session(
+    session: SparkSession, seconds: float | None = None, clones: Iterable[SparkSession] = ()
+) -> None:
     """Close a session's catalogs; Spark stops when nobody else uses it.
 
     Args:
         seconds: how long that may take; a JVM that needs longer is ended from outside.
+        clones: sessions that were made of it, whose catalogs are closed, too.
     """
 
     def end() -> None:
         try:
-            if jvm.is_running(session.sparkContext):
-                jvm.close_catalogs(session)
+            for each in (*clones, session):
+                if jvm.is_running(each.sparkContext):
+                    jvm.close_catalogs(each)
         finally:
             SPARK.release()
 

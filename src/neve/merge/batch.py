@@ -81,7 +81,7 @@ class BatchWork:
             changelog = JavaTable(lake, session, lake.ref(spec.changelog))
             changes = read_changes(stack, changelog, tables, batch)
             require_same_columns(spec, tables, changes)
-            columns = mirror_columns(changelog, lake.ref(spec.mirror), tables, changes.schema)
+            columns = mirror_columns(changelog, tables, changes.schema)
             shape = shape_of(spec, columns, tables.drift)
             retried = None
             if batch.rejected_id is None:

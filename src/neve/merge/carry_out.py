@@ -12,11 +12,12 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from neve import failpoints
 from neve.errors import ConflictError, CorruptionError, NeveError, StorageError, UnsupportedError
-from neve.index.current_root import find_root
-from neve.index.indexed_table import observe
-from neve.index.maintain import Refreshed, refreshed, remove_unreferenced
-from neve.lake.catalog import load_table
+from neve.index.compaction import plan_compaction
+from neve.index.current_root import find_root, register
+from neve.index.indexed_table import mirror_of, observe
+from neve.index.maintain import Refreshed, compacted, refreshed, remove_unreferenced
 from neve.lake.java_tables import JavaTable
 from neve.lake.live_files import live_files
 from neve.merge.locators import index_locator
@@ -47,20 +48,21 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class MirrorAccess:
-    """The mirror's table, and what is known of its index: each is loaded once, when needed."""
+    """The mirror as it was looked at for a batch, its files, and what an index needs of it."""
 
     work: BatchWork
+    tombstones: Table | None
 
     @cached_property
     def indexed(self) -> Mirror:
-        return observe(self.work.lake, self.work.spec.mirror)
+        return mirror_of(self.work.lake, self.work.spec.mirror, self.table, self.tombstones)
 
-    @cached_property
+    @property
     def table(self) -> Table:
-        if "indexed" in self.__dict__:
-            return self.indexed.table
-        work = self.work
-        return load_table(work.lake.profile, work.lake.catalog(), work.spec.mirror)
+        table = self.work.tables.mirror_table
+        if table is None:
+            raise AssertionError("the mirror was prepared")
+        return table
 
 
 def plan_batch(mirror: MirrorAccess, forced: Strategy) -> MergePlan:
@@ -124,15 +126,25 @@ class WrittenBatch:
         with span("merge.commit", table=self.work.spec.name):
             self.writer.commit(self.work, summary)
 
-    def remove_old_index_files(self) -> None:
-        """Remove files of the index that no retained snapshot names. Best effort."""
-        if not self.writer.compacted_index:
+    def compact_index(self) -> None:
+        """Merge deltas of the index, if there are enough of them, now that the batch is committed.
+
+        Best effort, and for the next merges only: if it fails or dies, they compact it.
+        """
+        root, lake, spec = self.writer.committed_root, self.work.lake, self.work.spec
+        if root is None or plan_compaction(root) is None:
             return
-        spec = self.work.spec
         try:
-            remove_unreferenced(observe(self.work.lake, spec.mirror))
-        except NeveError as error:
-            logger.warning("%s: old files of the index were not removed: %s", spec.name, error)
+            with span("merge.compact", table=spec.name):
+                mirror = observe(lake, spec.mirror)
+                if mirror.main_id != root.snapshot_id:
+                    return  # Another worker has gone on from it.
+                small = compacted(lake, mirror, root)
+                failpoints.reach("index.compacted")
+                register(lake, mirror, small)
+                remove_unreferenced(mirror)
+        except (NeveError, OSError) as error:
+            logger.warning("%s: the index was not compacted: %s", spec.name, error)
 
 
 class _PlanFailedError(Exception):
@@ -157,7 +169,7 @@ class PlannedWrite:
     progress: Callable[[str], None]
 
     def write(self) -> WrittenBatch:
-        mirror = MirrorAccess(self.work)
+        mirror = MirrorAccess(self.work, self.tombstones.staging.table)
         with span("merge.index", table=self.work.spec.name):
             plan = plan_batch(mirror, self.forced)
         while True:

@@ -49,6 +49,10 @@ BUCKET = "_neve_bucket"
 EVENTS_A_TASK = 250_000
 # So few are not worth a second task, which would be a second file, too.
 FEW_EVENTS = 20_000
+# From an object store, where most of a lookup is waiting for answers.
+FEW_REMOTE_EVENTS = 500
+# Ranges of hashes for each task, so that Spark shares them out evenly.
+_RANGES_A_TASK = 16
 _SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(1 << 16),
@@ -95,29 +99,26 @@ class ScanLocator:
 
 @dataclass(frozen=True)
 class IndexLocator:
-    """Looks keys up in an index of exactly the mirror's snapshot, a bucket in one task only."""
+    """Looks keys up in an index of exactly the mirror's snapshot."""
 
     root: Root
     io_properties: Mapping[str, str]
     partitions: int
     # Of the mirror's key and sequence columns, as Arrow has them.
     types: pa.Schema
+    # Events of near hashes come into one task, so that a block of the index is read by one only.
+    by_hash: bool = False
 
     @property
     def partition_by(self) -> tuple[str, ...]:
-        return (BUCKET,) if self._is_remote else ()
-
-    @property
-    def _is_remote(self) -> bool:
-        """A mapped file costs a task nothing but the pages it touches; a remote one is read."""
-        return any(local_path(shard.path) is None for shard in self.root.shards)
+        return (BUCKET,) if self.by_hash else ()
 
     def distributed(self, rows: DataFrame, shape: Shape) -> DataFrame:
-        """Bring the events of a bucket together, where reading it costs."""
-        if not self._is_remote:
+        """Bring events that are looked up together into one partition."""
+        if not self.by_hash:
             return rows.repartition(self.partitions, *map(quoted, shape.keys))
-        bits, hash_keys, keys = self.root.bits, self.root.hasher, list(shape.keys)
-        parts = min(self.partitions, 1 << bits)
+        bits = (_RANGES_A_TASK * self.partitions - 1).bit_length()
+        hash_keys, keys = self.root.hasher, list(shape.keys)
 
         def with_bucket(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
             for batch in batches:
@@ -130,7 +131,7 @@ class IndexLocator:
                     yield part.append_column(BUCKET, buckets)
 
         schema = T.StructType([*rows.schema, T.StructField(BUCKET, T.LongType())])
-        return map_batches(rows, with_bucket, schema).repartition(parts, BUCKET)
+        return map_batches(rows, with_bucket, schema).repartition(self.partitions, BUCKET)
 
     @contextmanager
     def planned(self, session: SparkSession) -> Iterator[None]:
@@ -166,15 +167,19 @@ class IndexLocator:
 def index_locator(session: SparkSession, index: Refreshed, events: int | None) -> IndexLocator:
     """Return the locator of an index that is of the snapshot a batch is decided on."""
     table = index.mirror.table
+    # A mapped file costs a task nothing but the pages it touches; a remote one is read.
+    is_remote = any(local_path(shard.path) is None for shard in index.root.shards)
     partitions = session.sparkContext.defaultParallelism
     if events is not None:
-        partitions = min(partitions, -(-events // FEW_EVENTS))
-        partitions = max(1, partitions, -(-events // EVENTS_A_TASK))
+        few = FEW_REMOTE_EVENTS if is_remote else FEW_EVENTS
+        partitions = max(1, min(partitions, -(-events // few)), -(-events // EVENTS_A_TASK))
     return IndexLocator(
         index.root,
         dict(table.io.properties),
         partitions,
         schema_to_pyarrow(table.schema(), include_field_ids=False),
+        # Few events mostly lie in different blocks.
+        by_hash=is_remote and (events is None or events > FEW_EVENTS),
     )
 
 

@@ -48,7 +48,7 @@ class MergeInto:
     mirror: JavaTable
     tombstones: SideTable
 
-    compacted_index = False
+    committed_root = None
 
     def write(self, work: BatchWork, batch_id: str, now: datetime) -> list[DataFile]:
         if not work.has_tombstones:
@@ -71,9 +71,18 @@ class MergeInto:
             raise
 
     def _apply(self, work: BatchWork, summary: Mapping[str, str], branch: str) -> None:
-        for key, value in summary.items():
-            # What Spark commits in this session, which is the batch's own, carries it.
-            work.session.conf.set(f"spark.sql.iceberg.snapshot-property.{key}", value)
+        carried = {f"spark.sql.iceberg.snapshot-property.{key}": summary[key] for key in summary}
+        for key, value in carried.items():
+            # What Spark commits in this session carries it. Nobody else uses the session now.
+            work.session.conf.set(key, value)
+        try:
+            self._write_rows(work, summary, branch)
+        finally:
+            for key in carried:
+                work.session.conf.unset(key)
+            work.session.catalog.dropTempView(_SOURCE)
+
+    def _write_rows(self, work: BatchWork, summary: Mapping[str, str], branch: str) -> None:
         ref = self.mirror.ref
         target = quote_identifier((ref.catalog, *ref.identifier, f"branch_{branch}"))
         counts, tables = work.counts, work.tables

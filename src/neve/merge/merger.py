@@ -12,9 +12,10 @@ import math
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from functools import partial
 from typing import TYPE_CHECKING
 
 from neve import failpoints
@@ -23,15 +24,30 @@ from neve.index.maintain import build
 from neve.lake.ancestry import main_ancestors
 from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_known
 from neve.lake.create import load_if_exists
-from neve.lake.java_tables import JavaTable, isolated
+from neve.lake.job_progress import telling_progress
 from neve.merge.batch import BatchWork
 from neve.merge.carry_out import MirrorAccess, PlannedWrite, WrittenBatch, plan_batch, revise
-from neve.merge.checkpoint import BATCH_ID, CHECKPOINT, side_summary
-from neve.merge.plan import Look, Observe, look, look_anew, look_rejected, next_batch, side_snapshot
-from neve.merge.report import Counts, MergedBatch, Preview, TableReport
+from neve.merge.checkpoint import (
+    BATCH_ID,
+    CHECKPOINT,
+    MirrorState,
+    side_summary,
+    snapshot_to_restore,
+)
+from neve.merge.notes import batch_notes, look_notes, retry_notes
+from neve.merge.plan import (
+    KnownChangelog,
+    Observe,
+    look,
+    look_anew,
+    look_rejected,
+    next_batch,
+)
+from neve.merge.report import MergedBatch, Preview, TableReport
 from neve.merge.side_tables import MirrorTables, write_rejected
 from neve.merge.spec import merge_specs
-from neve.merge.strategy import Strategy, find_obstacle
+from neve.merge.strategy import INDEXED_ROWS, Strategy, find_obstacle, first_plan
+from neve.merge.turn import Turn
 from neve.observe.traces import span
 
 if TYPE_CHECKING:
@@ -42,8 +58,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Times are written as text for the next merge, and read by Python, too.
-_SETTINGS = {"spark.sql.session.timeZone": "UTC"}
 # How long nothing is tried again: of the time that it took, and at least so many seconds.
 _PAUSES, _LEAST_PAUSE = 20, 600.0
 
@@ -55,6 +69,13 @@ class Committed:
     batch_id: str
     written: WrittenBatch
     seconds: float
+
+    @property
+    def ends_backlog(self) -> bool:
+        """Tell whether nothing is left of what waited when the changelog was looked at."""
+        work = self.written.work
+        reached, newest = work.batch.reaches, work.tables.changelog.current_snapshot_id
+        return reached.scanning is None and reached.snapshot_id == newest
 
 
 @dataclass
@@ -71,6 +92,8 @@ class Merger:
     # After an index could not be built: whatever the reason, it is likely to last.
     _no_index_before: float = -math.inf
     _sent: Committed | None = None
+    # Nothing is left in `<mirror>_rejected` of a merge that died.
+    _rejected_is_restored: bool = False
 
     @property
     def name(self) -> str:
@@ -111,8 +134,8 @@ class Merger:
         return self._commit_once(report or TableReport(self.name), look_rejected)
 
     def _commit_once(self, report: TableReport, observe: Observe) -> TableReport:
-        with _timed(report):
-            done = self._retry_until_committed(report, observe)
+        with _timed(report), Turn.begun(self.lake, self.spec) as turn:
+            done = self._retry_until_committed(report, turn, observe)
             if done is not None:
                 report.add(done.written.work.counts, done.seconds)
         return report
@@ -122,26 +145,28 @@ class Merger:
         observe = look_rejected if retry_rejected else look_anew if rebuild else look
         tables = observe(self.lake, self.spec)
         if tables.pending.is_empty:
-            return Preview(self.name, notes=_notes(self.name, tables))
+            return Preview(self.name, notes=look_notes(self.name, tables))
         with ExitStack() as stack:
-            session = stack.enter_context(isolated(self.lake, _SETTINGS))
-            batch = next_batch(
-                tables, self.spec, JavaTable(self.lake, session, self.lake.ref(self.spec.changelog))
-            )
+            turn = stack.enter_context(Turn.begun(self.lake, self.spec))
+            batch = next_batch(tables, self.spec, turn.plan_files)
             work = stack.enter_context(
-                BatchWork.reading(self.lake, session, self.spec, tables, batch)
+                BatchWork.reading(self.lake, turn.session, self.spec, tables, batch)
             )
             tombstones_id, state = None, tables.state
-            if state is not None and not tables.rebuild:
-                tombstones_id = side_snapshot(
-                    self.lake, self.spec.tombstones, state, state.tombstones_id
-                )
+            tombstones = load_if_exists(
+                self.lake.profile, self.lake.catalog(), self.spec.tombstones
+            )
+            if state is not None and tombstones is not None and not tables.rebuild:
+                tombstones_id = snapshot_to_restore(tombstones.metadata, state, state.tombstones_id)
             work.decide(work.scanning(tombstones_id, datetime.now(timezone.utc)))
-            mirror = MirrorAccess(work)
+            mirror = MirrorAccess(work, tombstones)
             plan = plan_batch(mirror, self.strategy)
             while obstacle := find_obstacle(plan, work.counts):
                 plan = revise(plan, obstacle, mirror)
-        lag, notes = tables.pending.lag_snapshots, [*_notes(self.name, tables), *_retry_notes(work)]
+        lag, notes = (
+            tables.pending.lag_snapshots,
+            [*look_notes(self.name, tables), *retry_notes(work)],
+        )
         return Preview(self.name, lag, work.counts, plan, notes)
 
     def merge(
@@ -157,30 +182,41 @@ class Merger:
             NeveError: the mirror is as the last commit left it, and the next call goes on there.
         """
         report = report or TableReport(self.name)
-        with _timed(report):
-            while True:
-                done = self._retry_until_committed(report, stop=stop)
-                if done is None:
-                    break
+        with _timed(report), Turn.begun(self.lake, self.spec) as turn:
+            while done := self._retry_until_committed(report, turn, stop=stop):
                 self._tell(report.add(done.written.work.counts, done.seconds))
                 if not _is_set(stop):
+                    done.written.compact_index()
+                    self._want_index(done, report)
                     self._build_index(report)
-                if _is_set(stop):
+                if done.ends_backlog:
+                    report.lag_seconds, report.lag_snapshots = 0.0, 0
+                if _is_set(stop) or done.ends_backlog:
                     break
         return report
 
     def _retry_until_committed(
-        self, report: TableReport, observe: Observe = look, stop: threading.Event | None = None
+        self,
+        report: TableReport,
+        turn: Turn,
+        observe: Observe | None = None,
+        stop: threading.Event | None = None,
     ) -> Committed | None:
-        """Merge one batch until it is committed, or refused for good; None: nothing waits."""
+        """Merge one batch until it is committed, or refused for good; None: nothing waits.
+
+        Args:
+            observe: looks at the tables; without it, as far as the turn does not know them.
+        """
 
         def attempt() -> Committed | None:
             # Looks at the tables anew by itself.
             try:
-                return self._merge_batch(report, observe)
-            except ConflictError:
-                report.conflicts += 1
+                done = self._merge_batch(report, turn, observe or partial(look, known=turn.known))
+            except NeveError as error:
+                report.conflicts += isinstance(error, ConflictError)
+                turn.look_again()
                 raise
+            return done
 
         self._sent = None
         return commit_until_known(
@@ -196,17 +232,16 @@ class Merger:
         """Return the batch that was sent last, if the mirror has it."""
         if self._sent is None or not self._is_published(self._sent.batch_id):
             return None
-        self._sent.written.remove_old_index_files()
         failpoints.reach("merge.published")
         return self._sent
 
-    def _merge_batch(self, report: TableReport, observe: Observe) -> Committed | None:
+    def _merge_batch(self, report: TableReport, turn: Turn, observe: Observe) -> Committed | None:
         started = time.monotonic()
         with span("merge.look", table=self.name):
             tables = observe(self.lake, self.spec)
         report.lag_seconds = tables.pending.lag_seconds
         report.lag_snapshots = tables.pending.lag_snapshots
-        for note in _notes(self.name, tables):
+        for note in look_notes(self.name, tables):
             report.note(note)
         if tables.pending.is_empty:
             if tables.mirror is None:
@@ -216,29 +251,38 @@ class Merger:
             return None
         with ExitStack() as stack:
             with span("merge.prepare", table=self.name):
-                session = stack.enter_context(isolated(self.lake, _SETTINGS))
                 if tables.mirror is not None:
                     tables = self.mirror_tables.prepare(tables, observe)
                     failpoints.reach("merge.prepared")
-                changelog = JavaTable(self.lake, session, self.lake.ref(self.spec.changelog))
-                batch = next_batch(tables, self.spec, changelog)
+                batch = next_batch(tables, self.spec, turn.plan_files)
             work = stack.enter_context(
-                BatchWork.reading(self.lake, session, self.spec, tables, batch)
+                BatchWork.reading(self.lake, turn.session, self.spec, tables, batch)
             )
             if tables.mirror is None:
                 self._make_mirror_for(work, observe)
                 failpoints.reach("merge.prepared")
-            for note in _retry_notes(work):
+            for note in retry_notes(work):
                 report.note(note)
             if work.retried is not None and work.events.isEmpty():
                 return None
             written, summary = self._write(work, report)
             sent = Committed(summary[BATCH_ID], written, time.monotonic() - started)
             self._sent = sent
-            written.commit(summary)
-            written.remove_old_index_files()
+            with self._telling(work, "writing rows"):
+                written.commit(summary)
+            self._rejected_is_restored = True
         failpoints.reach("merge.published")
+        turn.known = KnownChangelog(tables.changelog, batch.reaches)
         return replace(sent, seconds=time.monotonic() - started)
+
+    def _telling(self, work: BatchWork, step: str) -> AbstractContextManager[None]:
+        """Say how far the steps of a bulk load have come; other batches are short."""
+        if not work.tables.is_bulk_load:
+            return nullcontext()
+        told = f"{self.name}: loading in one commit: {step}"
+        self.progress(told)
+        context = work.session.sparkContext
+        return telling_progress(context, lambda how_far: self.progress(f"{told}, {how_far}"))
 
     def _make_mirror_for(self, work: BatchWork, observe: Observe) -> None:
         """Read the first batch, then make its mirror: one that cannot be read leaves nothing.
@@ -246,7 +290,8 @@ class Merger:
         Raises:
             ConflictError: another worker was first.
         """
-        work.decide(work.scanning(None, datetime.now(timezone.utc)))
+        with self._telling(work, "reading events"):
+            work.decide(work.scanning(None, datetime.now(timezone.utc)))
         read_from, work.tables = work.tables, self.mirror_tables.prepare(work.tables, observe)
         if work.tables.pending.checkpoint != read_from.pending.checkpoint:
             raise ConflictError(
@@ -261,20 +306,19 @@ class Merger:
         if state is None:
             raise AssertionError("the mirror was prepared")
         batch_id, now = uuid.uuid4().hex, datetime.now(timezone.utc)
-        tombstones, rejected = self.mirror_tables.tombstones(tables), self.mirror_tables.rejected()
+        tombstones = self.mirror_tables.tombstones(tables)
         with span("merge.beside", table=self.name):
-            tombstones.open()
-            rejected.open()
-        if tables.rebuild:
-            tombstones_id = tombstones.empty()
-        else:
-            tombstones_id = tombstones.restore(state, state.tombstones_id)
-        rejected_id = rejected.restore(state, state.rejected_id)
-        written = PlannedWrite(
+            if tables.rebuild:
+                tombstones_id = tombstones.empty()
+            else:
+                tombstones_id = tombstones.restore(state, state.tombstones_id)
+        planned = PlannedWrite(
             work, tombstones, tombstones_id, batch_id, now, self.strategy, report, self.progress
-        ).write()
+        )
+        with nullcontext() if work.is_decided else self._telling(work, "reading events"):
+            written = planned.write()
         report.take_plan(written.plan)
-        for note in _batch_notes(self.name, work.counts):
+        for note in batch_notes(self.name, work.counts):
             report.note(note)
         if written.tombstone_files:
             with span("merge.bury", table=self.name):
@@ -282,7 +326,7 @@ class Merger:
                     written.tombstone_files, {BATCH_ID: batch_id}
                 )
         failpoints.reach("merge.tombstones_written")
-        rejected_id = write_rejected(work, rejected, rejected_id, batch_id, now)
+        rejected_id = self._write_rejected(work, state, batch_id, now)
         failpoints.reach("merge.rejected")
         summary = {
             CHECKPOINT: work.batch.reaches.encode(),
@@ -291,6 +335,29 @@ class Merger:
             **work.barrier_summary(),
         }
         return written, summary
+
+    def _write_rejected(
+        self, work: BatchWork, state: MirrorState, batch_id: str, now: datetime
+    ) -> int | None:
+        """Write what of a batch is rejected; return the snapshot that the mirror is to name.
+
+        Its table is loaded only if something is written there, or may have been left there: by a
+        process before this one, or by an attempt that failed.
+        """
+        is_touched = work.counts.set_aside or work.tables.rebuild or work.retried is not None
+        if not is_touched and state.is_proven and self._rejected_is_restored:
+            return state.rejected_id
+        self._rejected_is_restored = False
+        rejected = self.mirror_tables.rejected()
+        restored_id = rejected.restore(state, state.rejected_id)
+        return write_rejected(work, rejected, restored_id, batch_id, now)
+
+    def _want_index(self, done: Committed, report: TableReport) -> None:
+        """Have an index built of a mirror that was loaded just now, if merges will use one."""
+        work = done.written.work
+        if work.tables.is_bulk_load and work.counts.upserted >= INDEXED_ROWS:
+            loaded = look(self.lake, self.spec)
+            report.index_wanted = first_plan(loaded, self.spec, 0, self.strategy).uses_index
 
     def _build_index(self, report: TableReport) -> None:
         """Build the index that the next merge will use; a failure costs nothing but time."""
@@ -344,14 +411,6 @@ def configured_mergers(
     ]
 
 
-def _retry_notes(work: BatchWork) -> list[str]:
-    if work.retried is None:
-        return []
-    accepted, remaining = work.retried.accepted.count(), work.retried.remaining.count()
-    name = ".".join(work.spec.rejected)
-    return [f"{name}: {accepted} events can be taken now, {remaining} cannot and stay"]
-
-
 def _is_set(stop: threading.Event | None) -> bool:
     return stop is not None and stop.is_set()
 
@@ -363,26 +422,3 @@ def _timed(report: TableReport) -> Iterator[None]:
         yield
     finally:
         report.duration_seconds = time.monotonic() - started
-
-
-def _notes(name: str, tables: Look) -> list[str]:
-    notes = [tables.pending.note] if tables.pending.note else []
-    drift = tables.drift
-    for what, columns in (("added", drift.added), ("widened", drift.widened)):
-        if columns and tables.mirror is not None:
-            notes.append(f"{name}: columns {what}: {', '.join(columns)}")
-    notes += [f"{name}: column {old} renamed to {new}" for old, new in drift.renamed]
-    return notes + [
-        f"{name}: {column.reason}; such rows are set aside ({column.remedy})"
-        for column in drift.incompatible
-    ]
-
-
-def _batch_notes(name: str, counts: Counts) -> Iterator[str]:
-    if counts.duplicate_keys:
-        yield (
-            f"{name}: {counts.duplicate_keys} rows had a key of another row; somebody else must "
-            "have written them"
-        )
-    if counts.ties:
-        yield f"{name}: {counts.ties} keys have different events of the same sequence"

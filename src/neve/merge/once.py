@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from neve.errors import NeveError
-from neve.merge.merger import configured_mergers
+from neve.merge.merger import Merger, configured_mergers
 from neve.merge.report import Preview, TableReport
+from neve.merge.side_by_side import side_by_side
 
 if TYPE_CHECKING:
     from neve.lake import Lake
@@ -33,8 +34,8 @@ def merge_once(
     Raises:
         ConfigError: no mirror is configured.
     """
-    reports = []
-    for merger in configured_mergers(lake, tuple(tables), lake.progress, strategy):
+
+    def give_turn(merger: Merger) -> TableReport:
         report = TableReport(merger.name)
         try:
             if rebuild:
@@ -45,8 +46,10 @@ def merge_once(
                 merger.merge(report=report)
         except NeveError as error:
             report.outcome, report.error = "failed", error
-        reports.append(report)
-    return reports
+        return report
+
+    mergers = configured_mergers(lake, tuple(tables), lake.progress, strategy)
+    return side_by_side(mergers, lake.settings.merge.parallel_tables, give_turn)
 
 
 def preview_once(

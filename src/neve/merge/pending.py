@@ -49,6 +49,15 @@ class Pending:
         return len(self.snapshots) or int(self.whole is not None)
 
     @property
+    def events(self) -> int | None:
+        """How many events wait, as far as metadata tells."""
+        if self.whole is None:
+            added = [_added_records(snapshot, -1) for snapshot in self.snapshots]
+            return None if -1 in added else sum(added)
+        total = self.whole.summary["total-records"] if self.whole.summary else None
+        return None if total is None else int(total)
+
+    @property
     def lag_seconds(self) -> float:
         """The age of the oldest change that is not merged."""
         oldest = self.snapshots[0] if self.snapshots else self.whole

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from neve.errors import CatalogError, ConfigError, NotFoundError
 from neve.lake.catalog import load_table
 from neve.lake.create import load_if_exists
-from neve.lake.java_tables import JavaTable
+from neve.lake.java_tables import Task
 from neve.merge.check import check_added, check_columns
 from neve.merge.checkpoint import Checkpoint, MirrorState, mirror_state, snapshot_to_restore
 from neve.merge.drift import Drift, find_drift
@@ -35,6 +35,7 @@ from neve.merge.pending import (
 )
 
 if TYPE_CHECKING:
+    from pyiceberg.table import Table
     from pyiceberg.table.metadata import TableMetadata
 
     from neve.lake import Lake
@@ -56,6 +57,8 @@ class Look:
     schema: Schema
     # Everything the mirror has is replaced.
     rebuild: bool = False
+    # The mirror itself, as it was loaded for this look.
+    mirror_table: Table | None = None
 
     @property
     def mirror_is_empty(self) -> bool:
@@ -63,6 +66,16 @@ class Look:
         if self.mirror is None or self.state is None or self.rebuild:
             return True
         return self.mirror_rows == 0
+
+    @property
+    def is_bulk_load(self) -> bool:
+        """Tell whether all that waits becomes one commit, however much it is.
+
+        Events that meet no row need neither a lookup nor small batches. A load that an older
+        version has begun in slices goes on so. Of a rebuild, readers see the old rows, then the new
+        ones.
+        """
+        return self.mirror_is_empty and self.pending.checkpoint.scanning is None
 
     @property
     def mirror_rows(self) -> int:
@@ -78,39 +91,56 @@ class Look:
 Observe = Callable[["Lake", "MergeSpec"], Look]
 
 
-def look(lake: Lake, spec: MergeSpec) -> Look:
+@dataclass(frozen=True)
+class KnownChangelog:
+    """A changelog as it was read before, and how much of it this worker has merged since."""
+
+    metadata: TableMetadata
+    reached: Checkpoint
+
+
+def look(lake: Lake, spec: MergeSpec, known: KnownChangelog | None = None) -> Look:
     """Read both tables' metadata and compare them.
+
+    Args:
+        known: is used instead of the changelog as it is now, unless another worker has merged.
 
     Raises:
         NotFoundError: there is no such changelog.
         ConfigError: columns are missing, or a table in the mirror's place or beside it is not ours.
         CatalogError: the changelog cannot be followed, or its schema does not fit (strict).
     """
-    changelog, mirror = _load(lake, spec)
-    if mirror is None:
+    changelog, table = _load(lake, spec, known.metadata if known else None)
+    if table is None:
         require_side_tables(lake, spec)
         schema = mirror_schema(spec, changelog.schema())
         drift = find_drift(spec, changelog.schema(), schema, {})
         waiting = pending(spec.changelog_name, spec.name, changelog, None)
         return Look(changelog, None, None, replace(waiting, note=None), drift, schema)
+    mirror = table.metadata
     state = mirror_state(mirror)
+    if known and state.checkpoint != known.reached:
+        return look(lake, spec)
     if spec.truncates_if_recreated and is_recreated(spec, changelog, mirror, state):
         waiting = recreated(spec.changelog_name, spec.name, changelog)
-        return _replacing(spec, changelog, mirror, waiting)
+        return _replacing(spec, changelog, table, waiting)
     waiting = pending(spec.changelog_name, spec.name, changelog, state.checkpoint)
-    return Look(changelog, mirror, state, waiting, _drift(spec, changelog, mirror), mirror.schema())
+    drift = _drift(spec, changelog, mirror)
+    return Look(changelog, mirror, state, waiting, drift, mirror.schema(), mirror_table=table)
 
 
-def _load(lake: Lake, spec: MergeSpec) -> tuple[TableMetadata, TableMetadata | None]:
+def _load(
+    lake: Lake, spec: MergeSpec, known: TableMetadata | None = None
+) -> tuple[TableMetadata, Table | None]:
     """Return the changelog and the mirror, if there is one, that are as the configuration says."""
     catalog = lake.catalog()
-    changelog = load_table(lake.profile, catalog, spec.changelog).metadata
+    changelog = known or load_table(lake.profile, catalog, spec.changelog).metadata
     mirror = load_if_exists(lake.profile, catalog, spec.mirror)
     check_columns(spec, changelog.schema(), older_schemas(changelog))
     if mirror is None:
         return changelog, None
     require_ours(spec, mirror.metadata)
-    return changelog, mirror.metadata
+    return changelog, mirror
 
 
 def require_side_tables(lake: Lake, spec: MergeSpec) -> None:
@@ -133,7 +163,7 @@ def look_anew(lake: Lake, spec: MergeSpec) -> Look:
     main = changelog.snapshot_by_name(MAIN_BRANCH)
     waiting = Pending(Checkpoint(str(changelog.table_uuid)), whole=main)
     look_at_all = _replacing(spec, changelog, mirror, waiting)
-    require_no_loss(spec, changelog, mirror.schema(), look_at_all.drift)
+    require_no_loss(spec, changelog, mirror.metadata.schema(), look_at_all.drift)
     return look_at_all
 
 
@@ -169,13 +199,14 @@ def side_snapshot(
     return snapshot_to_restore(table.metadata, state, named) if table else None
 
 
-def _replacing(
-    spec: MergeSpec, changelog: TableMetadata, mirror: TableMetadata, waiting: Pending
-) -> Look:
+def _replacing(spec: MergeSpec, changelog: TableMetadata, table: Table, waiting: Pending) -> Look:
     """Return a look at a mirror of which nothing counts any more: not its rows, not its barrier."""
+    mirror = table.metadata
     state = replace(mirror_state(mirror), checkpoint=waiting.checkpoint, barrier=None)
     drift = _drift(spec, changelog, mirror)
-    return Look(changelog, mirror, state, waiting, drift, mirror.schema(), rebuild=True)
+    return Look(
+        changelog, mirror, state, waiting, drift, mirror.schema(), rebuild=True, mirror_table=table
+    )
 
 
 def _drift(spec: MergeSpec, changelog: TableMetadata, mirror: TableMetadata) -> Drift:
@@ -198,23 +229,46 @@ def _refuse_incompatible(spec: MergeSpec, drift: Drift) -> None:
             )
 
 
-def next_batch(tables: Look, spec: MergeSpec, changelog: JavaTable) -> Batch:
-    """Choose what the next commit takes in."""
+def _everything(tables: Look, plan_files: PlanFiles) -> Batch:
+    """Take all that waits."""
+    waiting, changelog = tables.pending, tables.changelog
+    newest = waiting.whole or (waiting.snapshots[-1] if waiting.snapshots else None)
+    if newest is None:
+        return Batch(waiting.checkpoint, events=0)
+    snapshot_id = newest.snapshot_id
+    if waiting.whole is not None and newest.schema_id != changelog.current_schema_id:
+        # Spark reads an old snapshot with the columns that it had, and files with any columns.
+        tasks = plan_files(snapshot_id, None)
+        rows = sum(task.records for task in tasks)
+        return file_slices(waiting.checkpoint, snapshot_id, tasks, rows, whole=True)
+    after_id = None if waiting.whole else waiting.checkpoint.snapshot_id
+    reaches = Checkpoint(waiting.checkpoint.table_uuid, snapshot_id)
+    return Batch(reaches, after_id, snapshot_id, events=waiting.events)
+
+
+PlanFiles = Callable[[int, "int | None"], Sequence[Task]]
+
+
+def next_batch(tables: Look, spec: MergeSpec, plan_files: PlanFiles) -> Batch:
+    """Choose what the next commit takes in.
+
+    Args:
+        plan_files: returns the changelog's files at a snapshot, or those appended after another.
+    """
     waiting = tables.pending
     if waiting.rejected_id is not None:
         return Batch(waiting.checkpoint, rejected_id=waiting.rejected_id)
+    if tables.is_bulk_load:
+        return _everything(tables, plan_files)
     if waiting.whole is not None:
         snapshot = waiting.whole.snapshot_id
-        tasks = changelog.plan_files(snapshot)
-        # A rebuild is one commit: readers see the old rows, then the new ones.
-        in_one_commit = tables.rebuild and not waiting.recreated
-        most = sum(task.records for task in tasks) if in_one_commit else spec.batch_size
-        return file_slices(waiting.checkpoint, snapshot, tasks, most, whole=True)
+        tasks = plan_files(snapshot, None)
+        return file_slices(waiting.checkpoint, snapshot, tasks, spec.batch_size, whole=True)
     if not waiting.snapshots:
         return Batch(waiting.checkpoint, events=0)
     batch = whole_snapshots(waiting, spec.batch_size)
     if batch is not None:
         return batch
     snapshot = waiting.snapshots[0].snapshot_id
-    tasks = changelog.plan_files(snapshot, waiting.checkpoint.snapshot_id)
+    tasks = plan_files(snapshot, waiting.checkpoint.snapshot_id)
     return file_slices(waiting.checkpoint, snapshot, tasks, spec.batch_size, whole=False)

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pyiceberg.schema import Schema
     from pyspark.sql import DataFrame
 
-    from neve.lake.table_ref import TableRef
     from neve.merge.plan import Look
     from neve.merge.spec import MergeSpec
 
@@ -42,16 +41,14 @@ def require_same_columns(spec: MergeSpec, tables: Look, changes: DataFrame) -> N
         )
 
 
-def mirror_columns(
-    changelog: JavaTable, mirror: TableRef, tables: Look, changes: T.StructType
-) -> T.StructType:
+def mirror_columns(changelog: JavaTable, tables: Look, changes: T.StructType) -> T.StructType:
     """Return the mirror's columns as they are once it has followed the changelog."""
     if tables.mirror is None:
         return T.StructType([field for field in changes if field.name in tables.drift.mirrored])
     renamed = dict(tables.drift.renamed)
     present = [
         T.StructField(renamed.get(field.name, field.name), field.dataType)
-        for field in changelog.session.table(mirror.quoted).schema
+        for field in changelog.spark_schema(tables.mirror.schema().model_dump_json())
     ]
     sources = {each.column.name: each.read_as for each in tables.drift.dropped}
     wider = {

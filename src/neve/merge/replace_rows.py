@@ -18,7 +18,6 @@ from neve.errors import NeveError
 from neve.index.compaction import add_delta
 from neve.index.current_root import store_root
 from neve.index.indexed_table import NO_SNAPSHOT
-from neve.index.maintain import compacted
 from neve.lake.live_files import live_files
 from neve.lake.row_delta import RowChanges, StatisticsFile, prepare_row_delta
 from neve.lake.vectors import read_vectors, write_vectors
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
     from neve.index.maintain import Refreshed
     from neve.index.root import Root
-    from neve.lake import Lake
     from neve.merge.batch import BatchWork
     from neve.merge.locators import Locator
     from neve.merge.side_tables import SideTable
@@ -48,8 +46,8 @@ class ReplaceRows:
     tombstones: SideTable
     # The index of the snapshot the batch was decided on.
     index: Refreshed | None = None
-    # Whether parts of the index were merged, so that older ones go with their snapshots.
-    compacted_index: bool = False
+    # The root that the commit names.
+    committed_root: Root | None = None
     _written: Written = field(default_factory=Written)
     # Data files of which no row is left.
     _emptied: set[str] = field(default_factory=set)
@@ -107,17 +105,17 @@ class ReplaceRows:
             RowChanges(work.main_id, written.data_files, new_vectors, self._emptied, dict(summary)),
         )
         failpoints.reach("merge.applied")
-        properties, statistics = self._next_root(work.lake, prepared.snapshot_id, summary)
+        properties, statistics = self._next_root(prepared.snapshot_id, summary)
         prepared.commit(properties, statistics)
 
     def _next_root(
-        self, lake: Lake, snapshot_id: int, summary: Mapping[str, str]
+        self, snapshot_id: int, summary: Mapping[str, str]
     ) -> tuple[dict[str, str], StatisticsFile | None]:
         """Write the index's next root; if that fails the merge still counts, and it is stale."""
         if self.index is None:
             return {}, None
         try:
-            root = self._grown(lake, self.index, snapshot_id)
+            root = self._grown(self.index, snapshot_id)
             tombstones = summary[TOMBSTONES]
             named = replace(
                 root, tombstones_snapshot_id=None if tombstones == NO_SNAPSHOT else int(tombstones)
@@ -126,16 +124,14 @@ class ReplaceRows:
         except (NeveError, OSError) as error:
             logger.warning("%s: the index was not kept: %s", ".".join(self.table.name()), error)
             return {}, None
+        self.committed_root = named
         return stored.properties, stored.statistics
 
-    def _grown(self, lake: Lake, index: Refreshed, snapshot_id: int) -> Root:
+    def _grown(self, index: Refreshed, snapshot_id: int) -> Root:
         io, location = self.table.io, index.mirror.index_location
         left = index.root.without_files(self._emptied)
         grown, ordinals = left.with_files(file.file_path for file in self._written.data_files)
         entries = self._written.new_entries(ordinals)
         if entries is None:
             return replace(grown, snapshot_id=snapshot_id)
-        grown = add_delta(io, grown, location, entries, snapshot_id)
-        small = compacted(lake, index.mirror, grown)
-        self.compacted_index = small is not grown
-        return small
+        return add_delta(io, grown, location, entries, snapshot_id)

@@ -99,18 +99,21 @@ class SideTable:
     _staging: StagingTable | None = None
 
     def open(self) -> None:
-        """Make the table if it is missing, and widen what became wider.
+        """Load the table, once; make it if it is missing, and widen what became wider.
 
         Raises:
             ConfigError: somebody else's table is there; nothing is changed then.
         """
+        if self._staging is not None:
+            return
         properties = {**_PROPERTIES, SIDE_OF: self.spec.name}
         spec = TableSpec(self.identifier, self.schema, properties=properties)
         profile, catalog = self.lake.profile, self.lake.catalog()
         present = load_if_exists(profile, catalog, self.identifier)
         require_our_side_table(self.spec, self.identifier, present)
         self._widen(present)
-        self._staging = StagingTable(profile, ensure_table(profile, catalog, spec))
+        table = ensure_table(profile, catalog, spec, present=present)
+        self._staging = StagingTable(profile, table)
 
     def empty(self) -> int | None:
         """Delete all rows; return the snapshot without rows, or None: there is no snapshot.
@@ -128,7 +131,7 @@ class SideTable:
         Args:
             named: the snapshot of this table that the mirror's newest merge names.
         """
-        self.staging.refresh()
+        self.open()
         main = self.staging.main_id
         target = snapshot_to_restore(self.staging.table.metadata, state, named)
         if target == main or main is None:
@@ -205,7 +208,6 @@ class MirrorTables:
             return
         tombstones, rejected = self.tombstones(tables), self.rejected()
         for table, named in ((tombstones, state.tombstones_id), (rejected, state.rejected_id)):
-            table.open()
             table.restore(state, named)
 
     def tombstones(self, tables: Look) -> SideTable:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from neve import limits
 from neve.otlp.json_mapping import from_json
 from neve.otlp.wire_scan import check_json_size, repair_texts, scan
 from neve.signals import Signal
@@ -39,8 +40,17 @@ class CheckedRequest(NamedTuple):
         )
 
 
-def check(signal: Signal, body: bytes, *, json: bool) -> CheckedRequest:
+def check(
+    signal: Signal,
+    body: bytes,
+    *,
+    json: bool,
+    most_repaired_bytes: int = limits.LARGEST_REQUEST_BYTES,
+) -> CheckedRequest:
     """Check an uncompressed request and count its records.
+
+    Args:
+        most_repaired_bytes: of the request with its texts in UTF-8, if they were not.
 
     Raises:
         MalformedError: the body is not an OTLP request; sending it again will not help.
@@ -51,7 +61,7 @@ def check(signal: Signal, body: bytes, *, json: bool) -> CheckedRequest:
     scanned = scan(signal, body)
     payload: bytes | bytearray = body
     if scanned.invalid_texts:
-        payload = repair_texts(signal, body)
+        payload = repair_texts(signal, body, most_repaired_bytes)
     return CheckedRequest(
         payload,
         scanned.records,

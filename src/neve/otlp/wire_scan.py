@@ -19,7 +19,8 @@ from google.protobuf.descriptor import FieldDescriptor
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
 from neve import limits
-from neve.errors import MalformedError, NeveError, SetupError, TooLargeError
+from neve.errors import MalformedError, NeveError, TooLargeError
+from neve.native import load_library
 from neve.otlp.json_mapping import NOT_STORED
 from neve.signals import Signal
 
@@ -181,20 +182,22 @@ def scan(signal: Signal, body: bytes) -> ScannedRequest:
     return ScannedRequest(counts.records, counts.invalid_texts, counts.unknown_fields, unknown)
 
 
-def repair_texts(signal: Signal, body: bytes) -> bytearray:
+def repair_texts(
+    signal: Signal, body: bytes, most_bytes: int = limits.LARGEST_REQUEST_BYTES
+) -> bytearray:
     """Write a request that `scan` accepted again, with every text in UTF-8.
 
     A text that is an attribute's value or a log's body becomes the kind `bytes`, which keeps it as
     it is. In all others U+FFFD takes the place of each bad byte, which may triple the request.
 
     Raises:
-        TooLargeError: the repaired request is larger than any that can be decoded.
+        TooLargeError: the repaired request has more than `most_bytes`; it was not written.
     """
     schema = _schema()
     library = _library()
     root = schema.roots[signal]
     size = library.neve_repair(schema.pointer, root, body, len(body), None)
-    if size > limits.LARGEST_REQUEST_BYTES:
+    if size > most_bytes:
         raise TooLargeError("the request is too large with its texts in UTF-8")
     repaired = bytearray(size)
     target = (ctypes.c_char * size).from_buffer(repaired)
@@ -339,13 +342,7 @@ _LIMITS_POINTER = ctypes.pointer(_LIMITS)
 
 @cache
 def _library() -> ctypes.CDLL:
-    try:
-        library = ctypes.CDLL(str(LIBRARY))
-    except OSError as error:
-        raise SetupError(
-            f"{LIBRARY.name} cannot be loaded: {error}",
-            hint="install Neve again; building it needs a C compiler (apt-get install gcc)",
-        ) from error
+    library = load_library(LIBRARY)
     body = (ctypes.c_char_p, ctypes.c_size_t)
     schema = (ctypes.POINTER(_SchemaStruct), ctypes.c_uint32)
     library.neve_scan.argtypes = (

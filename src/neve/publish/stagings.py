@@ -32,6 +32,9 @@ class Streams(Protocol):
     def stream_states(self, names: Iterable[str]) -> Mapping[str, StreamState]:
         """Return for each stream whether it is there, was dropped, or is not found."""
 
+    def dropped(self, names: Iterable[str]) -> set[str]:
+        """Return those of the buffer's streams that are known to have been dropped."""
+
     def owns(self, stream: str) -> bool:
         """Tell whether a stream is this buffer's, and not another one's."""
 
@@ -77,11 +80,16 @@ def is_proven_consumed(ranges: Ranges, marks: Marks, states: Mapping[str, Stream
 def was_consumed(table: StagingTable, ranges: Ranges, streams: Streams) -> bool:
     """Tell whether another worker was first: a mark says so, or that a stream was dropped.
 
+    A mark below a range is proof that the stream was not dropped: before that, the table has
+    consumed all of it, and a mark is removed but never lowered.
+
     Raises:
-        StorageError: a stream is not in the buffer, and was not dropped. That proves nothing.
+        StorageError: a stream without a mark is not in the buffer, and was not dropped. That
+            proves nothing.
     """
     marks = read_marks(table.properties)
-    states = {} if is_consumed(ranges, marks) else streams.stream_states(ranges)
+    unmarked = [] if is_consumed(ranges, marks) else [s for s in ranges if s not in marks]
+    states = streams.stream_states(unmarked) if unmarked else {}
     if is_proven_consumed(ranges, marks, states):
         return True
     require_present(table.name, states)
@@ -124,8 +132,7 @@ def dropped_streams(table: StagingTable, ranges: Ranges, streams: Streams) -> li
     staged = table.staged(STAGED_PREFIX)
     needed = {*ranges, *(stream for batch in staged for stream in decode_ranges(batch.summary))}
     stale = set(read_marks(table.properties)) - needed
-    states = streams.stream_states(stale) if stale else {}
-    return [stream for stream, state in states.items() if state is StreamState.DROPPED]
+    return sorted(streams.dropped(stale)) if stale else []
 
 
 def load_stagings(table: StagingTable, prefix: str, streams: Streams) -> list[Staging]:

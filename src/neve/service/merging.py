@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from neve.errors import NeveError
 from neve.merge.report import TableReport
+from neve.merge.side_by_side import side_by_side
 from neve.observe import sentry
 from neve.observe.merging import MergeMetrics
 from neve.observe.traces import span
@@ -57,6 +58,7 @@ def keep_merging(
     interval_seconds: float,
     stop: threading.Event,
     observer: Observer,
+    parallel_tables: int = 1,
 ) -> None:
     """Begin a cycle every interval until `stop` is set; a batch in progress is finished.
 
@@ -65,19 +67,32 @@ def keep_merging(
     """
     while not stop.is_set():
         began = time.monotonic()
-        run_cycle(mergers, stop, observer)
+        run_cycle(mergers, stop, observer, parallel_tables)
         stop.wait(max(0.0, began + interval_seconds - time.monotonic()))
 
 
-def run_cycle(mergers: Iterable[TableMerger], stop: threading.Event, observer: Observer) -> None:
-    """Give every table its turn, whatever became of the others."""
+def run_cycle(
+    mergers: Sequence[TableMerger],
+    stop: threading.Event,
+    observer: Observer,
+    parallel_tables: int = 1,
+) -> None:
+    """Give every table its turn, whatever became of the others.
+
+    Args:
+        parallel_tables: how many have their turn at the same time; the observer hears of each on
+            the thread that it was merged on.
+    """
     began = time.monotonic()
-    with span("merge.cycle"):
-        for merger in mergers:
-            if stop.is_set():
-                return
+
+    def give_turn(merger: TableMerger) -> None:
+        if not stop.is_set():
             _give_turn(merger, stop, observer)
-    observer.cycled(time.monotonic() - began)
+
+    with span("merge.cycle"):
+        side_by_side(mergers, parallel_tables, give_turn)
+    if not stop.is_set():
+        observer.cycled(time.monotonic() - began)
 
 
 def _give_turn(merger: TableMerger, stop: threading.Event, observer: Observer) -> None:
@@ -184,9 +199,11 @@ class Merging:
         interval_seconds: float,
         registry: Registry,
         on_report: Callable[[TableReport], None],
+        parallel_tables: int = 1,
     ) -> None:
         self._mergers = mergers
         self._interval_seconds = interval_seconds
+        self._parallel_tables = parallel_tables
         self.recorder = Recorder(MergeMetrics(registry), [one.name for one in mergers], on_report)
 
     @property
@@ -195,7 +212,9 @@ class Merging:
         return None if trouble is None else f"merge failed: {trouble}"
 
     def run(self, stop: threading.Event) -> None:
-        keep_merging(self._mergers, self._interval_seconds, stop, self.recorder)
+        keep_merging(
+            self._mergers, self._interval_seconds, stop, self.recorder, self._parallel_tables
+        )
 
     def finish(self) -> None:
         """Leave the rest for the next start: what waits is in the changelog."""

@@ -8,33 +8,32 @@ import numpy as np
 import pyarrow as pa
 
 from neve.telemetry.equal_keys import last_of_equal_keys, offsets_of
+from neve.telemetry.pairs import read_pairs
 from neve.telemetry.schemas import ATTRIBUTES, types_column
-from neve.telemetry.values import decode_values
 
 if TYPE_CHECKING:
-    from neve.telemetry.arrays import Column, Integers, Lists, Mask, Texts
+    from neve.telemetry.arrays import Column, Integers, Lists, Texts
     from neve.telemetry.equal_keys import Tally
+    from neve.telemetry.values import Values
 
 
 def attribute_columns(name: str, lists: Lists, tally: Tally) -> dict[str, Column]:
     """Return the map under `name`, and the map of its kinds under the name of its types column."""
-    keys = lists.values.field("key")
     offsets = lists.offsets.to_numpy()
-    values = decode_values(lists.values.field("value"), tally)
-    text, is_typed, words = values.text, values.is_typed, values.words()
-
+    pairs = read_pairs(lists.values, tally)
+    keys, values = pairs.keys, pairs.values
     is_kept = last_of_equal_keys(keys, offsets, tally)
     if not is_kept.all():
-        chosen: Column = pa.array(is_kept)
-        keys, text, words = keys.filter(chosen), text.filter(chosen), words.filter(chosen)
-        is_typed, offsets = is_typed[is_kept], offsets_of(is_kept, offsets)
+        keys, values = keys.filter(pa.array(is_kept)), values.filter(is_kept)
+        offsets = offsets_of(is_kept, offsets)
     return {
-        name: pa.MapArray.from_arrays(pa.array(offsets), keys, text),
-        types_column(name): _types(keys, words, is_typed, offsets),
+        name: pa.MapArray.from_arrays(pa.array(offsets), keys, values.text),
+        types_column(name): _types(keys, values, offsets),
     }
 
 
-def _types(keys: Texts, words: Texts, is_typed: Mask, offsets: Integers) -> Column:
+def _types(keys: Texts, values: Values, offsets: Integers) -> Column:
+    is_typed = values.is_typed
     if not is_typed.any():
         return pa.nulls(len(offsets) - 1, ATTRIBUTES)
     typed_offsets = offsets_of(is_typed, offsets)
@@ -43,6 +42,6 @@ def _types(keys: Texts, words: Texts, is_typed: Mask, offsets: Integers) -> Colu
     return pa.MapArray.from_arrays(
         starts,
         keys.filter(chosen),
-        words.filter(chosen),
+        values.filter(is_typed).words(),
         mask=pa.array(np.diff(typed_offsets) == 0),
     )

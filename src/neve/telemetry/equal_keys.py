@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from neve.telemetry.pairs_library import may_repeat_keys
+
 if TYPE_CHECKING:
     from neve.telemetry.arrays import Integers, Mask, Texts
 
@@ -32,6 +34,8 @@ def offsets_of(is_kept: Mask, offsets: Integers) -> Integers:
 def last_of_equal_keys(keys: Texts, offsets: Integers, tally: Tally) -> Mask:
     """Mark each entry that no later entry of its list repeats, and count the others."""
     count = len(keys)
+    if not may_repeat_keys(keys, offsets):
+        return np.ones(count, np.bool_)
     lists = len(offsets) - 1
     encoded = keys.dictionary_encode()
     distinct = len(encoded.dictionary)

@@ -79,6 +79,9 @@ class Values:
         """Return the kinds by name; NULL where there is no value."""
         return _words().take(pa.array(self.kind))
 
+    def filter(self, is_kept: Mask) -> Values:
+        return Values(self.text.filter(pa.array(is_kept)), self.kind[is_kept])
+
 
 def decode_values(values: Messages, tally: Tally) -> Values:
     """Write each AnyValue as text: strings as they are, others as JSON, bytes as base64.

@@ -18,7 +18,7 @@ from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_know
 from neve.lake.follower_tags import FollowerTag, follower_tag
 from neve.lake.java_tables import MAIN, isolated
 from neve.versions import target_rows as tr
-from neve.versions.changes import keys_of
+from neve.versions.change_columns import keys_of
 from neve.versions.followed_table import CommitRange, SourceTable
 from neve.versions.renamed_columns import NameReusedError, renamed_columns
 from neve.versions.target_position import Position

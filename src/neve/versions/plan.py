@@ -80,6 +80,11 @@ class ChangePlan:
     def steps_that_add(self) -> set[int]:
         return {one.group for one in self.added} | {one.number for one in self.comparisons}
 
+    @property
+    def steps_that_do_both(self) -> set[int]:
+        """Only where a step both adds and deletes can there be carry-overs and updates."""
+        return self.steps_that_add & self.steps_that_delete
+
 
 class Planner:
     """Plans step after step; the steps follow one another."""

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everywhere
 from pyspark.sql import types as T  # noqa: N812 - as everywhere
 
 from neve.lake.identifier import quote_identifier
-from neve.versions.changes import CHANGE_TYPE, SNAPSHOT_ID, TIMESTAMP
+from neve.versions.change_columns import CHANGE_TYPE, SNAPSHOT_ID, TIMESTAMP
 from neve.versions.resolve import Commit
 
 SOURCE = "neve_follow_rows"

@@ -7,7 +7,7 @@ import pytest
 
 import neve
 from neve import failpoints
-from neve.buffer import reader, retire
+from neve.buffer import listing, retire
 from neve.buffer.layout import IDENTITY
 from neve.buffer.part_index import PartIndexes
 from neve.buffer.reader import BufferReader
@@ -93,7 +93,7 @@ def test_a_copy_of_a_dropped_stream_is_told_and_not_decoded_for_ever(bench):
     assert f"stream {stream.stream} was consumed and dropped" in report.trouble
 
 
-@pytest.mark.parametrize("step", ["streams", "known_requests", "drop"])
+@pytest.mark.parametrize("step", ["look", "known_requests", "drop"])
 def test_a_worker_beside_another_that_retires_what_it_has_listed_does_not_fail(
     bench, monkeypatch, step
 ):
@@ -102,7 +102,7 @@ def test_a_worker_beside_another_that_retires_what_it_has_listed_does_not_fail(
     bench.send(Signal.LOGS, "a")
     original = getattr(BufferReader, step)
     owner, read = {
-        "streams": (reader, "is_closed"),
+        "look": (listing, "is_closed"),
         "known_requests": (PartIndexes, "load"),
         "drop": (retire, "is_closed"),
     }[step]

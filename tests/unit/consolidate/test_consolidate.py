@@ -201,12 +201,42 @@ def test_copies_that_two_workers_consume_at_the_same_moment_are_stored_once(riva
 
 
 def _list_only(worker, monkeypatch, is_listed):
-    streams = worker.reader.streams
-    monkeypatch.setattr(
-        worker.reader,
-        "streams",
-        lambda signal=None: [one for one in streams(signal) if is_listed(one.stream)],
-    )
+    look = worker.reader.look
+
+    def look_at_some(signal):
+        listing, streams = look(signal)
+        segments = listing.segments
+        listing.segments = lambda: {s: found for s, found in segments().items() if is_listed(s)}
+        return listing, streams
+
+    monkeypatch.setattr(worker.reader, "look", look_at_some)
+
+
+def test_a_copy_that_another_worker_consumed_after_the_listing_is_stored_once(rivals, monkeypatch):
+    """The listing that a batch is planned with is older than the marks that it is decoded with."""
+    bench = rivals
+    bench.send(Signal.LOGS, "a")
+    worker, other = bench.worker(), bench.worker()
+    (stream,) = [status.stream for status in worker.reader.streams("logs")]
+    look, looks = worker.reader.look, []
+
+    def late(signal):
+        looks.append(signal)
+        listed = look(signal)
+        if looks.count("logs") == 1 and signal == "logs":
+            _send_as_stranger(bench, "a")
+            directory = bench.directory / "buffer" / stream
+            # Away for the moment, so that the other worker takes the copy alone.
+            directory.rename(directory.with_name(f".{directory.name}"))
+            assert other.run_once().rows == 2
+            directory.with_name(f".{directory.name}").rename(directory)
+        return listed
+
+    monkeypatch.setattr(worker.reader, "look", late)
+    report = worker.run_once()
+    assert report.duplicate_requests == 1
+    assert bench.names("logs") == Counter(["a 0", "a 1"])
+    assert bench.waiting_segments() == 0
 
 
 def _send_as_stranger(bench, name):

@@ -141,7 +141,7 @@ class Failing:
     def __init__(self, calm):
         self.calm = calm
 
-    def hold(self):
+    def hold(self, _listed=None):
         self.calm -= 1
         if self.calm < 0:
             raise StorageError("the store is down", retryable=True)
@@ -169,7 +169,7 @@ def test_a_worker_that_hangs_does_not_keep_its_lease_for_ever():
     class Counted:
         held = 0
 
-        def hold(self):
+        def hold(self, _listed=None):
             self.held += 1
             return True
 

@@ -32,7 +32,7 @@ def send_in_one_segment(bench, names):
 def test_parts_of_a_segment_are_stored_once_and_copies_are_found_in_each(bench):
     send_in_one_segment(bench, NAMES)
     # Sent again to another receiver: some of each part are copies.
-    send_in_one_segment(bench, NAMES[::3] + ["other"])
+    send_in_one_segment(bench, [*NAMES[::3], "other"])
     jobs = []
 
     def run(job):

@@ -4,10 +4,8 @@ import pickle
 from dataclasses import replace
 from pathlib import Path
 
-import duckdb
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
 from pyiceberg.table.statistics import BlobMetadata
@@ -20,7 +18,7 @@ from neve.index.hash_bucket import BLOCK_ROWS
 from neve.index.root import ROOT_BLOB, Root, index_location, new_path, read_root, write_root
 from neve.index.search import lookup
 from neve.index.shard import BUCKET_BLOB, bits_for, bucket_of, split_buckets
-from neve.lake.puffin import read_blob, read_footer
+from neve.lake.puffin import read_footer
 from tests.support.indexed import as_lists
 from tests.unit.index.conftest import Workshop, sequences
 
@@ -172,24 +170,20 @@ def test_an_integer_key_takes_at_most_24_bytes(workshop):
     assert shard.size / len(keys) <= 24
 
 
-def test_any_parquet_reader_reads_a_bucket(workshop_of_any_kind, keys, tmp_path):
-    workshop = workshop_of_any_kind
+def test_a_bucket_is_what_its_description_says(workshop, keys):
     (shard,) = based(workshop, keys, 1).shards
     data = Path(shard.path).read_bytes()
-    stream = pa.BufferReader(data)
-    blobs = [blob for blob in read_footer(stream, len(data), "x").blobs if blob.type == BUCKET_BLOB]
-    tables = []
-    for number, blob in enumerate(blobs):
-        file = tmp_path / f"{number}.parquet"
-        file.write_bytes(read_blob(stream, blob, "x"))
-        tables.append(pq.read_table(file))
-        (count,) = duckdb.execute(
-            "SELECT count(DISTINCT first) FROM read_parquet(?)", [str(file)]
-        ).fetchone()
-        assert count == int(blob.properties["rows"])
-    table = pa.concat_tables(tables)
-    assert table.column("first").to_pylist() == keys.tolist()
-    assert table.column("position").to_pylist() == list(range(len(keys)))
+    columns = [("first", "<u8"), ("file", "<u2"), ("position", "<i4"), ("sequence", "<i8")]
+    block = np.dtype([(name, kind, (1024,)) for name, kind in columns])
+    read = []
+    for blob in read_footer(pa.BufferReader(data), len(data), "x").blobs:
+        if blob.type == BUCKET_BLOB:
+            blocks = np.frombuffer(data, block, blob.length // block.itemsize, blob.offset)
+            rows = int(blob.properties["rows"])
+            read.append([blocks[name].ravel()[:rows] for name, _ in columns])
+    first, _, position, _ = (np.concatenate(parts) for parts in zip(*read, strict=True))
+    assert first.tolist() == keys.tolist()
+    assert position.tolist() == list(range(len(keys)))
 
 
 def test_tasks_need_only_what_can_be_pickled(workshop, keys):
@@ -337,35 +331,3 @@ class TestDamage:
         path.unlink()
         with pytest.raises(CorruptionError, match="missing"):
             read_root(workshop.io, str(path))
-
-
-def test_the_cache_counts_and_is_limited(workshop, keys, monkeypatch):
-    root = based(workshop, keys, 3)
-    # As if the shard lay in an object store, too large to be read whole.
-    monkeypatch.setattr("neve.index.search.local_path", lambda path: None)
-    monkeypatch.setattr("neve.index.search._WHOLE_SHARD_BYTES", 0)
-    cache = BucketCache(limit_bytes=10_000_000)
-    workshop.search(root, keys, cache=cache)
-    assert (cache.hits, cache.misses) == (0, 9)  # eight buckets and the directory
-    workshop.search(root, keys, cache=cache)
-    assert (cache.hits, cache.misses) == (9, 9)
-    assert cache.bytes > 22 * len(keys)
-
-    small = BucketCache(limit_bytes=cache.bytes // 2)
-    for _ in range(2):
-        assert workshop.search(root, keys, cache=small).has_entry.all()
-    assert small.misses > 9
-    assert small.bytes <= small.limit_bytes
-    none = BucketCache(limit_bytes=0)
-    assert workshop.search(root, keys, cache=none).has_entry.all()
-
-
-def test_small_remote_shards_are_read_whole(workshop, keys, monkeypatch):
-    root = based(workshop, keys, 3)
-    monkeypatch.setattr("neve.index.search.local_path", lambda path: None)
-    cache = BucketCache()
-    assert workshop.search(root, keys, cache=cache).has_entry.all()
-    Path(root.shards[0].path).unlink()
-    assert workshop.search(root, keys, cache=cache).has_entry.all()
-    with pytest.raises(CorruptionError, match="missing"):
-        workshop.search(root, keys)

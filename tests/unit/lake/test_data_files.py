@@ -5,13 +5,15 @@ from datetime import datetime, timedelta, timezone
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.io.pyarrow import pyarrow_to_schema, schema_to_pyarrow
 
 import neve
 from neve.errors import CatalogError
-from neve.lake import data_files
+from neve.lake import data_files, partition_rows
 from neve.lake.create import TableSpec, ensure_table
 from neve.lake.data_files import write_data_files
 from neve.lake.staging import Change, StagingTable
+from neve.lake.table_columns import without_needless_casts
 from tests.support.lakes import sqlite_settings
 
 SCHEMA = pa.schema(
@@ -102,8 +104,9 @@ def test_wide_rows_make_row_groups_of_fewer_rows_in_the_same_order(lake, monkeyp
     assert sorted(everything["trace_id"].to_pylist()) == wide["trace_id"].to_pylist()
 
 
-def test_rows_from_java_without_offsets_are_written(lake):
+def test_rows_from_java_without_offsets_are_written(lake, monkeypatch):
     """Java leaves out the offsets of what is empty; `Table.nbytes` reads them all the same."""
+    monkeypatch.setattr(partition_rows, "_RUN_ROWS", 0)  # no run is too short
     struct = SCHEMA.field("events").type.value_type
     names = pa.Array.from_buffers(pa.string(), 0, [None, None, pa.py_buffer(b"")])
     nothing = pa.StructArray.from_arrays([names], fields=list(struct))
@@ -112,6 +115,63 @@ def test_rows_from_java_without_offsets_are_written(lake):
     table = ensure_table(lake.profile, lake.catalog(), SPEC)
     files = append(lake, table, rows(10).set_column(4, SCHEMA.field("events"), events))
     assert sum(file.record_count for file in files) == 10
+
+
+def test_rows_that_come_in_order_are_copied_in_runs(lake, monkeypatch):
+    """As `take` would have them: rows of many requests, each of one service and in order."""
+    parts = [rows(3000).filter(pa.array([n % 3 == m for n in range(3000)])) for m in (2, 0, 1)]
+    pieces = pa.concat_tables([part.sort_by("timestamp") for part in parts])
+    table = ensure_table(lake.profile, lake.catalog(), SPEC)
+    (in_runs, taken) = ([], [])
+    for run_rows, found in ((16, in_runs), (10**9, taken)):
+        monkeypatch.setattr(partition_rows, "_RUN_ROWS", run_rows)
+        for part in partition_rows.split_by_partition(table.metadata, pieces):
+            found.append(part.rows(are_ours=True))
+            found.append(part.rows(100, 50, are_ours=True))
+            found.append(part.rows(0, 0))
+    assert all(part.column(3).num_chunks <= 1 for part in in_runs)
+    assert [part.to_pylist() for part in in_runs] == [part.to_pylist() for part in taken]
+    assert len(in_runs) == 9
+
+
+def test_members_of_lists_and_maps_have_no_statistics_and_all_else_has(lake, caplog):
+    table = ensure_table(lake.profile, lake.catalog(), SPEC)
+    (file, *_) = append(lake, table, rows(100))
+    named = {table.schema().find_column_name(each) for each in file.lower_bounds}
+    assert named == {"timestamp", "service_name", "trace_id"}
+    assert {table.schema().find_column_name(each) for each in file.value_counts} == named
+    group = pq.read_metadata(file.file_path.removeprefix("file://")).row_group(0)
+    columns = [group.column(number) for number in range(group.num_columns)]
+    with_statistics = {each.path_in_schema for each in columns if each.is_stats_set}
+    assert with_statistics == named
+    assert not caplog.records
+
+
+def test_texts_are_written_as_they_are_given(lake):
+    """No copy with 64-bit offsets is made: Parquet does not tell them apart."""
+    table = ensure_table(lake.profile, lake.catalog(), SPEC)
+    columns = without_needless_casts(
+        schema_to_pyarrow(table.schema(), include_field_ids=True), SCHEMA
+    )
+    texts = [columns.field("trace_id").type, columns.field("attributes").type.item_type]
+    texts.append(columns.field("events").type.value_type.field("name").type)
+    assert texts == [pa.string()] * 3
+    assert pyarrow_to_schema(columns) == table.schema()  # with all field ids
+    large = pa.schema([pa.field("trace_id", pa.large_string())])
+    assert without_needless_casts(columns, large).field("trace_id").type == pa.string()
+    append(
+        lake,
+        table,
+        rows(10).cast(
+            pa.schema(
+                [
+                    each.with_type(pa.large_string()) if each.type == pa.string() else each
+                    for each in SCHEMA
+                ]
+            )
+        ),
+    )
+    assert len(table.refresh().scan().to_arrow()) == 10
 
 
 def test_a_file_of_several_row_groups_is_sorted_throughout_and_complete(lake, monkeypatch):

@@ -10,7 +10,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.types import ListType, LongType, MapType, NestedField, StructType, UUIDType
 
-from neve.lake.data_files import with_table_columns
+from neve.lake.table_columns import with_table_columns
 from neve.lake.uuids import with_uuids
 
 A, B = UUID("00000000-0000-0000-0000-00000000000a"), UUID("f81d4fae-7dec-11d0-a765-00a0c91e6bf6")

@@ -316,15 +316,13 @@ def test_texts_that_are_not_utf8_are_repaired():
     assert good.body.string_value == "café"
 
 
-def test_a_request_too_large_to_decode_once_repaired_is_refused(monkeypatch):
+def test_a_request_too_large_to_decode_once_repaired_is_refused():
     body = logs(field(3, b"\xff" * 100))
     size = len(repair_texts(Signal.LOGS, body))
     assert size > 300
-    monkeypatch.setattr(limits, "LARGEST_REQUEST_BYTES", size)
-    assert len(repair_texts(Signal.LOGS, body)) == size
-    monkeypatch.setattr(limits, "LARGEST_REQUEST_BYTES", size - 1)
+    assert len(repair_texts(Signal.LOGS, body, size)) == size
     with pytest.raises(TooLargeError):
-        repair_texts(Signal.LOGS, body)
+        repair_texts(Signal.LOGS, body, size - 1)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-_EIGHTHS = " ▏▎▍▌▋▊▉█"
+from neve.cli.bars import growing_bar
 
 
 def bar_chart(values: Mapping[str, int], columns: int, encoding: str | None) -> str:
@@ -14,25 +14,9 @@ def bar_chart(values: Mapping[str, int], columns: int, encoding: str | None) -> 
         columns: how long the longest bar is.
         encoding: of the terminal; one that has no blocks gets `#`.
     """
-    has_blocks = _can_encode(_EIGHTHS, encoding)
     widest_name = max(map(len, values), default=0)
     most = max(values.values(), default=0) or 1
-    lines = []
-    for name, value in values.items():
-        eighths = round(value / most * columns * 8)
-        bar = _blocks(eighths) if has_blocks else "#" * round(eighths / 8)
-        lines.append(f"   {name:>{widest_name}}  {bar} {value:,}")
-    return "\n".join(lines)
-
-
-def _blocks(eighths: int) -> str:
-    whole, part = divmod(eighths, 8)
-    return _EIGHTHS[8] * whole + (_EIGHTHS[part] if part else "")
-
-
-def _can_encode(text: str, encoding: str | None) -> bool:
-    try:
-        text.encode(encoding or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        return False
-    return True
+    return "\n".join(
+        f"   {name:>{widest_name}}  {growing_bar(value / most, columns, encoding)} {value:,}"
+        for name, value in values.items()
+    )

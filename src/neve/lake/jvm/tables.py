@@ -6,6 +6,7 @@ Functions take and return Python values, except for `Task`, which carries a Java
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from neve.lake.table_ref import TableRef
 
@@ -27,6 +29,8 @@ class Task:
     records: int
     sequence_number: int
     java: Any
+    # The table it was planned from.
+    table: Any
 
 
 def isolated(session: SparkSession, conf: Mapping[str, str]) -> SparkSession:
@@ -156,7 +160,9 @@ def plan_files(
         for java in _each(planned.iterator()):
             file = java.file()
             number = file.dataSequenceNumber()
-            tasks.append(Task(file.location(), int(file.recordCount()), int(number or 0), java))
+            tasks.append(
+                Task(file.location(), int(file.recordCount()), int(number or 0), java, table)
+            )
         return tasks
     finally:
         planned.close()
@@ -167,7 +173,7 @@ def staged_scan(
     session: SparkSession, ref: TableRef, tasks: Sequence[Task], schema_json: str | None = None
 ) -> Iterator[DataFrame]:
     """Yield the rows of exactly these files, deletes applied, with `_file` and `_pos`."""
-    table = load(session, ref)
+    table = tasks[0].table if tasks else load(session, ref)
     if schema_json is not None:
         table = _with_schema(session, table, schema_json)
     manager = _jvm(session).org.apache.iceberg.spark.ScanTaskSetManager.get()
@@ -214,6 +220,13 @@ def _with_schema(session: SparkSession, table: Any, schema_json: str) -> Any:
     update.setCurrentSchema(schema, base.lastColumnId())
     operations = iceberg.StaticTableOperations(update.discardChanges().build(), table.io())
     return iceberg.BaseTable(operations, table.name())
+
+
+def spark_schema(session: SparkSession, schema_json: str) -> StructType:
+    """Return an Iceberg schema as Spark has it; reads no catalog."""
+    iceberg = _jvm(session).org.apache.iceberg
+    converted = iceberg.spark.SparkSchemaUtil.convert(iceberg.SchemaParser.fromJson(schema_json))
+    return StructType.fromJson(json.loads(converted.json()))
 
 
 def load(session: SparkSession, ref: TableRef) -> Any:

@@ -1,0 +1,223 @@
+"""What a small batch costs in a lake that looks a day, a week or a month old, against a new one.
+
+    python -m benchmarks.age [--ages day,week,month] [--store disk|s3] [--runs 7]
+
+Age is written as metadata: snapshots, data files and their manifests, streams, requests in the
+dedup window, files of the ledger (`tests/support/aged_lake.py`). A batch has ten requests of one
+log record each; its cost is a whole round of a worker: look into the buffer, decode (here, without
+Spark), stage, publish, retire. A ratio is against a new lake of the same run.
+
+With `--store s3`, the buffer and the tables are on the local S3 server behind a proxy that adds
+30 ms to each request. The proxy is part of this process, so that time counts there, and not
+processor time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+
+from neve.config import Settings
+from neve.lake import Lake
+from neve.lake.appends import AppendTable
+from neve.lake.commit_loop import CommitCounters, RetryPolicy
+from neve.lake.data_files import write_data_files
+from neve.telemetry.schemas import SCHEMAS
+from tests.support.aged_lake import (
+    DAY,
+    LOGS,
+    MONTH,
+    NEW,
+    WEEK,
+    Age,
+    AgedLake,
+    Cost,
+    aged_lake,
+    embedded_settings,
+)
+from tests.support.install import S3, install
+from tests.support.proxy import Forward, Request, Response, running_proxy
+from tests.support.servers import REGION, S3Server, running_s3
+
+WANTED_MS = 250
+WANTED_LISTS = 2
+WANTED_RATIO = 1.5
+DELAY_SECONDS = 0.03
+AGES = {age.name: age for age in (DAY, WEEK, MONTH)}
+
+
+@dataclass
+class SlowStore:
+    """A gate that counts requests and lets each take longer."""
+
+    delay_seconds: float = DELAY_SECONDS
+    counts: Counter[str] = field(default_factory=Counter)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __call__(self, request: Request, forward: Forward) -> Response:
+        is_list = "list-type" in request.query
+        with self.lock:
+            self.counts["LIST" if is_list else request.method] += 1
+        time.sleep(self.delay_seconds)
+        return forward(request)
+
+
+@dataclass
+class Measured:
+    """Medians of an age: batches, writes to the ledger, direct commits; requests of a batch."""
+
+    batch: Cost
+    ledger: Cost
+    direct: Cost
+    requests: dict[str, float] = field(default_factory=dict)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--ages", default="day,week,month")
+    parser.add_argument("--store", choices=("disk", "s3"), default="disk")
+    parser.add_argument("--runs", type=int, default=7)
+    options = parser.parse_args()
+    ages = [AGES[name] for name in options.ages.split(",")]
+    new: Measured | None = None
+    for age in (NEW, *ages):
+        measured = _measure(age, options.store, options.runs)
+        _tell(age, options.store, measured, new)
+        new = new or measured
+
+
+def _measure(age: Age, store: str, runs: int) -> Measured:
+    with tempfile.TemporaryDirectory() as directory:
+        if store == "disk":
+            with aged_lake(age, embedded_settings(Path(directory))) as lake:
+                return _measure_lake(lake, runs)
+        slow = SlowStore()
+        with (
+            _slow_settings(Path(directory), slow) as (settings, measured),
+            aged_lake(age, settings, measured) as lake,
+        ):
+            return _measure_lake(lake, runs, slow)
+
+
+def _measure_lake(lake: AgedLake, runs: int, slow: SlowStore | None = None) -> Measured:
+    batches, requests = [], Counter[str]()
+    for _ in range(runs):
+        lake.send()
+        if slow:
+            slow.counts.clear()
+        batches.append(lake.consolidate())
+        if slow:
+            requests += slow.counts
+    return Measured(
+        _median(batches),
+        _median([lake.write_ledger() for _ in range(runs)]),
+        _median(list(_direct_commits(lake.lake, runs))),
+        {kind: count / runs for kind, count in requests.items()},
+    )
+
+
+def _direct_commits(lake: Lake, runs: int) -> Iterator[Cost]:
+    table = AppendTable(lake.profile, lake.catalog().load_table(LOGS))
+    now = datetime.now(timezone.utc)
+    row = {"timestamp": now, "received_at": now, "body": "one line"}
+    rows = pa.Table.from_pylist([row], SCHEMAS["logs"])
+    # The first ones remove snapshots that are more than the limit.
+    for number in range(runs + 2):
+        files = write_data_files(table.metadata, table.io, rows)
+        began, processor = time.perf_counter(), time.process_time()
+        table.append(files, str(uuid.uuid4()), policy=RetryPolicy(), counters=CommitCounters())
+        if number >= 2:
+            yield Cost(time.process_time() - processor, time.perf_counter() - began, 0)
+
+
+def _median(costs: list[Cost]) -> Cost:
+    return Cost(
+        statistics.median(cost.processor_seconds for cost in costs),
+        statistics.median(cost.seconds for cost in costs),
+        max(cost.documents for cost in costs),
+    )
+
+
+def _tell(age: Age, store: str, measured: Measured, new: Measured | None) -> None:
+    for name in ("batch", "ledger", "direct"):
+        is_disk = store == "disk"
+        cost: Cost = getattr(measured, name)
+        value = cost.processor_seconds if is_disk else cost.seconds
+        kind = "processor" if is_disk else "s3"
+        ratio = None
+        if new is not None:
+            before: Cost = getattr(new, name)
+            ratio = value / (before.processor_seconds if is_disk else before.seconds)
+        wanted = f"<= {WANTED_RATIO}" if new is not None else None
+        if name == "batch" and is_disk and new is None:
+            wanted = f"<= {WANTED_MS}"
+        _print(f"age_{age.name}_{name}_{kind}", value * 1000, "ms", ratio, wanted)
+    _print(f"age_{age.name}_documents", measured.batch.documents, "documents", None, "<= 2")
+    for kind, count in sorted(measured.requests.items()):
+        # One LIST for each signal, and one more after the batch.
+        wanted = f"<= {WANTED_LISTS + 2}" if kind == "LIST" else None
+        _print(f"age_{age.name}_{kind}", count, "requests", None, wanted)
+
+
+def _print(name: str, value: float, unit: str, ratio: float | None, wanted: str | None) -> None:
+    rounded = None if ratio is None else round(ratio, 2)
+    line = {
+        "name": name,
+        "value": round(value, 2),
+        "unit": unit,
+        "ratio": rounded,
+        "wanted": wanted,
+    }
+    print(json.dumps(line), flush=True)
+
+
+@contextmanager
+def _slow_settings(directory: Path, slow: SlowStore) -> Iterator[tuple[Settings, Settings]]:
+    """Serve a store, and yield settings with it as it is, and with it behind the proxy."""
+    install(S3)
+    with (
+        running_s3(directory) as s3,
+        running_proxy(urlsplit(s3.endpoint).port or 0, [slow]) as proxy,
+    ):
+        yield (
+            _object_settings(directory, s3, s3.endpoint),
+            _object_settings(directory, s3, proxy.uri),
+        )
+
+
+def _object_settings(directory: Path, s3: S3Server, endpoint: str) -> Settings:
+    return Settings.model_validate(
+        {
+            "catalog": {
+                "type": "sqlite",
+                "uri": f"sqlite:///{directory}/catalog.db",
+                "warehouse": f"s3://{s3.bucket}/lake",
+            },
+            "storage": {
+                "endpoint": endpoint,
+                "region": REGION,
+                "access_key_id": s3.access_key,
+                "secret_access_key": s3.secret_key,
+                "path_style": True,
+            },
+            "buffer": {"location": f"s3://{s3.bucket}/buffer"},
+        }
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""`neve health`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from neve.cli.bars import bar
+from neve.cli.completion import complete_tables
+from neve.cli.output import as_record
+from neve.cli.reading import name_lake
+from neve.cli.sizes import size_text
+from neve.errors import EXIT_INCOMPLETE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from neve.api import TableHealth
+    from neve.cli.app import Call
+    from neve.cli.output import Output
+
+_SHOWN_COLUMNS = ("table", "health", "files", "small", "size", "deleted", "snapshots")
+_BAR_COLUMNS = 10
+
+
+def health(
+    context: typer.Context,
+    tables: Annotated[
+        Optional[list[str]],  # noqa: UP045 - typer reads it on Python 3.10 too
+        typer.Argument(
+            metavar="[TABLE]...",
+            help="Names, patterns such as 'otel.*', or namespaces; none means all tables.",
+            autocompletion=complete_tables,
+        ),
+    ] = None,
+) -> None:
+    """Score tables by what makes them slow or large, and say what would help.
+
+    Reads metadata only and changes nothing. Ends with 3 if a table cannot be read.
+    """
+    call: Call = context.obj
+    with call.open(reads=True) as lake, call.output.working("reading manifests"):
+        reports = lake.health(*(tables or ()))
+    columns = list(as_record(reports[0])) if reports else []
+    call.output.data(columns, [as_record(report) for report in reports])
+    if not reports:
+        call.output.say(f"The lake has no tables yet: {name_lake(call.load())}. Try: neve demo")
+        return
+    show_health(call.output, reports)
+    if any(report.error for report in reports):
+        raise typer.Exit(EXIT_INCOMPLETE)
+
+
+def show_health(output: Output, reports: Sequence[TableHealth]) -> None:
+    """Show people a line for each table, and below what was found."""
+    output.show(_SHOWN_COLUMNS, [_shown(report) for report in reports])
+    for report in sorted(reports, key=lambda report: report.score):
+        if report.error:
+            output.say(f"\n{report.table} is left alone: {report.error}")
+        elif report.findings:
+            output.say(f"\n{report.table}")
+            for finding in report.findings:
+                output.say(f"  - {finding.text}")
+                if finding.effect or finding.action:
+                    parts = (finding.effect, finding.action)
+                    output.say("    " + " · ".join(part for part in parts if part))
+
+
+def _shown(report: TableHealth) -> dict[str, Any]:
+    stored = report.rows + report.deleted_rows
+    drawn = bar(report.score / 100, _BAR_COLUMNS, sys.stdout.encoding)
+    return {
+        "table": report.table,
+        "health": "unreadable" if report.error else f"{drawn} {report.score:>3}",
+        "files": report.files,
+        "small": report.small_files,
+        "size": size_text(report.bytes),
+        "deleted": f"{report.deleted_rows / stored:.0%}" if stored else "0%",
+        "snapshots": report.snapshots,
+    }

@@ -1,0 +1,143 @@
+"""`neve maintain`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from neve.cli.completion import complete_tables
+from neve.cli.output import as_record
+from neve.cli.sizes import size_text
+from neve.errors import EXIT_INCOMPLETE, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from neve.api import MaintenancePlan, MaintenanceReport
+    from neve.cli.app import Call
+    from neve.cli.output import Output
+
+_ACTION_COLUMNS = (
+    *("table", "action", "why", "effect", "files", "bytes", "partition", "deferred", "error"),
+    "paths",
+)
+_SHOWN_ACTIONS = ("table", "action", "partition", "why", "effect", "size")
+_REPORT_COLUMNS = (
+    *("table", "actions", "rewritten_files", "new_files", "rewritten_bytes", "new_bytes"),
+    *("conflicts", "seconds", "left", "error"),
+)
+_SHOWN_REPORTS = ("table", "actions", "files", "size", "seconds", "outcome")
+
+
+def maintain(
+    context: typer.Context,
+    tables: Annotated[
+        Optional[list[str]],  # noqa: UP045 - typer reads it on Python 3.10 too
+        typer.Argument(
+            metavar="[TABLE]...",
+            help="Names, patterns such as 'otel.*', or namespaces; none means all tables.",
+            autocompletion=complete_tables,
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done and why, and do nothing.")
+    ] = False,
+    max_bytes: Annotated[
+        Optional[str],  # noqa: UP045 - as above
+        typer.Option(metavar="SIZE", help="Rewrite at most so much, such as 10GiB."),
+    ] = None,
+    max_minutes: Annotated[
+        Optional[float],  # noqa: UP045 - as above
+        typer.Option(metavar="N", min=0, help="Begin nothing more after so many minutes."),
+    ] = None,
+) -> None:
+    """Keep tables fast and small while others write and read them.
+
+    Makes a plan from the health of the tables and carries it out, each action in a commit of its
+    own. Ends with 3 if a table failed.
+    """
+    call: Call = context.obj
+    limit = _size(max_bytes)
+    with call.open(reads=dry_run) as lake:
+        with call.output.working("reading manifests"):
+            plans = lake.plan_maintenance(*(tables or ()), max_bytes=limit)
+        if dry_run:
+            _show_plans(call.output, plans)
+            failed = any(plan.error for plan in plans)
+        else:
+            with call.output.working("maintaining tables"):
+                reports = lake.maintain(plans=plans, max_minutes=max_minutes)
+            _show_reports(call.output, reports)
+            failed = any(report.failed for report in reports)
+    if failed:
+        raise typer.Exit(EXIT_INCOMPLETE)
+
+
+def _size(text: str | None) -> int | None:
+    from neve.config.section import byte_count
+
+    try:
+        return None if text is None else int(byte_count(text))
+    except ValueError as error:
+        raise UsageError(f"--max-bytes {text}: {error}") from None
+
+
+def _show_plans(output: Output, plans: Sequence[MaintenancePlan]) -> None:
+    rows = [row for plan in plans for row in _action_rows(plan)]
+    output.data(_ACTION_COLUMNS, rows)
+    shown = [row | {"size": size_text(row["bytes"])} for row in rows if not row["error"]]
+    if shown:
+        output.show(_SHOWN_ACTIONS, shown)
+    else:
+        output.say("Nothing is to be done.")
+    for plan in plans:
+        if plan.error:
+            output.say(f"{plan.table} is left alone: {plan.error}")
+
+
+def _action_rows(plan: MaintenancePlan) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = [
+        {
+            "table": action.table,
+            "action": action.step.value,
+            "why": action.why,
+            "effect": action.effect if is_kept else "deferred: beyond the budget",
+            "files": action.files,
+            "bytes": action.bytes,
+            "partition": action.partition,
+            "deferred": not is_kept,
+            "error": None,
+            "paths": action.group.paths if action.group else (),
+        }
+        for actions, is_kept in ((plan.actions, True), (plan.deferred, False))
+        for action in actions
+    ]
+    if plan.error:
+        rows.append({"table": plan.table, "bytes": 0, "error": plan.error})
+    return rows
+
+
+def _show_reports(output: Output, reports: Sequence[MaintenanceReport]) -> None:
+    records = [as_record(report) for report in reports]
+    output.data(_REPORT_COLUMNS, records)
+    worked = [report for report in reports if report.actions or report.left or report.error]
+    if not worked:
+        output.say("Nothing was to be done.")
+        return
+    output.show(_SHOWN_REPORTS, [_shown(report) for report in worked])
+    for report in worked:
+        for reason in report.left:
+            output.say(f"{report.table}: left for the next time: {reason}")
+
+
+def _shown(report: MaintenanceReport) -> dict[str, Any]:
+    before, after = report.rewritten_files, report.new_files
+    return {
+        "table": report.table,
+        "actions": report.actions,
+        "files": f"{before:,} became {after:,}" if before else "",
+        "size": size_text(report.rewritten_bytes) if before else "",
+        "seconds": round(report.seconds, 1),
+        "outcome": report.error or "done",
+    }

@@ -1,0 +1,214 @@
+"""Rewriting chosen files, with the classes that Iceberg's `rewrite_data_files` is made of.
+
+The procedure chooses files by size and by a filter on rows, which cannot say "the files of this
+hour that were not rewritten yet". Reading, writing, row ids, deletes and the commit are Iceberg's.
+Everything raises what Java raises.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere
+
+from neve.lake.jvm.tables import _each, _java_map, active, load
+from neve.lake.table_ref import TableRef
+
+# All files of a group are read by one task: nothing is shuffled where one sort is enough.
+_ONE_TASK_BYTES = 1 << 50
+
+
+@dataclass(frozen=True)
+class SortColumn:
+    """A column of an order."""
+
+    name: str
+    is_descending: bool = False
+    nulls_first: bool = True
+
+
+@dataclass(frozen=True)
+class WrittenGroup:
+    """New files that are written and not committed.
+
+    Args:
+        java: Iceberg's group, for the commit.
+    """
+
+    id: str
+    files: int
+    bytes: int
+    java: Any
+
+
+class FileRewrite:
+    """A table at one snapshot, whose files are rewritten group by group."""
+
+    def __init__(self, session: SparkSession, ref: TableRef) -> None:
+        self._session = session
+        self._jvm: Any = session._jvm
+        self._table = load(session, ref)
+        snapshot = self._table.currentSnapshot()
+        self._snapshot_id = None if snapshot is None else int(snapshot.snapshotId())
+        # Here, and not when they are first asked for: several threads ask.
+        self._tasks = self._plan()
+
+    def present(self, paths: Collection[str]) -> list[str]:
+        """Return those of the files that the snapshot has."""
+        return [path for path in paths if path in self._tasks]
+
+    def write(
+        self,
+        paths: Sequence[str],
+        order: Sequence[SortColumn],
+        output_files: int,
+        target_file_bytes: int,
+    ) -> WrittenGroup:
+        """Read files, deletes applied, and write their rows into new ones. Commits nothing."""
+        tasks = self._jvm.java.util.ArrayList()
+        for path in paths:
+            tasks.add(self._tasks[path])
+        spec_id = tasks.get(0).spec().specId()
+        with self._staged(tasks) as group_id:
+            self._write_rows(group_id, order, output_files, target_file_bytes, spec_id)
+            coordinator = self._jvm.org.apache.iceberg.spark.FileRewriteCoordinator.get()
+            new_files = coordinator.fetchNewFiles(self._table, group_id)
+            group = self._group(tasks, spec_id, target_file_bytes, output_files)
+            group.setOutputFiles(new_files)
+        size = sum(int(file.fileSizeInBytes()) for file in _each(new_files.iterator()))
+        return WrittenGroup(group_id, int(new_files.size()), size, group)
+
+    def commit(self, group: WrittenGroup, summary: Mapping[str, str]) -> None:
+        """Replace the old files by the new ones, if nobody has deleted rows of them meanwhile."""
+        self._manager(summary).commitFileGroups(self._jvm.java.util.Set.of(group.java))
+
+    def abort(self, group: WrittenGroup) -> None:
+        """Delete new files that were certainly not committed."""
+        self._manager({}).abortFileGroup(group.java)
+
+    def has_commit(self, key: str, value: str) -> bool:
+        """Tell whether a snapshot of the table, as it is now, has this in its summary."""
+        self._table.refresh()
+        return any(
+            snapshot.summary().get(key) == value
+            for snapshot in _each(self._table.snapshots().iterator())
+        )
+
+    def _write_rows(
+        self,
+        group_id: str,
+        order: Sequence[SortColumn],
+        output_files: int,
+        target_file_bytes: int,
+        spec_id: int,
+    ) -> None:
+        rows = (
+            self._session.read.format("iceberg")
+            .option("split-size", _ONE_TASK_BYTES)
+            .option("file-open-cost", "0")
+            .load(group_id)
+        )
+        writer = (
+            _ordered(rows, order, output_files)
+            .write.format("iceberg")
+            .option("target-file-size-bytes", target_file_bytes)
+            .option("use-table-distribution-and-ordering", "false")
+            .option("output-spec-id", spec_id)
+        )
+        if order:
+            writer = writer.option("output-sort-order-id", self._table.sortOrder().orderId())
+        writer.mode("append").save(group_id)
+
+    @contextmanager
+    def _staged(self, tasks: Any) -> Iterator[str]:
+        """Have Spark find the tasks under a name, as long as the block runs."""
+        spark = self._jvm.org.apache.iceberg.spark
+        cache, manager = self._table_cache(), spark.ScanTaskSetManager.get()
+        group_id = str(uuid.uuid4())
+        with active(self._session):
+            cache.add(group_id, self._table)
+            manager.stageTasks(self._table, group_id, tasks)
+            try:
+                yield group_id
+            finally:
+                cache.remove(group_id)
+                manager.removeTasks(self._table, group_id)
+                spark.FileRewriteCoordinator.get().clearRewrite(self._table, group_id)
+
+    def _table_cache(self) -> Any:
+        """Return `SparkTableCache.get()`, which py4j takes for the method with an argument."""
+        loader = self._table.getClass().getClassLoader()
+        get = loader.loadClass("org.apache.iceberg.spark.SparkTableCache").getMethod("get", None)
+        return get.invoke(None, None)
+
+    def _group(self, tasks: Any, spec_id: int, target_file_bytes: int, output_files: int) -> Any:
+        actions = self._jvm.org.apache.iceberg.actions
+        info = (
+            getattr(actions, "ImmutableRewriteDataFiles$FileGroupInfo")
+            .builder()
+            .globalIndex(1)
+            .partitionIndex(1)
+            .partition(tasks.get(0).file().partition())
+            .build()
+        )
+        return actions.RewriteFileGroup(
+            info, tasks, spec_id, target_file_bytes, target_file_bytes, output_files
+        )
+
+    def _manager(self, summary: Mapping[str, str]) -> Any:
+        # The new files keep the sequence number of the rows in them: equality deletes that came
+        # meanwhile still apply, and a rewritten file can be told from a new one.
+        keeps_sequence_number = True
+        return self._jvm.org.apache.iceberg.actions.RewriteDataFilesCommitManager(
+            self._table,
+            self._snapshot_id,
+            keeps_sequence_number,
+            _java_map(self._session, summary),
+        )
+
+    def _plan(self) -> dict[str, Any]:
+        """Return what reads each file: a few calls over py4j for each file of the table."""
+        if self._snapshot_id is None:
+            return {}
+        planned = self._table.newScan().useSnapshot(self._snapshot_id).planFiles()
+        try:
+            return {task.file().location(): task for task in _each(planned.iterator())}
+        finally:
+            planned.close()
+
+
+def add_unsorted_order(session: SparkSession, ref: TableRef) -> None:
+    """Have a table know the order 0, which means unsorted. One compare-and-set; idempotent.
+
+    Files in Z order are written as unsorted. Tables that PyIceberg made lack that order, and
+    Iceberg 1.12 refuses to write them: "Cannot use output sort order id 0".
+    """
+    operations = load(session, ref).operations()
+    base = operations.refresh()
+    if base.sortOrdersById().containsKey(0):
+        return
+    iceberg: Any = session._jvm.org.apache.iceberg  # type: ignore[union-attr]
+    update = iceberg.TableMetadata.buildFrom(base)
+    update.addSortOrder(iceberg.SortOrder.unsorted())
+    operations.commit(base, update.build())
+
+
+def _ordered(rows: DataFrame, order: Sequence[SortColumn], output_files: int) -> DataFrame:
+    if not order:
+        return rows
+    columns = [_column(each) for each in order]
+    if output_files > 1:
+        rows = rows.repartitionByRange(output_files, *columns)
+    return rows.sortWithinPartitions(*columns)
+
+
+def _column(sort: SortColumn) -> Any:
+    column = F.col(".".join(f"`{part}`" for part in sort.name.split(".")))
+    if sort.is_descending:
+        return column.desc_nulls_first() if sort.nulls_first else column.desc_nulls_last()
+    return column.asc_nulls_first() if sort.nulls_first else column.asc_nulls_last()

@@ -1,0 +1,149 @@
+"""The health of tables: what makes them slow or large, what would help, and how much."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from neve.errors import NeveError
+from neve.lake.followers import follower_states
+from neve.lake.metadata_json import MetadataJson
+from neve.upkeep.choose import choose_tables
+from neve.upkeep.findings import Finding, find
+from neve.upkeep.mirror_facts import index_facts, lag_facts
+from neve.upkeep.observed_table import ObservedTable, observe_table
+
+if TYPE_CHECKING:
+    from neve.lake import Lake
+    from neve.lake.identifier import Identifier
+
+_STAGED, _HELD = "neve-staged-", "neve-held-"
+# Metadata documents that are in memory together.
+_TABLES_AT_ONCE = 20
+
+
+@dataclass(frozen=True)
+class TableHealth:
+    """What is known of one table.
+
+    Args:
+        score: 100 is as good as it gets; 0 for a table that cannot be read.
+        files_per_key: how many files hold a value of the leading sort column, in one hour or
+            partition; None: the table has no sort order.
+        skew: the largest partition against the mean.
+        index: of a mirror: fresh, behind or missing.
+        lag_snapshots: of a mirror: commits of its changelog that are not merged yet.
+        error: why the table could not be read; nothing is done to it then.
+    """
+
+    table: str
+    score: int
+    kind: str | None = None
+    rows: int = 0
+    files: int = 0
+    bytes: int = 0
+    small_files: int = 0
+    small_bytes: int = 0
+    delete_files: int = 0
+    deleted_rows: int = 0
+    files_with_deletes: int = 0
+    files_per_key: float | None = None
+    partitions: int = 0
+    skew: float = 1.0
+    manifests: int = 0
+    manifest_bytes: int = 0
+    snapshots: int = 0
+    metadata_bytes: int = 0
+    staged: int = 0
+    held: int = 0
+    index: str | None = None
+    index_behind: int | None = None
+    lag_snapshots: int | None = None
+    lag_seconds: float | None = None
+    followers: int = 0
+    follower_lag_seconds: float | None = None
+    unreferenced_files: int | None = None
+    unreferenced_bytes: int | None = None
+    findings: tuple[Finding, ...] = ()
+    error: str | None = None
+
+
+def check_health(
+    lake: Lake, patterns: Sequence[str] = (), now: float | None = None
+) -> list[TableHealth]:
+    """Look at tables, or at all; one that cannot be read is in the list with its error.
+
+    Raises:
+        NotFoundError: a pattern fits no table.
+    """
+    lake.profile.require_catalog("the health of tables")
+    at = time.time() if now is None else now
+    return [assess(each, at) for each in observe_tables(lake, patterns)]
+
+
+@dataclass(frozen=True)
+class UnreadableTable:
+    """A table that is left alone."""
+
+    name: str
+    error: str
+
+
+def observe_tables(
+    lake: Lake, patterns: Sequence[str] = ()
+) -> Iterator[ObservedTable | UnreadableTable]:
+    """Read tables one after the other; what one holds in memory is freed before the next."""
+    reader = lake.reader()
+    names = choose_tables(lake, patterns)
+    for start in range(0, len(names), _TABLES_AT_ONCE):
+        for name, metadata in reader.read_all(names[start : start + _TABLES_AT_ONCE]).items():
+            yield _observe(lake, name, metadata)
+
+
+def _observe(
+    lake: Lake, name: Identifier, metadata: MetadataJson | NeveError | None
+) -> ObservedTable | UnreadableTable:
+    ref = lake.ref(name)
+    if not isinstance(metadata, MetadataJson):
+        return UnreadableTable(ref.name, str(metadata or "its metadata cannot be read"))
+    try:
+        return observe_table(lake, ref, metadata)
+    except NeveError as error:
+        return UnreadableTable(ref.name, str(error))
+
+
+def assess(observed: ObservedTable | UnreadableTable, now: float) -> TableHealth:
+    """Score a table. Pure."""
+    if isinstance(observed, UnreadableTable):
+        return TableHealth(observed.name, 0, error=observed.error)
+    metadata, layout = observed.metadata, observed.layout
+    followers = follower_states(observed.name, metadata, now)
+    facts: dict[str, Any] = {
+        "kind": observed.kind.value,
+        "rows": layout.records - layout.deleted_rows,
+        "files": layout.files,
+        "bytes": layout.bytes,
+        "small_files": layout.small_files,
+        "small_bytes": layout.small_bytes,
+        "delete_files": layout.delete_files,
+        "deleted_rows": layout.deleted_rows,
+        "files_with_deletes": layout.files_with_deletes,
+        "files_per_key": None if layout.files_per_key is None else round(layout.files_per_key, 1),
+        "partitions": len(layout.bytes_by_partition),
+        "skew": round(layout.skew, 1),
+        "manifests": len(observed.manifests),
+        "manifest_bytes": observed.manifest_bytes,
+        "snapshots": len(metadata.snapshots),
+        "metadata_bytes": observed.metadata_bytes,
+        "staged": sum(ref.startswith(_STAGED) for ref in metadata.refs),
+        "held": sum(ref.startswith(_HELD) for ref in metadata.refs),
+        **index_facts(observed),
+        **lag_facts(observed, now),
+        "followers": len(followers),
+        "follower_lag_seconds": max((each.lag_seconds or 0.0 for each in followers), default=None),
+    }
+    findings = tuple(find(observed, facts, now))
+    score = max(1, 100 - sum(finding.penalty for finding in findings))
+    return TableHealth(observed.name, score, findings=findings, **facts)

@@ -1,0 +1,212 @@
+"""Carries a plan out: table by table, group by group, giving way to whoever commits meanwhile."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from neve.errors import ConflictError, NeveError
+from neve.lake.compaction import GroupRewrite, Rewritten, call_procedure, rewrite_in_z_order
+from neve.observe import sentry
+from neve.observe.traces import span
+from neve.upkeep.plan import Action, Step, TablePlan
+
+if TYPE_CHECKING:
+    from neve.lake import Lake
+    from neve.lake.table_ref import TableRef
+    from neve.upkeep.compaction import FileGroup
+
+logger = logging.getLogger(__name__)
+
+PART = "maintain"
+# A group that lost to another writer is halved so often, each time on the newest version.
+_MOST_HALVINGS = 2
+
+
+@dataclass
+class MaintenanceReport:
+    """What was done to one table.
+
+    Args:
+        left: what was not done, and why; the next run tries it again.
+        conflicts: how often another writer was first.
+        error: why the table failed; what was committed before stays.
+    """
+
+    table: str
+    actions: int = 0
+    rewritten_files: int = 0
+    new_files: int = 0
+    rewritten_bytes: int = 0
+    new_bytes: int = 0
+    conflicts: int = 0
+    seconds: float = 0.0
+    left: list[str] = field(default_factory=list)
+    error: str | None = None
+
+    @property
+    def failed(self) -> bool:
+        return self.error is not None
+
+
+class Maintainer:
+    """Carries plans out.
+
+    Args:
+        groups_at_once: how many groups of files are rewritten at the same time.
+        max_seconds: nothing is begun so long after the start.
+        stop: once it is set, nothing more is begun.
+    """
+
+    def __init__(
+        self,
+        lake: Lake,
+        *,
+        groups_at_once: int = 1,
+        max_seconds: float | None = None,
+        stop: threading.Event | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._lake = lake
+        self._groups_at_once = groups_at_once
+        self._clock = clock
+        self._deadline = None if max_seconds is None else clock() + max_seconds
+        self._stop = stop or threading.Event()
+
+    def carry_out(self, plans: Iterable[TablePlan]) -> list[MaintenanceReport]:
+        """Do what plans say. A table that fails stops no other.
+
+        Each action is one commit, atomic, and idempotent: what is done already is not there any
+        more. It can be killed at any moment; files that were written and not committed are orphans.
+        """
+        return [self._maintain(plan) for plan in plans]
+
+    def _maintain(self, plan: TablePlan) -> MaintenanceReport:
+        report = MaintenanceReport(plan.table, error=plan.error)
+        if plan.error is not None or plan.ref is None:
+            return report
+        report.left += [f"{action.why}: beyond the budget of bytes" for action in plan.deferred]
+        began = time.monotonic()
+        try:
+            with span("maintain.table", table=plan.table):
+                self._rewrite_groups(plan, plan.ref, report)
+                for action in plan.actions:
+                    if action.group is None and self._may_begin(report, action.why):
+                        self._call(plan, plan.ref, action, report)
+        except NeveError as error:
+            self._fail(report, error, str(error))
+        except Exception as error:
+            # A defect, ours or a library's: other tables are maintained all the same.
+            logger.exception("%s: maintenance failed", plan.table)
+            self._fail(report, error, f"internal error: {type(error).__name__}")
+        report.seconds = round(time.monotonic() - began, 3)
+        return report
+
+    def _rewrite_groups(self, plan: TablePlan, ref: TableRef, report: MaintenanceReport) -> None:
+        groups = [action.group for action in plan.actions if action.group is not None]
+        if not groups:
+            return
+        rewrite = GroupRewrite(self._lake, ref)
+        lost: list[FileGroup] = []
+
+        def work(group: FileGroup) -> None:
+            if self._may_begin(report, group.why) and not self._try(plan, rewrite, group, report):
+                lost.append(group)
+
+        self._in_threads(work, groups)
+        for _ in range(_MOST_HALVINGS):
+            if not lost:
+                return
+            smaller = [half for group in lost for half in (group.halves() or (group,))]
+            lost.clear()
+            rewrite = GroupRewrite(self._lake, ref)
+            for group in smaller:
+                work(group)
+        report.left += [f"{group.why}: another writer was first each time" for group in lost]
+
+    def _in_threads(self, work: Callable[[FileGroup], None], groups: Sequence[FileGroup]) -> None:
+        if self._groups_at_once == 1:
+            for group in groups:
+                work(group)
+            return
+        with ThreadPoolExecutor(self._groups_at_once, "neve-rewrites") as pool:
+            for done in [pool.submit(work, group) for group in groups]:
+                done.result()
+
+    def _try(
+        self, plan: TablePlan, rewrite: GroupRewrite, group: FileGroup, report: MaintenanceReport
+    ) -> bool:
+        """Rewrite a group; False: another writer was first."""
+        self._lake.progress(f"{plan.table}: {group.why}, {len(group.paths):,} files")
+        try:
+            done = rewrite.rewrite(
+                group.paths, plan.order, group.output_files, plan.target_file_bytes
+            )
+        except ConflictError as error:
+            files = len(group.paths)
+            logger.info("%s: a rewrite of %d files gave way: %s", plan.table, files, error)
+            report.conflicts += 1
+            return False
+        if done is not None:
+            _count(report, group, done)
+        return True
+
+    def _call(
+        self, plan: TablePlan, ref: TableRef, action: Action, report: MaintenanceReport
+    ) -> None:
+        self._lake.progress(f"{plan.table}: {action.step.value}, {action.why}")
+        try:
+            if action.step is Step.ZORDER:
+                done = self._zorder(plan, ref, action)
+                report.rewritten_files += int(done.get("rewritten_data_files_count", 0))
+                report.new_files += int(done.get("added_data_files_count", 0))
+                report.rewritten_bytes += int(done.get("rewritten_bytes_count", 0))
+                if int(done.get("failed_data_files_count", 0)):
+                    report.left.append(f"{action.why}: another writer was first for some files")
+            elif action.step is Step.POSITION_DELETES:
+                call_procedure(self._lake, ref, "rewrite_position_delete_files", {})
+            elif action.step is Step.MANIFESTS:
+                call_procedure(self._lake, ref, "rewrite_manifests", {"use_caching": False})
+        except ConflictError as error:
+            logger.info("%s: %s gave way: %s", plan.table, action.step.value, error)
+            report.conflicts += 1
+            report.left.append(f"{action.why}: another writer was first")
+            return
+        report.actions += 1
+
+    def _zorder(self, plan: TablePlan, ref: TableRef, action: Action) -> Mapping[str, Any]:
+        options = {
+            "min-input-files": plan.min_files,
+            "min-file-size-bytes": plan.small_bytes,
+            "target-file-size-bytes": plan.target_file_bytes,
+            "max-file-size-bytes": 2 * plan.target_file_bytes,
+            "partial-progress.enabled": "true",
+        }
+        return rewrite_in_z_order(self._lake, ref, plan.zorder, action.where, options)
+
+    def _may_begin(self, report: MaintenanceReport, why: str) -> bool:
+        if self._stop.is_set():
+            report.left.append(f"{why}: stopped")
+            return False
+        if self._deadline is not None and self._clock() >= self._deadline:
+            report.left.append(f"{why}: beyond the budget of time")
+            return False
+        return True
+
+    def _fail(self, report: MaintenanceReport, error: Exception, reason: str) -> None:
+        logger.warning("%s was not maintained: %s", report.table, reason)
+        sentry.capture(error, PART, report.table)
+        report.error = reason
+
+
+def _count(report: MaintenanceReport, group: FileGroup, done: Rewritten) -> None:
+    report.actions += 1
+    report.rewritten_files += done.input_files
+    report.new_files += done.output_files
+    report.rewritten_bytes += group.bytes
+    report.new_bytes += done.output_bytes

@@ -1,0 +1,238 @@
+"""What is to be done to tables, each action with its reason and its expected effect. No writes.
+
+`--dry-run` prints the very plan that is then carried out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date, timedelta
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from neve.errors import ConfigError, NeveError
+from neve.lake.compaction import SortColumn, sort_order
+from neve.lake.identifier import quote_identifier
+from neve.limits import MIB
+from neve.upkeep.compaction import FileGroup, plan_groups
+from neve.upkeep.findings import wanted_manifests
+from neve.upkeep.health import UnreadableTable, observe_tables
+from neve.upkeep.layout import partition_text, time_column
+from neve.upkeep.policy import check_policies
+
+if TYPE_CHECKING:
+    from neve.lake import Lake
+    from neve.lake.metadata_json import MetadataJson
+    from neve.lake.table_ref import TableRef
+    from neve.upkeep.observed_table import ObservedTable
+
+_EPOCH = date(1970, 1, 1)
+
+
+class Step(str, Enum):
+    """What an action does."""
+
+    SORT = "rewrite and sort files"
+    BINPACK = "rewrite files"
+    ZORDER = "rewrite files in Z order"
+    POSITION_DELETES = "rewrite position deletes"
+    MANIFESTS = "rewrite manifests"
+
+
+@dataclass(frozen=True)
+class Action:
+    """One thing that is done to a table, in one commit.
+
+    Args:
+        bytes: how much is read and written anew.
+        group: the files, where they are chosen here; otherwise Iceberg's procedure chooses them.
+        where: which rows the procedure is for.
+    """
+
+    table: str
+    step: Step
+    why: str
+    effect: str
+    bytes: int = 0
+    files: int = 0
+    partition: str = ""
+    group: FileGroup | None = field(default=None, repr=False)
+    where: str | None = None
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    """What is to be done to one table.
+
+    Args:
+        deferred: what the budget leaves for the next time.
+        error: why nothing is done to the table.
+    """
+
+    table: str
+    ref: TableRef | None
+    actions: tuple[Action, ...] = ()
+    deferred: tuple[Action, ...] = ()
+    order: tuple[SortColumn, ...] = ()
+    target_file_bytes: int = 0
+    zorder: tuple[str, ...] = ()
+    small_bytes: int = 0
+    min_files: int = 5
+    error: str | None = None
+
+    @property
+    def bytes(self) -> int:
+        return sum(action.bytes for action in self.actions)
+
+
+def plan_maintenance(
+    lake: Lake,
+    patterns: Sequence[str] = (),
+    *,
+    max_bytes: int | None = None,
+    now: float | None = None,
+) -> list[TablePlan]:
+    """Look at tables, or at all, and say what is to be done, and why.
+
+    Args:
+        max_bytes: of all rewrites together; what is beyond is deferred.
+
+    Raises:
+        NotFoundError: a pattern fits no table.
+        ConfigError: a policy of the configuration names no table.
+    """
+    lake.profile.require_catalog("maintenance")
+    check_policies(lake.settings, [".".join(name) for name in lake.reader().list_tables()])
+    at = time.time() if now is None else now
+    plans = [_plan_table(each, at) for each in observe_tables(lake, patterns)]
+    return _within(plans, max_bytes)
+
+
+def _plan_table(observed: ObservedTable | UnreadableTable, now: float) -> TablePlan:
+    if isinstance(observed, UnreadableTable):
+        return TablePlan(observed.name, None, error=observed.error)
+    policy = observed.policy
+    plan = TablePlan(
+        observed.name,
+        observed.ref,
+        order=sort_order(observed.metadata),
+        target_file_bytes=policy.target_file_bytes,
+        zorder=policy.zorder,
+        small_bytes=policy.small_bytes,
+        min_files=policy.min_files,
+    )
+    if not observed.is_compacted:
+        return plan
+    try:
+        _check_columns(observed)
+        return replace(plan, actions=tuple(_actions(observed, plan, now)))
+    except NeveError as error:
+        return replace(plan, error=str(error))
+
+
+def _check_columns(observed: ObservedTable) -> None:
+    known = {each["name"] for each in observed.metadata.fields}
+    for column in observed.policy.zorder:
+        if column not in known:
+            raise ConfigError(
+                f"upkeep.tables: {observed.name} has no column {column} to z-order by",
+                hint=f"see: neve describe {observed.name}",
+            )
+
+
+def _actions(observed: ObservedTable, plan: TablePlan, now: float) -> Iterator[Action]:
+    groups = plan_groups(observed.layout.candidates, observed.policy, now)
+    if plan.zorder:
+        yield from _zorder(observed, groups)
+    else:
+        step = Step.SORT if plan.order else Step.BINPACK
+        yield from (_rewrite(observed.metadata, observed.name, step, group) for group in groups)
+    layout, policy = observed.layout, observed.policy
+    if layout.position_delete_files > policy.max_delete_files:
+        yield Action(
+            observed.name,
+            Step.POSITION_DELETES,
+            f"{layout.position_delete_files:,} position delete files",
+            "one for each partition, without those of files that are gone",
+        )
+    if len(observed.manifests) > wanted_manifests(observed):
+        yield Action(
+            observed.name,
+            Step.MANIFESTS,
+            f"{len(observed.manifests):,} manifests, of "
+            f"{observed.manifest_bytes / MIB:,.1f} MiB together",
+            f"about {-(-observed.manifest_bytes // (8 * MIB)):,} manifests",
+            observed.manifest_bytes,
+        )
+
+
+def _rewrite(metadata: MetadataJson, table: str, step: Step, group: FileGroup) -> Action:
+    kept = f", without {group.deleted:,} deleted rows" if group.deleted else ""
+    return Action(
+        table,
+        step,
+        group.why,
+        f"{len(group.paths):,} files become {group.output_files:,}{kept}",
+        group.bytes,
+        len(group.paths),
+        partition_text(metadata, group.partition),
+        group,
+    )
+
+
+def _zorder(observed: ObservedTable, groups: Sequence[FileGroup]) -> Iterator[Action]:
+    """Yield one call of Iceberg's procedure for each day, or one for a table without days."""
+    days: dict[str | None, list[FileGroup]] = {}
+    for group in groups:
+        days.setdefault(_day_filter(observed.metadata, group), []).append(group)
+    for where, some in days.items():
+        size, files = sum(each.bytes for each in some), sum(len(each.paths) for each in some)
+        outputs = observed.policy.files_for(size)
+        yield Action(
+            observed.name,
+            Step.ZORDER,
+            some[0].why,
+            f"{files:,} files become about {outputs:,}, ordered by "
+            f"{', '.join(observed.policy.zorder)}",
+            size,
+            files,
+            partition_text(observed.metadata, some[0].partition),
+            where=where,
+        )
+
+
+def _day_filter(metadata: MetadataJson, group: FileGroup) -> str | None:
+    """Return the rows of a group's day, as a condition; None: the partition is no day."""
+    time, (_, values) = time_column(metadata), group.partition
+    fields: Sequence[Any] = metadata.partition_fields
+    if time is None or len(fields) != 1 or fields[0]["transform"] != "day":
+        return None
+    if not isinstance(values[0], int):
+        return None
+    column = quote_identifier((time.name,))
+    first, after = (_EPOCH + timedelta(days=values[0] + more) for more in (0, 1))
+    return (
+        f"{column} >= TIMESTAMP '{first} 00:00:00 UTC' AND "
+        f"{column} < TIMESTAMP '{after} 00:00:00 UTC'"
+    )
+
+
+def _within(plans: Sequence[TablePlan], max_bytes: int | None) -> list[TablePlan]:
+    """Defer what is beyond the budget, action by action, in the order in which they are done."""
+    if max_bytes is None:
+        return list(plans)
+    left = max_bytes
+    kept: list[TablePlan] = []
+    for plan in plans:
+        done: list[Action] = []
+        deferred: list[Action] = []
+        for action in plan.actions:
+            if action.bytes <= left:
+                left -= action.bytes
+                done.append(action)
+            else:
+                deferred.append(action)
+        kept.append(replace(plan, actions=tuple(done), deferred=tuple(deferred)))
+    return kept

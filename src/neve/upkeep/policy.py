@@ -1,0 +1,81 @@
+"""What a table should look like: sizes of files, and from when on something is rewritten."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from neve.errors import ConfigError
+from neve.limits import MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from neve.config import Settings
+
+_MAX_GROUP_BYTES = 1024 * MIB
+
+
+@dataclass(frozen=True)
+class CompactionPolicy:
+    """When files of a table are rewritten, and into what.
+
+    Args:
+        enabled: None: it depends on the kind of the table.
+        min_files: fewer small files are left as they are.
+        delete_ratio: a file is rewritten when this share of its rows is deleted.
+        settle_seconds: an hour is closed so long after its end; what comes later is late.
+        max_group_bytes: of files that are rewritten together: what is lost when the commit is.
+        zorder: columns that closed days are ordered by, along a Z curve, instead of the sort order.
+    """
+
+    enabled: bool | None = None
+    target_file_bytes: int = 128 * MIB
+    small_bytes: int = 32 * MIB
+    min_files: int = 5
+    delete_ratio: float = 0.2
+    settle_seconds: float = 600.0
+    max_group_bytes: int = _MAX_GROUP_BYTES
+    max_manifests: int = 100
+    max_delete_files: int = 20
+    zorder: tuple[str, ...] = ()
+
+    def files_for(self, size: int) -> int:
+        """Return how many files of the target size hold so many bytes."""
+        return max(1, -(-size // self.target_file_bytes))
+
+
+def compaction_policy(settings: Settings, table: str) -> CompactionPolicy:
+    """Return what the configuration says of a table.
+
+    Of several patterns that fit, each key is taken from the longest one that sets it.
+    """
+    upkeep = settings.upkeep
+    enabled, target = None, upkeep.target_file_bytes
+    zorder: tuple[str, ...] = ()
+    fitting = (pattern for pattern in upkeep.tables if fnmatchcase(table, pattern))
+    for pattern in sorted(fitting, key=len):
+        policy = upkeep.tables[pattern]
+        enabled = enabled if policy.compact is None else policy.compact
+        zorder = policy.zorder or zorder
+        target = policy.target_file_bytes or target
+    return CompactionPolicy(
+        enabled,
+        target,
+        min(upkeep.small_file_bytes, target),
+        upkeep.min_small_files,
+        upkeep.deleted_rows_share,
+        zorder=zorder,
+    )
+
+
+def check_policies(settings: Settings, tables: Iterable[str]) -> None:
+    """Refuse a policy that names no table. Raises ConfigError."""
+    names = list(tables)
+    for pattern in settings.upkeep.tables:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise ConfigError(
+                f"upkeep.tables: '{pattern}' is the name of no table",
+                hint="see: neve tables; a pattern such as otel.* names several",
+            )

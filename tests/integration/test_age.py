@@ -1,0 +1,60 @@
+"""What a small batch costs in a lake that looks old: `benchmarks/age.py` in short."""
+
+import pytest
+from pyiceberg.table.metadata import TableMetadataUtil
+
+from tests.support.aged_lake import DAY, MONTH, NEW, Age, aged_lake, embedded_settings
+
+MOST_SECONDS = 0.25
+RUNS = 5
+
+
+def processor_seconds(age: Age, directory) -> float:
+    directory.mkdir()
+    with aged_lake(age, embedded_settings(directory)) as lake:
+        costs = []
+        for _ in range(RUNS):
+            lake.send()
+            costs.append(lake.consolidate())
+    assert [cost.documents for cost in costs] == [0] * RUNS
+    return min(cost.processor_seconds for cost in costs)
+
+
+def test_a_batch_at_1455_snapshots_parses_the_metadata_once_and_never_the_history(
+    tmp_path, monkeypatch
+):
+    """It took 1.36 s of processor time, and nine parses of all snapshots."""
+    parsed = []
+    parse = TableMetadataUtil.parse_obj
+
+    def counting(document):
+        parsed.append(len(document.get("snapshots") or ()))
+        return parse(document)
+
+    settings = embedded_settings(tmp_path)
+    age = Age("old", snapshots=DAY.snapshots)
+    with aged_lake(age, settings) as lake:
+        monkeypatch.setattr(TableMetadataUtil, "parse_obj", counting)
+        lake.send()
+        assert lake.consolidate().documents == 0
+        # As `neve consolidate --once` does: a worker that has not seen the table yet.
+        lake.worker = type(lake.worker)(lake.lake, lake.worker.spec, lake.worker.runner)
+        lake.send()
+        cost = lake.consolidate()
+    # Of the table, of that for rejected rows if there is one, and of the ledger.
+    assert cost.documents <= 2
+    assert all(snapshots == 0 for snapshots in parsed), "a shape has no snapshots"
+
+
+@pytest.mark.timed
+def test_a_batch_in_a_lake_of_a_day_costs_what_it_costs_in_a_new_one(tmp_path):
+    young = processor_seconds(NEW, tmp_path / "new")
+    old = processor_seconds(DAY, tmp_path / "day")
+    assert old <= MOST_SECONDS
+    # The difference was 1.3 s. Some milliseconds are the clock's.
+    assert old <= 1.5 * young + 0.02
+
+
+@pytest.mark.soak
+def test_a_batch_in_a_lake_of_a_month_costs_little(tmp_path):
+    assert processor_seconds(MONTH, tmp_path / "month") <= MOST_SECONDS

@@ -1,0 +1,270 @@
+"""Maintenance: closed hours become sorted files, merges are never blocked, no row is lost."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import neve
+from neve.cli.app import run
+from neve.config import Settings
+from neve.errors import ConfigError
+from neve.lake.compaction import GroupRewrite
+from neve.merge.strategy import Strategy
+from neve.telemetry.schemas import SCHEMAS
+from neve.upkeep.maintainer import Maintainer
+from tests.support.lakes import sqlite_settings
+from tests.support.merging import Mirrored, event
+from tests.support.power_cut import power_cut
+from tests.support.readers import READERS
+
+HOUR = datetime(2026, 11, 16, 10, tzinfo=timezone.utc)
+TRACES = "otel.traces"
+
+
+@pytest.fixture
+def lake(embedded_lake, tmp_path):
+    with neve.open(sqlite_settings(tmp_path)) as lake:
+        yield lake
+
+
+def with_policies(lake, **tables):
+    upkeep = Settings.model_validate({"upkeep": {"tables": tables}}).upkeep
+    lake.settings = lake.settings.model_copy(update={"upkeep": upkeep})
+
+
+def spans(number, at):
+    rows = [
+        {
+            "timestamp": at + timedelta(seconds=second),
+            "received_at": at,
+            "service_name": service,
+            "trace_id": f"{number:032x}",
+            "name": f"{service} {number} {second}",
+            "attributes": {"city": "Graz"},
+        }
+        for service in ("cart", "shop")
+        for second in range(2)
+    ]
+    return pa.Table.from_pylist(rows, SCHEMAS["traces"])
+
+
+def write(lake, hours, files=6):
+    """Write files of four spans each; return the spans' names."""
+    names = []
+    with lake.writer() as writer:
+        for hour in hours:
+            for number in range(files):
+                rows = spans(number, HOUR + timedelta(hours=hour, minutes=number))
+                assert writer.write_and_commit("traces", None, rows).committed
+                names += rows["name"].to_pylist()
+    return Counter(names)
+
+
+def names_by(lake, engine):
+    return Counter(row["name"] for row in READERS[engine](lake, TRACES, by="name"))
+
+
+def data_files(lake, table=TRACES):
+    tasks = lake.catalog().load_table(table).scan().plan_files()
+    return [Path(task.file.file_path.removeprefix("file:").replace("///", "/")) for task in tasks]
+
+
+def test_closed_hours_become_sorted_files_with_bloom_filters(lake):
+    written = write(lake, [0, 1])
+    (before,) = lake.health(TRACES)
+    plans = lake.plan_maintenance()
+    (report,) = lake.maintain(plans=plans)
+    assert (report.rewritten_files, report.new_files, report.left, report.error) == (
+        12,
+        2,
+        [],
+        None,
+    )
+    for engine in READERS:
+        assert names_by(lake, engine) == written, engine
+    for path in data_files(lake):
+        file = pq.ParquetFile(path)
+        rows = file.read(["service_name", "timestamp"])
+        assert rows == rows.sort_by([("service_name", "ascending"), ("timestamp", "ascending")])
+        assert has_bloom_filter(path)
+    (after,) = lake.health(TRACES)
+    assert (before.files, after.files) == (12, 2)
+    assert (before.files_per_key, after.files_per_key) == (6.0, 1.0)
+    assert after.score > before.score
+    # Each row was rewritten once; nothing is left to do.
+    assert [plan.actions for plan in lake.plan_maintenance()] == [()]
+
+
+def has_bloom_filter(path):
+    """Tell by the sizes: Parquet puts bloom filters between the pages and the footer."""
+    group = pq.ParquetFile(path).metadata.row_group(0)
+    ends = [
+        (column.dictionary_page_offset or column.data_page_offset) + column.total_compressed_size
+        for column in map(group.column, range(group.num_columns))
+    ]
+    footer = int.from_bytes(path.read_bytes()[-8:-4], "little")
+    return path.stat().st_size - 8 - footer - max(ends) > 1000
+
+
+def test_a_dry_run_names_what_is_then_done(lake, tmp_path, capsys):
+    write(lake, [0])
+    catalog = {"type": "sqlite", "uri": lake.settings.catalog.uri}
+    catalog["warehouse"] = str(tmp_path / "warehouse")
+    config = tmp_path / "neve.yaml"
+    config.write_text(json.dumps({"catalog": catalog}))
+    snapshots = len(lake.table(TRACES).history)
+    assert run(["maintain", "--dry-run", "--json", "-c", str(config)]) == 0
+    (action,) = json.loads(capsys.readouterr().out)
+    assert (action["why"], action["files"]) == ("closed hour 2026-11-16 10:00", 6)
+    assert (action["effect"], action["partition"]) == (
+        "6 files become 1",
+        "timestamp_day=2026-11-16",
+    )
+    assert len(action["paths"]) == 6
+    assert len(lake.table(TRACES).history) == snapshots
+    assert run(["maintain", "--max-bytes", "1kB", "--json", "-c", str(config)]) == 0
+    (report,) = json.loads(capsys.readouterr().out)
+    assert report["actions"] == 0
+    assert report["left"] == ["closed hour 2026-11-16 10:00: beyond the budget of bytes"]
+    assert run(["maintain", "--max-bytes", "much", "-c", str(config)]) == 2
+
+
+@pytest.mark.parametrize("point", ["compact.written", "compact.committed"])
+def test_a_cut_loses_nothing_and_the_next_run_goes_on(lake, point):
+    written = write(lake, [0, 1])
+    with power_cut(point):
+        Maintainer(lake).carry_out(lake.plan_maintenance())
+    assert names_by(lake, "PyIceberg") == written
+    lake.maintain()
+    assert len(data_files(lake)) == 2
+    assert names_by(lake, "PyIceberg") == written
+
+
+def test_a_publish_meanwhile_is_kept(lake, monkeypatch):
+    written = write(lake, [0])
+    commit = GroupRewrite._commit
+
+    def late(rewrite, group):
+        written.update(write(lake, [1], files=2))
+        commit(rewrite, group)
+
+    monkeypatch.setattr(GroupRewrite, "_commit", late)
+    (report,) = lake.maintain()
+    assert (report.rewritten_files, report.conflicts) == (6, 0)
+    assert names_by(lake, "PyIceberg") == written
+
+
+def churn(mirrored):
+    """Leave three files, in two of which most rows are deleted."""
+    for wave, keys in enumerate((20, 14, 7)):
+        mirrored.append(*(event("U", wave * 100 + key, key, f"{wave}") for key in range(keys)))
+        mirrored.merge(strategy=Strategy.INDEX)
+
+
+def test_a_mirror_is_rewritten_and_merges_go_on(lake):
+    mirrored = Mirrored(lake)
+    churn(mirrored)
+    (before,) = lake.health(mirrored.mirror)
+    assert before.deleted_rows > 0
+    assert before.index == "fresh"
+    lake.maintain(mirrored.mirror)
+    (after,) = lake.health(mirrored.mirror)
+    assert (after.deleted_rows, after.rows) == (0, 20)
+    mirrored.check()
+    mirrored.append(event("D", 9000, 3), event("I", 9001, 500, "new"))
+    mirrored.merge()
+    mirrored.check()
+
+
+def test_a_rewrite_that_loses_to_a_merge_gives_way_and_tries_again(lake, monkeypatch):
+    mirrored = Mirrored(lake)
+    churn(mirrored)
+    commit, losses = GroupRewrite._commit, []
+
+    def late(rewrite, group):
+        if not losses:
+            losses.append(group)
+            mirrored.append(event("U", 5000, 7, "meanwhile"))
+            mirrored.merge()
+        commit(rewrite, group)
+
+    monkeypatch.setattr(GroupRewrite, "_commit", late)
+    (report,) = lake.maintain(mirrored.mirror)
+    assert (report.conflicts, report.error, report.left) == (1, None, [])
+    mirrored.check()
+    assert (lake.health(mirrored.mirror)[0]).deleted_rows == 0
+    # What was written for the commit that lost is deleted.
+    table = lake.catalog().load_table(mirrored.mirror)
+    named = set(table.inspect.all_files()["file_path"].to_pylist())
+    stored = Path(table.location().removeprefix("file://"), "data").rglob("*.parquet")
+    assert {path.name for path in stored} <= {name.rsplit("/", 1)[1] for name in named}
+
+
+def test_a_table_that_cannot_be_read_is_left_alone_and_stops_no_other(lake):
+    write(lake, [0])
+    with_policies(lake, **{"shop.events": {"compact": True}})
+    lake.catalog().create_namespace("shop")
+    table = lake.catalog().create_table("shop.events", pa.schema([("id", pa.int64())]))
+    table.append(pa.table({"id": [1]}))
+    manifest = table.current_snapshot().manifests(table.io)[0].manifest_path
+    Path(manifest.removeprefix("file://")).write_bytes(b"not avro")
+    traces, broken = lake.maintain()
+    assert (traces.new_files, traces.error) == (1, None)
+    assert (broken.table, broken.failed) == ("shop.events", True)
+    assert "not a whole Avro file" in broken.error
+
+
+def test_a_policy_orders_days_along_a_z_curve(lake):
+    written = write(lake, [0, 1])
+    with_policies(lake, **{"otel.t*": {"zorder": ["service_name", "trace_id"]}})
+    ((action,),) = [plan.actions for plan in lake.plan_maintenance()]
+    assert action.effect == "12 files become about 1, ordered by service_name, trace_id"
+    (report,) = lake.maintain()
+    assert (report.rewritten_files, report.new_files) == (12, 1)
+    assert names_by(lake, "PyIceberg") == written
+    assert [plan.actions for plan in lake.plan_maintenance()] == [()]
+    with_policies(lake, **{TRACES: {"zorder": ["servic"]}})
+    assert "has no column servic" in lake.plan_maintenance()[0].error
+
+
+def test_a_policy_that_names_no_table_is_refused(lake):
+    write(lake, [0], files=1)
+    with_policies(lake, **{"otel.trace": {"compact": False}})
+    with pytest.raises(ConfigError, match=r"'otel\.trace' is the name of no table"):
+        lake.maintain()
+    with_policies(lake, **{TRACES: {"compact": False}})
+    write(lake, [0])
+    assert [plan.actions for plan in lake.plan_maintenance()] == [()]
+
+
+def test_the_service_maintains_tables_and_tells(lake):
+    from neve.config import Settings as Tree
+    from neve.observe.metrics import Registry, common_labels
+    from neve.service.maintenance import TableMaintenance
+
+    write(lake, [0])
+    registry = Registry(common_labels(Tree()))
+    part = TableMaintenance(lake, registry)
+    part.maintain(threading.Event())
+    text = registry.text().decode()
+    assert _value(text, "neve_maintain_rewritten_files_total") == 6
+    assert _value(text, "neve_table_files") == 1
+    assert _value(text, "neve_table_health") == 100
+    stopped = threading.Event()
+    stopped.set()
+    write(lake, [1])
+    part.maintain(stopped)
+    assert len(data_files(lake)) == 7
+
+
+def _value(text, name):
+    line = next(line for line in text.splitlines() if line.startswith(f"{name}{{"))
+    return float(line.rsplit(" ", 1)[1])
