@@ -99,6 +99,21 @@ def json_table(
     raise TypeError(catalog)
 
 
+def read_document(
+    profile: CatalogProfile, catalog: Catalog, identifier: Identifier
+) -> MetadataJson:
+    """Read a table's metadata, also of one that PyIceberg cannot read. Raises NotFoundError."""
+    with explained(profile):
+        try:
+            if isinstance(catalog, NeveRestCatalog):
+                return catalog.read_document(identifier)[0]
+            if isinstance(catalog, NeveSqlCatalog):
+                return read_database_table(catalog, identifier)[0]
+        except NoSuchTableError as error:
+            raise missing_table(profile, catalog, identifier) from error
+    raise TypeError(catalog)
+
+
 def read_database_table(
     catalog: NeveSqlCatalog,
     identifier: Identifier,
