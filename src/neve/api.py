@@ -52,6 +52,7 @@ __all__ = [
     "Finding",
     "Follower",
     "FollowerState",
+    "LostTableReport",
     "MaintenancePlan",
     "MaintenanceReport",
     "MergePreview",

@@ -40,4 +40,4 @@ def _has_all_snapshots(metadata: MetadataJson) -> bool:
         history = main_history(metadata)
         return not history or history[-1].get("parent-snapshot-id") is None
     known = {each.get("sequence-number") for each in metadata.snapshots.values()}
-    return len(known) >= metadata.document["last-sequence-number"]
+    return len(known) >= int(metadata.document["last-sequence-number"])
