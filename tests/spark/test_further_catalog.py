@@ -7,7 +7,7 @@ import neve
 from neve.config import Settings
 from neve.errors import NotFoundError
 from neve.lake.data_files import write_data_files
-from neve.lake.expiry import count_expirable, expire_snapshots
+from neve.lake.expiry import SnapshotRemoval, remove_expired
 from neve.lake.frames import added_rows, write_frame
 from neve.lake.java_tables import JavaTable
 from neve.lake.row_delta import (
@@ -85,9 +85,9 @@ def test_a_table_of_a_further_catalog(lake):
     files = write_frame(lake.spark.range(3).toDF("id"), lake.load(copy.ref))
     assert sum(file.record_count for file in files) == 3
 
-    newest_ms = lake.load(ref).metadata.last_updated_ms + 1
-    assert count_expirable(lake.load(ref).metadata, newest_ms, 1) == 2
-    expire_snapshots(lake, ref, newest_ms, 1)
+    uuid = str(table.metadata.table_uuid)
+    old = SnapshotRemoval((first, second))
+    assert remove_expired(lake, ref, uuid, lambda _: old).snapshots == 2
     assert [one.snapshot_id for one in lake.load(ref).metadata.snapshots] == [head]
     # The configured catalog was never asked.
     assert lake.catalog().list_namespaces() == []
