@@ -84,7 +84,10 @@ def delete_old_rows(lake: Lake, ref: TableRef, plan: RowAgePlan) -> DeletedRows:
     """
     if plan.before is None:
         return DeletedRows()
-    condition = f"{quote_identifier((plan.column,))} < {_literal(plan)}"
+    column = quote_identifier((plan.column,))
+    # A partition without a time counts as the smallest in Iceberg's own evaluation of files: without
+    # the first condition its files would go, too.
+    condition = f"{column} IS NOT NULL AND {column} < {_literal(plan)}"
     with lake.explaining():
         # A scan of an aligned range asks the manifests only.
         counted = lake.spark.sql(
