@@ -85,8 +85,8 @@ def delete_old_rows(lake: Lake, ref: TableRef, plan: RowAgePlan) -> DeletedRows:
     if plan.before is None:
         return DeletedRows()
     column = quote_identifier((plan.column,))
-    # A partition without a time counts as the smallest in Iceberg's own evaluation of files: without
-    # the first condition its files would go, too.
+    # Iceberg takes a partition without a time for the oldest: its files would go without the first
+    # condition.
     condition = f"{column} IS NOT NULL AND {column} < {_literal(plan)}"
     with lake.explaining():
         # A scan of an aligned range asks the manifests only.
