@@ -2,7 +2,8 @@
 
     python -m benchmarks.upkeep [telemetry|merges|health] [size]
 
-- `telemetry`: a day of spans in `size` commits (4,320), one file each, over 24 hours. A query for one service in one hour and one for a trace by its id, with Spark and with DuckDB, before and
+- `telemetry`: a day of spans in `size` commits (2,880), one file each, over 24 hours. A query for
+  one service in one hour and one for a trace by its id, with Spark and with DuckDB, before and
   after `neve maintain`; the compaction's rate against Iceberg's `rewrite_data_files` with binpack,
   which does not sort, on the same files in the same session; and what reading a map costs against a
   promoted column, since Iceberg's vectorised reader falls back to rows for maps.
@@ -36,7 +37,7 @@ from neve.telemetry.schemas import SCHEMAS
 DAY = datetime(2026, 11, 10, tzinfo=timezone.utc)
 SERVICES = 20
 SPANS = 300
-ROUNDS = 5
+ROUNDS = 3
 TRACES = "otel.traces"
 
 
@@ -294,7 +295,7 @@ def health(tables: int) -> None:
         report(f"health of {tables} tables", time.perf_counter() - began, "s", None, "<= 30")
 
 
-SECTIONS = {"telemetry": (telemetry, 4320), "merges": (merges, 200), "health": (health, 200)}
+SECTIONS = {"telemetry": (telemetry, 2880), "merges": (merges, 200), "health": (health, 200)}
 
 
 def main() -> None:

@@ -52,7 +52,9 @@ SPINNER = set("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
 HELD = "otel.logs: audit says_whose_it_is failed for 20 of 20 rows"
 MIRROR = {f"shop.customers{suffix}" for suffix in ("", "_changes", "_rejected", "_tombstones")}
 TABLES = (
-    {f"otel.{table}" for table, _, _ in SENT_AND_KEPT} | {"shop.orders", "neve.batches"} | MIRROR
+    {f"otel.{table}" for table, _, _ in SENT_AND_KEPT}
+    | {"shop.orders", "shop.visits", "neve.batches"}
+    | MIRROR
 )
 
 
@@ -117,6 +119,11 @@ def test_demo_tells_its_story_and_ends_in_results(demo):
     assert "answered 413:\n   the request has more than 1,000,000 records" in screen.text
     warnings = [line for line in screen.lines if "WARN" in line]
     assert [HELD in line for line in warnings] == [True]
+    assert "24 of 24 files are small" in screen.text
+    assert [line[2:] for line in lines if line[:1] in (["before"], ["after"])] == [
+        ["24", "600"],
+        ["2", "600"],
+    ]
     assert "Exception" not in screen.text
     # Some 40 s on two quiet cores.
     assert screen.seconds < 90

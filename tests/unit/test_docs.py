@@ -36,9 +36,10 @@ def test_every_command_is_documented(command):
 
 def test_every_method_of_the_python_api_is_documented():
     from neve.api import OpenLake
+    from neve.upkeep.maintained_lake import MaintainedLake
     from neve.versions.versioned_lake import VersionedLake
 
-    members = {**vars(OpenLake), **vars(VersionedLake)}
+    members = {**vars(OpenLake), **vars(VersionedLake), **vars(MaintainedLake)}
     methods = {name for name in members if not name.startswith("_")}
     page = (ROOT / "docs" / "python.md").read_text()
     assert {name for name in methods if f"`lake.{name}(" not in page} == set()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from neve.cli.app import Call
     from neve.cli.output import Output
 
-_SHOWN_COLUMNS = ("table", "health", "files", "small", "size", "deleted", "snapshots")
+SHOWN_COLUMNS = ("table", "health", "files", "small", "size", "deleted", "snapshots")
 _BAR_COLUMNS = 10
 
 
@@ -35,6 +35,9 @@ def health(
             autocompletion=complete_tables,
         ),
     ] = None,
+    listing: Annotated[
+        bool, typer.Option("--listing", help="List files, too: those that no snapshot names.")
+    ] = False,
 ) -> None:
     """Score tables by what makes them slow or large, and say what would help.
 
@@ -42,7 +45,7 @@ def health(
     """
     call: Call = context.obj
     with call.open(reads=True) as lake, call.output.working("reading manifests"):
-        reports = lake.health(*(tables or ()))
+        reports = lake.health(*(tables or ()), listing=listing)
     columns = list(as_record(reports[0])) if reports else []
     call.output.data(columns, [as_record(report) for report in reports])
     if not reports:
@@ -55,7 +58,7 @@ def health(
 
 def show_health(output: Output, reports: Sequence[TableHealth]) -> None:
     """Show people a line for each table, and below what was found."""
-    output.show(_SHOWN_COLUMNS, [_shown(report) for report in reports])
+    output.show(SHOWN_COLUMNS, [shown_health(report) for report in reports])
     for report in sorted(reports, key=lambda report: report.score):
         if report.error:
             output.say(f"\n{report.table} is left alone: {report.error}")
@@ -68,7 +71,8 @@ def show_health(output: Output, reports: Sequence[TableHealth]) -> None:
                     output.say("    " + " · ".join(part for part in parts if part))
 
 
-def _shown(report: TableHealth) -> dict[str, Any]:
+def shown_health(report: TableHealth) -> dict[str, Any]:
+    """Return a table's health as a line of `SHOWN_COLUMNS`."""
     stored = report.rows + report.deleted_rows
     drawn = bar(report.score / 100, _BAR_COLUMNS, sys.stdout.encoding)
     return {

@@ -17,17 +17,19 @@ if TYPE_CHECKING:
     from neve.api import MaintenancePlan, MaintenanceReport
     from neve.cli.app import Call
     from neve.cli.output import Output
+    from neve.upkeep.plan import Action
 
 _ACTION_COLUMNS = (
     *("table", "action", "why", "effect", "files", "bytes", "partition", "deferred", "error"),
-    "paths",
+    *("paths", "snapshots", "orphans"),
 )
 _SHOWN_ACTIONS = ("table", "action", "partition", "why", "effect", "size")
 _REPORT_COLUMNS = (
     *("table", "actions", "rewritten_files", "new_files", "rewritten_bytes", "new_bytes"),
-    *("conflicts", "seconds", "left", "error"),
+    *("expired_snapshots", "deleted_rows", "removed_orphans", "removed_bytes"),
+    *("conflicts", "seconds", "left", "notes", "error"),
 )
-_SHOWN_REPORTS = ("table", "actions", "files", "size", "seconds", "outcome")
+_SHOWN_REPORTS = ("table", "actions", "files", "size", "expired", "seconds", "outcome")
 
 
 def maintain(
@@ -92,6 +94,8 @@ def _show_plans(output: Output, plans: Sequence[MaintenancePlan]) -> None:
     else:
         output.say("Nothing is to be done.")
     for plan in plans:
+        for note in plan.notes:
+            output.say(f"{plan.table}: {note}")
         if plan.error:
             output.say(f"{plan.table} is left alone: {plan.error}")
 
@@ -109,6 +113,10 @@ def _action_rows(plan: MaintenancePlan) -> list[dict[str, Any]]:
             "deferred": not is_kept,
             "error": None,
             "paths": action.group.paths if action.group else (),
+            "snapshots": _snapshots(action),
+            "orphans": [as_record(each) for each in action.orphans.plan.orphans]
+            if action.orphans
+            else [],
         }
         for actions, is_kept in ((plan.actions, True), (plan.deferred, False))
         for action in actions
@@ -116,6 +124,16 @@ def _action_rows(plan: MaintenancePlan) -> list[dict[str, Any]]:
     if plan.error:
         rows.append({"table": plan.table, "bytes": 0, "error": plan.error})
     return rows
+
+
+def _snapshots(action: Action) -> list[dict[str, Any]]:
+    """Return what a retention removes, each with its reason."""
+    if action.versions is None:
+        return []
+    plan = action.versions.plan
+    expired = [{"snapshot_id": each.snapshot_id, "reason": each.reason} for each in plan.expire]
+    dropped = [{"tag": each.tag, "reason": each.reason} for each in plan.drop_tags]
+    return expired + dropped + [{"tag": each.tag, "reason": "new"} for each in plan.new_tags]
 
 
 def _show_reports(output: Output, reports: Sequence[MaintenanceReport]) -> None:
@@ -138,6 +156,7 @@ def _shown(report: MaintenanceReport) -> dict[str, Any]:
         "actions": report.actions,
         "files": f"{before:,} became {after:,}" if before else "",
         "size": size_text(report.rewritten_bytes) if before else "",
+        "expired": report.expired_snapshots,
         "seconds": round(report.seconds, 1),
         "outcome": report.error or "done",
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -50,6 +51,8 @@ class GroupRewrite:
     def __init__(self, lake: Lake, ref: TableRef) -> None:
         self._lake = lake
         self._ref = ref
+        # Groups are written side by side; commits of this process would only refuse each other.
+        self._committing = threading.Lock()
         with lake.explaining():
             self._rewrite = FileRewrite(lake.spark, ref)
 
@@ -76,7 +79,8 @@ class GroupRewrite:
             group = self._rewrite.write(present, order, output_files, target_file_bytes)
         failpoints.reach("compact.written")
         try:
-            self._commit(group)
+            with self._committing:
+                self._commit(group)
         except UnknownOutcomeError:
             raise
         except NeveError:

@@ -48,7 +48,7 @@ class TableMaintenance:
         """Plan and carry out once; what fails is logged, counted, and tried again next time."""
         upkeep = self._lake.settings.upkeep
         try:
-            plans = plan_maintenance(self._lake, max_bytes=upkeep.max_bytes)
+            plans = plan_maintenance(self._lake, max_bytes=upkeep.max_bytes, is_strict=False)
             maintainer = Maintainer(self._lake, max_seconds=upkeep.max_seconds, stop=stop)
             for report in maintainer.carry_out(plans):
                 self._tell(report)

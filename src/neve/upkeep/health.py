@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from neve.errors import NeveError
 from neve.lake.followers import follower_states
 from neve.lake.metadata_json import MetadataJson
+from neve.limits import MIB
 from neve.upkeep.choose import choose_tables
-from neve.upkeep.findings import Finding, find
+from neve.upkeep.findings import MAINTAIN, Finding, find
 from neve.upkeep.mirror_facts import index_facts, lag_facts
 from neve.upkeep.observed_table import ObservedTable, observe_table
 
 if TYPE_CHECKING:
     from neve.lake import Lake
     from neve.lake.identifier import Identifier
+    from neve.upkeep.removals import Unconfirmed
 
 _STAGED, _HELD = "neve-staged-", "neve-held-"
 # Metadata documents that are in memory together.
@@ -71,16 +73,51 @@ class TableHealth:
 
 
 def check_health(
-    lake: Lake, patterns: Sequence[str] = (), now: float | None = None
+    lake: Lake,
+    patterns: Sequence[str] = (),
+    now: float | None = None,
+    listing: Unconfirmed | None = None,
 ) -> list[TableHealth]:
     """Look at tables, or at all; one that cannot be read is in the list with its error.
+
+    Args:
+        listing: list the files of each table for those that no snapshot names. It returns the
+            direct writes that are not confirmed.
 
     Raises:
         NotFoundError: a pattern fits no table.
     """
     lake.profile.require_catalog("the health of tables")
     at = time.time() if now is None else now
-    return [assess(each, at) for each in observe_tables(lake, patterns)]
+    reports = []
+    for observed in observe_tables(lake, patterns):
+        report = assess(observed, at)
+        if listing is not None and isinstance(observed, ObservedTable):
+            report = _with_listing(lake, observed, report, listing, at)
+        reports.append(report)
+    return reports
+
+
+def _with_listing(
+    lake: Lake, observed: ObservedTable, report: TableHealth, listing: Unconfirmed, now: float
+) -> TableHealth:
+    # Loads libraries that a look at metadata does not need.
+    from neve.upkeep.removals import plan_orphans
+
+    try:
+        orphans = plan_orphans(lake, observed, listing, now)
+    except NeveError as error:
+        return replace(report, error=str(error), score=0)
+    if orphans is None or orphans.plan.skipped:
+        return report
+    files, size = len(orphans.plan.orphans), orphans.plan.bytes
+    report = replace(report, unreferenced_files=files, unreferenced_bytes=size)
+    if not files:
+        return report
+    text = f"{files:,} files of {size / MIB:,.1f} MiB that no snapshot names"
+    action = f"{MAINTAIN} {observed.name}"
+    finding = Finding("orphans", text, 5, action, f"{size / MIB:,.1f} MiB fewer")
+    return replace(report, score=max(1, report.score - 5), findings=(*report.findings, finding))
 
 
 @dataclass(frozen=True)

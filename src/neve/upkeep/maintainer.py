@@ -15,6 +15,9 @@ from neve.lake.compaction import GroupRewrite, Rewritten, call_procedure, rewrit
 from neve.observe import sentry
 from neve.observe.traces import span
 from neve.upkeep.plan import Action, Step, TablePlan
+from neve.upkeep.removals import PlannedOrphans, PlannedVersions
+from neve.upkeep.retention import carry_out_retention
+from neve.upkeep.row_age import delete_old_rows
 
 if TYPE_CHECKING:
     from neve.lake import Lake
@@ -34,6 +37,7 @@ class MaintenanceReport:
 
     Args:
         left: what was not done, and why; the next run tries it again.
+        notes: what was not done by intention.
         conflicts: how often another writer was first.
         error: why the table failed; what was committed before stays.
     """
@@ -44,9 +48,14 @@ class MaintenanceReport:
     new_files: int = 0
     rewritten_bytes: int = 0
     new_bytes: int = 0
+    expired_snapshots: int = 0
+    deleted_rows: int = 0
+    removed_orphans: int = 0
+    removed_bytes: int = 0
     conflicts: int = 0
     seconds: float = 0.0
     left: list[str] = field(default_factory=list)
+    notes: tuple[str, ...] = ()
     error: str | None = None
 
     @property
@@ -87,17 +96,19 @@ class Maintainer:
         return [self._maintain(plan) for plan in plans]
 
     def _maintain(self, plan: TablePlan) -> MaintenanceReport:
-        report = MaintenanceReport(plan.table, error=plan.error)
+        report = MaintenanceReport(plan.table, notes=plan.notes, error=plan.error)
         if plan.error is not None or plan.ref is None:
             return report
         report.left += [f"{action.why}: beyond the budget of bytes" for action in plan.deferred]
         began = time.monotonic()
         try:
             with span("maintain.table", table=plan.table):
+                others = [action for action in plan.actions if action.group is None]
+                old_rows = [action for action in others if action.step is Step.OLD_ROWS]
+                self._call_all(plan, plan.ref, old_rows, report)
                 self._rewrite_groups(plan, plan.ref, report)
-                for action in plan.actions:
-                    if action.group is None and self._may_begin(report, action.why):
-                        self._call(plan, plan.ref, action, report)
+                others = [action for action in others if action not in old_rows]
+                self._call_all(plan, plan.ref, others, report)
         except NeveError as error:
             self._fail(report, error, str(error))
         except Exception as error:
@@ -156,6 +167,13 @@ class Maintainer:
             _count(report, group, done)
         return True
 
+    def _call_all(
+        self, plan: TablePlan, ref: TableRef, actions: Iterable[Action], report: MaintenanceReport
+    ) -> None:
+        for action in actions:
+            if self._may_begin(report, action.why):
+                self._call(plan, ref, action, report)
+
     def _call(
         self, plan: TablePlan, ref: TableRef, action: Action, report: MaintenanceReport
     ) -> None:
@@ -170,6 +188,12 @@ class Maintainer:
                     report.left.append(f"{action.why}: another writer was first for some files")
             elif action.step is Step.POSITION_DELETES:
                 call_procedure(self._lake, ref, "rewrite_position_delete_files", {})
+            elif action.versions is not None:
+                report.expired_snapshots += self._expire(ref, action.versions)
+            elif action.old_rows is not None:
+                report.deleted_rows += delete_old_rows(self._lake, ref, action.old_rows).rows
+            elif action.orphans is not None:
+                self._remove(action.orphans, report)
             elif action.step is Step.MANIFESTS:
                 call_procedure(self._lake, ref, "rewrite_manifests", {"use_caching": False})
         except ConflictError as error:
@@ -178,6 +202,19 @@ class Maintainer:
             report.left.append(f"{action.why}: another writer was first")
             return
         report.actions += 1
+
+    def _expire(self, ref: TableRef, versions: PlannedVersions) -> int:
+        removed = carry_out_retention(
+            self._lake, ref, versions.plan, versions.policy, versions.now, versions.needed
+        )
+        return removed.snapshots
+
+    def _remove(self, orphans: PlannedOrphans, report: MaintenanceReport) -> None:
+        removed = orphans.search.remove(orphans.plan, self._stop)
+        report.removed_orphans += removed.files
+        report.removed_bytes += removed.bytes
+        if not orphans.plan.is_complete:
+            report.left.append("orphans: there are more")
 
     def _zorder(self, plan: TablePlan, ref: TableRef, action: Action) -> Mapping[str, Any]:
         options = {

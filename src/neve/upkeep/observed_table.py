@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from neve.errors import CorruptionError, NeveError, StorageError, UnsupportedError
@@ -59,6 +59,9 @@ def observe_table(lake: Lake, ref: TableRef, metadata: MetadataJson) -> Observed
     """
     kind = table_kind(lake.settings, ref.identifier, metadata)
     policy = compaction_policy(lake.settings, ref.name)
+    if lake.settings.catalog.type == "s3tables" and policy.enabled is None:
+        # The service compacts by itself.
+        policy = replace(policy, enabled=False)
     size = _metadata_bytes(metadata)
     snapshot_id = metadata.current_snapshot_id
     if snapshot_id is None:

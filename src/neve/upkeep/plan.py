@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,13 +21,24 @@ from neve.upkeep.compaction import FileGroup, plan_groups
 from neve.upkeep.findings import wanted_manifests
 from neve.upkeep.health import UnreadableTable, observe_tables
 from neve.upkeep.layout import partition_text, time_column
-from neve.upkeep.policy import check_policies
+from neve.upkeep.removals import (
+    PlannedOrphans,
+    PlannedVersions,
+    plan_old_rows,
+    plan_orphans,
+    plan_versions,
+)
+from neve.upkeep.retention_policy import policies_without_table
+from neve.upkeep.row_age import RowAgePlan
 
 if TYPE_CHECKING:
     from neve.lake import Lake
     from neve.lake.metadata_json import MetadataJson
     from neve.lake.table_ref import TableRef
     from neve.upkeep.observed_table import ObservedTable
+    from neve.upkeep.removals import Unconfirmed
+
+logger = logging.getLogger(__name__)
 
 _EPOCH = date(1970, 1, 1)
 
@@ -39,6 +51,9 @@ class Step(str, Enum):
     ZORDER = "rewrite files in Z order"
     POSITION_DELETES = "rewrite position deletes"
     MANIFESTS = "rewrite manifests"
+    EXPIRE = "expire snapshots"
+    ORPHANS = "remove orphans"
+    OLD_ROWS = "delete old rows"
 
 
 @dataclass(frozen=True)
@@ -60,6 +75,9 @@ class Action:
     partition: str = ""
     group: FileGroup | None = field(default=None, repr=False)
     where: str | None = None
+    versions: PlannedVersions | None = field(default=None, repr=False)
+    orphans: PlannedOrphans | None = field(default=None, repr=False)
+    old_rows: RowAgePlan | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -68,6 +86,7 @@ class TablePlan:
 
     Args:
         deferred: what the budget leaves for the next time.
+        notes: what is not done by intention, such as orphans in a location that tables share.
         error: why nothing is done to the table.
     """
 
@@ -80,6 +99,7 @@ class TablePlan:
     zorder: tuple[str, ...] = ()
     small_bytes: int = 0
     min_files: int = 5
+    notes: tuple[str, ...] = ()
     error: str | None = None
 
     @property
@@ -93,21 +113,78 @@ def plan_maintenance(
     *,
     max_bytes: int | None = None,
     now: float | None = None,
+    unconfirmed: Unconfirmed | None = None,
+    is_strict: bool = True,
 ) -> list[TablePlan]:
     """Look at tables, or at all, and say what is to be done, and why.
 
     Args:
         max_bytes: of all rewrites together; what is beyond is deferred.
+        unconfirmed: direct writes that `neve recover` has yet to look for; None: no snapshot and
+            no orphan is removed, since somebody else does that.
+        is_strict: whether a policy that names no table is an error; a service only warns, since
+            its table may not be there yet.
 
     Raises:
         NotFoundError: a pattern fits no table.
         ConfigError: a policy of the configuration names no table.
     """
     lake.profile.require_catalog("maintenance")
-    check_policies(lake.settings, [".".join(name) for name in lake.reader().list_tables()])
+    _check_policies(lake, is_strict=is_strict)
     at = time.time() if now is None else now
-    plans = [_plan_table(each, at) for each in observe_tables(lake, patterns)]
+    plans = []
+    for observed in observe_tables(lake, patterns):
+        plan = _plan_table(observed, at)
+        if unconfirmed is not None and not isinstance(observed, UnreadableTable):
+            plan = _with_removals(lake, plan, observed, unconfirmed, at)
+        plans.append(plan)
     return _within(plans, max_bytes)
+
+
+def _check_policies(lake: Lake, *, is_strict: bool) -> None:
+    if not lake.settings.upkeep.tables:
+        return
+    for line in policies_without_table(lake.settings, lake.reader().list_tables()):
+        if is_strict:
+            raise ConfigError(line, hint="see: neve tables; a pattern such as otel.* names several")
+        logger.warning("%s", line)
+
+
+def _with_removals(
+    lake: Lake, plan: TablePlan, observed: ObservedTable, unconfirmed: Unconfirmed, now: float
+) -> TablePlan:
+    if plan.error is not None:
+        return plan
+    try:
+        versions = plan_versions(lake, observed, unconfirmed, now)
+        orphans = plan_orphans(lake, observed, unconfirmed, now)
+        old_rows = plan_old_rows(lake, observed, now)
+    except NeveError as error:
+        return replace(plan, actions=(), error=str(error))
+    first, more = [], []
+    if orphans is not None and orphans.plan.skipped:
+        plan = replace(plan, notes=(f"no orphans are removed: {orphans.plan.skipped}",))
+    if old_rows is not None:
+        # First: what is deleted need not be rewritten.
+        effect = f"rows with {old_rows.column} before {old_rows.before:%Y-%m-%d %H:%M} go"
+        first.append(Action(plan.table, Step.OLD_ROWS, old_rows.reason, effect, old_rows=old_rows))
+    if versions is not None:
+        more.append(
+            Action(plan.table, Step.EXPIRE, versions.why, versions.effect, versions=versions)
+        )
+    if orphans is not None and orphans.plan.orphans:
+        files = len(orphans.plan.orphans)
+        more.append(
+            Action(
+                plan.table,
+                Step.ORPHANS,
+                f"{files:,} files that no snapshot names, older than {orphans.age_hours:,.0f} h",
+                f"{orphans.plan.bytes / MIB:,.1f} MiB fewer",
+                files=files,
+                orphans=orphans,
+            )
+        )
+    return replace(plan, actions=(*first, *plan.actions, *more))
 
 
 def _plan_table(observed: ObservedTable | UnreadableTable, now: float) -> TablePlan:

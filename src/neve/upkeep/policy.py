@@ -6,12 +6,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from neve.errors import ConfigError
 from neve.limits import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from neve.config import Settings
 
 _MAX_GROUP_BYTES = 1024 * MIB
@@ -68,14 +65,3 @@ def compaction_policy(settings: Settings, table: str) -> CompactionPolicy:
         upkeep.deleted_rows_share,
         zorder=zorder,
     )
-
-
-def check_policies(settings: Settings, tables: Iterable[str]) -> None:
-    """Refuse a policy that names no table. Raises ConfigError."""
-    names = list(tables)
-    for pattern in settings.upkeep.tables:
-        if not any(fnmatchcase(name, pattern) for name in names):
-            raise ConfigError(
-                f"upkeep.tables: '{pattern}' is the name of no table",
-                hint="see: neve tables; a pattern such as otel.* names several",
-            )

@@ -15,8 +15,8 @@ from pyiceberg.transforms import DayTransform, IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType
 
 import neve
-from neve.errors import ConfigError, NotFoundError
-from neve.upkeep.policy import check_policies, compaction_policy
+from neve.errors import NotFoundError
+from neve.upkeep.policy import compaction_policy
 from tests.support.lakes import sqlite_settings
 
 HOUR = datetime(2026, 11, 17, 10, tzinfo=timezone.utc)
@@ -103,9 +103,6 @@ def test_policies_are_taken_from_the_longest_pattern(tmp_path):
     logs, traces = (compaction_policy(settings, name) for name in ("otel.logs", "otel.traces"))
     assert (logs.enabled, logs.zorder) == (True, ("a",))
     assert (traces.enabled, compaction_policy(settings, "shop.t").enabled) == (False, None)
-    check_policies(settings, ["otel.logs"])
-    with pytest.raises(ConfigError, match=r"'otel\.logs' is the name of no table"):
-        check_policies(settings, ["otel.traces"])
 
 
 def test_health_is_json_for_machines(lake, tmp_path, capsys):

@@ -38,6 +38,9 @@ merge:
       mirror_table: customers
       primary_keys: id
       sequence_column: lsn
+upkeep:
+  tables:
+    shop.visits: {compact: true}
 """
 
 
@@ -48,7 +51,7 @@ def demo(
     ] = Path("neve-demo"),
 ) -> None:
     """Run the pipeline on an embedded lake with data it makes, and leave it to explore."""
-    from neve.cli.demo import direct, mirror, move, orders, tables, telemetry
+    from neve.cli.demo import direct, mirror, move, orders, tables, telemetry, upkeep
     from neve.cli.demo.narrator import Narrator
     from neve.cli.demo.next_steps import next_steps
 
@@ -72,6 +75,7 @@ def demo(
         results["orders"] = orders.tell(lake, narrator)
         results |= mirror.tell(lake, narrator)
         move.tell(lake, narrator)
+        results["health of shop.visits"] = upkeep.tell(lake, narrator)
         narrator.step("Three engines that share no code read spans and orders. The results:")
         output.say("")
         output.record(results)

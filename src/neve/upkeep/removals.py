@@ -1,0 +1,95 @@
+"""What maintenance removes of a table: versions past their retention, and orphans. No writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from neve.upkeep.orphans import OrphanPlan, OrphanSearch
+from neve.upkeep.retention import RetentionPlan, plan_retention
+from neve.upkeep.retention_policy import RetentionPolicy, retention_policy
+from neve.upkeep.row_age import RowAgePlan, plan_row_age
+from neve.upkeep.snapshot_needs import needed_snapshots
+
+if TYPE_CHECKING:
+    from neve.lake import Lake
+    from neve.lake.unconfirmed import UnconfirmedWrite
+    from neve.upkeep.observed_table import ObservedTable
+
+    Unconfirmed = Callable[[], Iterable[UnconfirmedWrite]]
+
+_HOUR = 3600
+
+
+@dataclass(frozen=True)
+class PlannedVersions:
+    """Which versions go, and what was known when that was decided.
+
+    Args:
+        needed: snapshots that others need, and what for.
+    """
+
+    plan: RetentionPlan
+    policy: RetentionPolicy
+    needed: Mapping[int, str]
+    now: float
+    why: str
+    effect: str
+
+
+@dataclass(frozen=True)
+class PlannedOrphans:
+    """Which files go, and the search that found them."""
+
+    plan: OrphanPlan
+    search: OrphanSearch
+    age_hours: float
+
+
+def plan_versions(
+    lake: Lake, observed: ObservedTable, unconfirmed: Unconfirmed, now: float
+) -> PlannedVersions | None:
+    """Decide which snapshots and tags go; None: none, or the catalog does it by itself.
+
+    Raises:
+        NeveError: what says which snapshots are needed cannot be read.
+    """
+    if lake.settings.catalog.type == "s3tables":
+        return None
+    identifier, metadata = observed.ref.identifier, observed.metadata
+    policy = retention_policy(lake.settings, identifier, metadata)
+    needed = needed_snapshots(lake, identifier, policy.kind, metadata, unconfirmed())
+    plan = plan_retention(observed.name, metadata, policy, now, needed)
+    if plan.is_empty:
+        return None
+    count = len(metadata.snapshots)
+    effect = f"{count:,} snapshots become {count - len(plan.expire):,}"
+    for tags, what in ((plan.new_tags, "made"), (plan.drop_tags, "dropped")):
+        if tags:
+            effect += f", {len(tags):,} tags {what}"
+    why = plan.expire[0].reason if plan.expire else "one version an hour and one a day is kept"
+    return PlannedVersions(plan, policy, needed, now, why, effect)
+
+
+def plan_orphans(
+    lake: Lake, observed: ObservedTable, unconfirmed: Unconfirmed, now: float
+) -> PlannedOrphans | None:
+    """List the table's location for files that no snapshot names; None: they are not to be removed.
+
+    Raises:
+        NeveError: the table or its location cannot be read.
+    """
+    policy = retention_policy(lake.settings, observed.ref.identifier, observed.metadata)
+    if not policy.remove_orphans or lake.settings.catalog.type == "s3tables":
+        return None
+    search = OrphanSearch(lake, observed.ref, tuple(unconfirmed()))
+    plan = search.plan(now - policy.orphan_age_seconds)
+    return PlannedOrphans(plan, search, policy.orphan_age_seconds / _HOUR)
+
+
+def plan_old_rows(lake: Lake, observed: ObservedTable, now: float) -> RowAgePlan | None:
+    """Decide which rows are too old; None: no policy says so, or the table has no such column."""
+    policy = retention_policy(lake.settings, observed.ref.identifier, observed.metadata)
+    plan = plan_row_age(observed.name, observed.metadata, policy, now)
+    return None if plan is None or plan.skipped or plan.before is None else plan

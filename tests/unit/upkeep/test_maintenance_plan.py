@@ -1,0 +1,80 @@
+"""What maintenance would do, and why: from metadata and a listing, without a JVM."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+import neve
+from neve.config import Settings
+from neve.errors import ConfigError
+from neve.upkeep.plan import Step, plan_maintenance
+from tests.support.lakes import sqlite_settings
+from tests.unit.upkeep.test_health import SCHEMA, make_table
+
+TABLE = "shop.events"
+
+
+@pytest.fixture
+def lake(tmp_path):
+    with neve.open(sqlite_settings(tmp_path)) as lake:
+        lake.catalog().create_namespace("shop")
+        yield lake
+
+
+def configure(lake, **policy):
+    upkeep = {"reader_grace": 0, "retain": "1ms", "retain_min": 1}
+    upkeep |= {"keep_hourly": 0, "keep_daily": 0, "tables": {TABLE: policy}}
+    settings = Settings.model_validate({"upkeep": upkeep})
+    lake.settings = lake.settings.model_copy(update={"upkeep": settings.upkeep})
+
+
+def lose_a_file(table):
+    path = Path(table.location().removeprefix("file://"), "data", "lost.parquet")
+    path.write_bytes(b"lost")
+    os.utime(path, (0, 0))
+
+
+def test_every_action_has_a_reason_and_an_effect(lake):
+    lose_a_file(make_table(lake, TABLE, 6))
+    configure(lake, compact=True, expire=True, remove_orphans=True, delete_rows_after="1h")
+    (plan,) = lake.plan_maintenance()
+    told = {action.step: (action.why, action.effect) for action in plan.actions}
+    assert list(told) == [Step.OLD_ROWS, Step.SORT, Step.EXPIRE, Step.ORPHANS]
+    assert told[Step.SORT] == ("closed hour 2026-11-17 10:00", "6 files become 1")
+    assert told[Step.EXPIRE][1] == "6 snapshots become 1"
+    assert told[Step.ORPHANS][0] == "1 files that no snapshot names, older than 72 h"
+
+
+def test_tables_of_others_are_left_alone_without_a_policy(lake):
+    lose_a_file(make_table(lake, TABLE, 6))
+    (plan,) = lake.plan_maintenance()
+    assert (plan.actions, plan.error) == ((), None)
+
+
+def test_what_is_beyond_the_budget_is_deferred(lake):
+    make_table(lake, TABLE, 12, hours=2)
+    configure(lake, compact=True)
+    (plan,) = lake.plan_maintenance(max_bytes=10_000)
+    assert [action.why for action in plan.actions] == ["closed hour 2026-11-17 10:00"]
+    assert [action.why for action in plan.deferred] == ["closed hour 2026-11-17 11:00"]
+
+
+def test_no_orphans_are_removed_where_two_tables_share_a_location(lake):
+    table = make_table(lake, TABLE, 1)
+    lake.catalog().create_table("shop.other", SCHEMA, location=table.location())
+    lose_a_file(table)
+    configure(lake, remove_orphans=True)
+    plan = next(plan for plan in lake.plan_maintenance() if plan.table == TABLE)
+    assert plan.actions == ()
+    assert "shop.other" in plan.notes[0]
+
+
+def test_a_policy_without_a_table_is_refused_but_a_service_only_warns(lake, caplog):
+    configure(lake, compact=True)
+    with pytest.raises(ConfigError, match=r"there is no table shop\.events"):
+        lake.plan_maintenance()
+    assert plan_maintenance(lake, is_strict=False) == []
+    assert "there is no table shop.events" in caplog.text
