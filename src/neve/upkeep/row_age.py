@@ -84,7 +84,10 @@ def delete_old_rows(lake: Lake, ref: TableRef, plan: RowAgePlan) -> DeletedRows:
     """
     if plan.before is None:
         return DeletedRows()
-    condition = f"{quote_identifier((plan.column,))} < {_literal(plan)}"
+    column = quote_identifier((plan.column,))
+    # Iceberg takes a partition without a time for the oldest: its files would go without the first
+    # condition.
+    condition = f"{column} IS NOT NULL AND {column} < {_literal(plan)}"
     with lake.explaining():
         # A scan of an aligned range asks the manifests only.
         counted = lake.spark.sql(
