@@ -14,6 +14,8 @@ pytestmark = pytest.mark.usefixtures("embedded_lake")
 # Python decides by each. Java loads it, and makes sure once more that it is the newest: before it
 # is read, and before it is committed to. A database answers that without its metadata.
 EACH = 3
+# A side table is loaded to be recognised, and read again by what commits to it.
+SIDE = 2
 
 
 @pytest.fixture(scope="module")
@@ -33,12 +35,12 @@ def merger(mirrored):
     return merger
 
 
-def test_a_merge_loads_each_table_once_for_each_engine(mirrored, merger, faults):
+def test_a_merge_loads_no_table_more_often_than_it_has_to(mirrored, merger, faults):
     mirrored.append(event("U", 3, 4, "third"), event("D", 3, 5))
     faults.expect(mirrored.namespace)
     report = merger.merge()
     assert (report.strategy, report.batches) == ("index", 1)
-    assert faults.loads == {"changes": EACH, "rows": EACH, "rows_tombstones": 1}
+    assert faults.loads == {"changes": EACH, "rows": EACH, "rows_tombstones": SIDE}
     mirrored.check()
 
 
@@ -52,7 +54,7 @@ def test_what_is_rejected_is_loaded_when_it_is_needed(mirrored, merger, faults):
     mirrored.append(event("?", 4, 6, "what"))
     faults.expect(mirrored.namespace)
     assert merger.merge().set_aside == 1
-    assert faults.loads["rows_rejected"] == 1
+    assert faults.loads["rows_rejected"] == SIDE
     mirrored.check()
 
 
