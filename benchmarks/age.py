@@ -57,6 +57,7 @@ WANTED_MS = 250
 WANTED_LISTS = 2
 WANTED_RATIO = 1.5
 DELAY_SECONDS = 0.03
+BUFFER = "buffer"
 AGES = {age.name: age for age in (DAY, WEEK, MONTH)}
 
 
@@ -69,9 +70,12 @@ class SlowStore:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __call__(self, request: Request, forward: Forward) -> Response:
-        is_list = "list-type" in request.query
+        kind = request.method
+        if "list-type" in request.query:
+            (prefix,) = request.query.get("prefix", [""])
+            kind = "LIST_of_buffer" if prefix.startswith(BUFFER) else "LIST_of_tables"
         with self.lock:
-            self.counts["LIST" if is_list else request.method] += 1
+            self.counts[kind] += 1
         time.sleep(self.delay_seconds)
         return forward(request)
 
@@ -169,7 +173,7 @@ def _tell(age: Age, store: str, measured: Measured, new: Measured | None) -> Non
     _print(f"age_{age.name}_documents", measured.batch.documents, "documents", None, "<= 2")
     for kind, count in sorted(measured.requests.items()):
         # One LIST for each signal, and one more after the batch.
-        wanted = f"<= {WANTED_LISTS + 2}" if kind == "LIST" else None
+        wanted = f"<= {WANTED_LISTS + 2}" if kind == "LIST_of_buffer" else None
         _print(f"age_{age.name}_{kind}", count, "requests", None, wanted)
 
 
@@ -214,7 +218,7 @@ def _object_settings(directory: Path, s3: S3Server, endpoint: str) -> Settings:
                 "secret_access_key": s3.secret_key,
                 "path_style": True,
             },
-            "buffer": {"location": f"s3://{s3.bucket}/buffer"},
+            "buffer": {"location": f"s3://{s3.bucket}/{BUFFER}"},
         }
     )
 

@@ -161,7 +161,8 @@ def swap_document(
         CommitFailedException: the row names another file; nothing was applied.
     """
     location = next_metadata_location(base)
-    with io.new_output(location).create() as file:
+    # Its name is new, so that a store need not be asked whether it is there: a HEAD and a LIST.
+    with io.new_output(location).create(overwrite=True) as file:
         file.write(to_json(document))
     try:
         catalog.swap_metadata(identifier, base.metadata_location, location)
