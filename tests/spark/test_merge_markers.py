@@ -127,7 +127,7 @@ def test_partial_events_by_the_index_and_a_sequence_of_several_columns(embedded_
         # A value from before the delete fills nothing after it, one from after it does.
         [step("U", 1, "z", 2, "before"), step("U", 3, "b", 2, "?", 2), step("U", 2, "", 1, "new")],
         [step("U", 2, "a", 1, "?", 3), step("U", 4, "", 2, "?", 3), step("D", 3, "a", 3)],
-        [step("I", 3, "b", 3, "?", 4), step("U", 2, "zz", 2, "late"), step("U", 9, "", 50, "?")],
+        [step("I", 3, "b", 3, "?", 4), step("U", 2, "", 2, "late"), step("U", 9, "", 50, "?")],
     )
     for wave in waves:
         mirrored.append(*wave)
