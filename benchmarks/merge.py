@@ -2,6 +2,8 @@
 
     python -m benchmarks.merge [name…]
 
+The aged cases have a mirror of 512 data files and 512 snapshots, on both sides.
+
 The opponent is one MERGE INTO statement, merge-on-read on format version 3, given the changes as a
 DataFrame with each key once. Ours is all that a cycle does: read the changelog, reduce, look up,
 write, bury, commit, and keep the index.
@@ -16,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame
@@ -25,15 +28,20 @@ import neve
 from neve.config import Settings
 from neve.index.maintain import build
 from neve.lake import Lake
+from neve.lake.java_tables import MAIN, JavaTable
 from neve.merge.merger import Merger
 from neve.merge.spec import merge_specs
 from neve.merge.strategy import Strategy
+from tests.support.servers import running_spark_cluster
 
 SEED = 11
 WARM_UP = 3
 ROUNDS = 5
 MILLION = 1_000_000
 LSN_STEP = 1000
+# A mirror that has been merged into for a night.
+AGED_FILES = 512
+AGED_SNAPSHOTS = 512
 
 
 @dataclass(frozen=True)
@@ -45,27 +53,36 @@ class Case:
     changes: int
     key: str
     wanted: str
+    aged: bool = False
 
 
 CASES = {
     case.name: case
     for case in (
-        Case("merge_10m_100k_bigint", 10 * MILLION, 100_000, "bigint", ">= 3"),
+        Case("merge_10m_100k_bigint", 10 * MILLION, 100_000, "bigint", ">= 6"),
+        Case("merge_10m_1k_bigint", 10 * MILLION, 1_000, "bigint", ">= 12"),
         Case("merge_10m_100k_string", 10 * MILLION, 100_000, "string", ">= 3"),
-        Case("merge_10m_1k_bigint", 10 * MILLION, 1_000, "bigint", ">= 4"),
-        Case("merge_40m_100k_bigint", 40 * MILLION, 100_000, "bigint", ">= 5"),
+        Case("merge_40m_100k_bigint", 40 * MILLION, 100_000, "bigint", ">= 18"),
+        Case("merge_10m_100k_bigint_aged", 10 * MILLION, 100_000, "bigint", ">= 6", aged=True),
+        Case("merge_10m_1k_bigint_aged", 10 * MILLION, 1_000, "bigint", ">= 12", aged=True),
+        Case("merge_40m_100k_bigint_aged", 40 * MILLION, 100_000, "bigint", ">= 18", aged=True),
     )
 }
 GROWTH = "merge_growth_5m_40m"
+ENDURANCE = "merge_200_in_a_row"
+LARGE = "merge_large_batch"
 
 
 class Bench:
     """One mirror of ours and one of the opponent's, with the same rows."""
 
-    def __init__(self, directory: Path, rows: int, key: str) -> None:
+    def __init__(
+        self, directory: Path, rows: int, key: str, *, aged: bool = False, master: str = ""
+    ) -> None:
         self.rows = rows
         self.key = key
-        settings = _settings(directory)
+        self.aged = aged
+        settings = _settings(directory, master)
         self.lake: Lake = neve.open(settings)
         self.merger = Merger(
             self.lake,
@@ -84,7 +101,7 @@ class Bench:
             f"CREATE TABLE bench.changes (id {kind}, name STRING, amount DOUBLE, lsn BIGINT, "
             "op STRING) USING iceberg"
         )
-        self._append(self._changes(1).limit(0))
+        self.append(self.changes(1).limit(0))
         self.merger.merge()
         self.lake.sql(
             f"CREATE TABLE bench.theirs (id {kind}, name STRING, amount DOUBLE, lsn BIGINT) "
@@ -92,12 +109,31 @@ class Bench:
             "'merge-on-read', 'write.delete.mode' = 'merge-on-read', 'write.update.mode' = "
             "'merge-on-read')"
         )
-        numbers = self.lake.spark.range(0, self.rows, 1, max(2, self.rows // (2 * MILLION)))
+        files = AGED_FILES if self.aged else max(2, self.rows // (2 * MILLION))
+        numbers = self.lake.spark.range(0, self.rows, 1, files)
         rows = _with_columns(numbers, self.key, F.lit(0))
         for table in ("bench.rows", "bench.theirs"):
             rows.writeTo(table).append()
+            if self.aged:
+                self._add_snapshots(table)
 
-    def _changes(self, count: int) -> DataFrame:
+    def _add_snapshots(self, name: str) -> None:
+        """Let a table look as if it had been merged into all night: empty merges, one after other.
+
+        Of the mirror each says what a merge says, so that all of them count as merges.
+        """
+        table = self.lake.load(self.lake.ref(name))
+        merged = next(iter(table.metadata.snapshots)).summary
+        summary = {
+            key: value
+            for key, value in (merged.additional_properties if merged else {}).items()
+            if key.startswith("neve.")
+        }
+        java = JavaTable(self.lake, self.lake.spark, self.lake.ref(name))
+        for _ in range(AGED_SNAPSHOTS):
+            java.append_nothing(MAIN, summary)
+
+    def changes(self, count: int) -> DataFrame:
         """80% updates, 10% inserts, 10% deletes of random keys, each key once."""
         self.round += 1
         pick = F.pmod(F.xxhash64(F.col("number"), F.lit(SEED + self.round)), F.lit(self.rows))
@@ -111,14 +147,14 @@ class Bench:
         lsn = F.lit(self.round * LSN_STEP)
         return _with_columns(chosen, self.key, lsn)
 
-    def _append(self, changes: DataFrame) -> None:
+    def append(self, changes: DataFrame) -> None:
         changes.writeTo("bench.changes").append()
 
     def measure(self, count: int) -> tuple[float, float]:
         """Merge new changes both ways; return our seconds and theirs."""
-        changes = self._changes(count).persist()
+        changes = self.changes(count).persist()
         changes.count()
-        self._append(changes)
+        self.append(changes)
         ours = _timed(self.merger.merge)
         changes.createOrReplaceTempView("bench_changes")
         theirs = _timed(
@@ -175,7 +211,17 @@ def _timed(work: Callable[[], object]) -> float:
     return time.monotonic() - started
 
 
-def _settings(directory: Path) -> Settings:
+def _settings(directory: Path, master: str) -> Settings:
+    spark: dict[str, object] = {"conf": {"spark.driver.memory": "4g"}}
+    if master:
+        conf = {
+            "spark.driver.memory": "2g",
+            "spark.driver.host": "127.0.0.1",
+            "spark.executor.memory": "900m",
+            "spark.pyspark.python": sys.executable,
+            "spark.sql.shuffle.partitions": 4,
+        }
+        spark = {"master": master, "conf": conf, "shared_paths": [str(directory)]}
     return Settings.model_validate(
         {
             "catalog": {
@@ -183,7 +229,7 @@ def _settings(directory: Path) -> Settings:
                 "uri": f"sqlite:///{directory}/catalog.db",
                 "warehouse": str(directory / "warehouse"),
             },
-            "spark": {"conf": {"spark.driver.memory": "4g"}},
+            "spark": spark,
             "merge": {
                 "tables": [
                     {
@@ -204,21 +250,59 @@ def report(name: str, value: float, unit: str, ratio: float | None, wanted: str)
     print(json.dumps({**line, "ratio": None if ratio is None else round(ratio, 2)}), flush=True)
 
 
-def run_case(case: Case) -> None:
+def run_cases(cases: list[Case]) -> None:
+    """Measure cases that have the same mirrors, one after the other."""
+    first = cases[0]
     with tempfile.TemporaryDirectory(prefix="neve-bench-") as directory:
-        bench = Bench(Path(directory), case.rows, case.key)
+        bench = Bench(Path(directory), first.rows, first.key, aged=first.aged)
         with bench.lake:
-            limit = 24 if case.key == "bigint" else 40
+            limit = 24 if first.key == "bigint" else 40
             width = bench.build()
-            report(f"index_width_{case.name[6:]}", width, "bytes a row", None, f"<= {limit}")
-            for _ in range(WARM_UP):
-                bench.measure(case.changes)  # both sides
-            pairs = [bench.measure(case.changes) for _ in range(ROUNDS)]
-            ours = statistics.median(one for one, _ in pairs)
-            theirs = statistics.median(one for _, one in pairs)
-            report(case.name, ours, "s", theirs / ours, case.wanted)
-            report(f"{case.name}_merge_into", theirs, "s", None, "")
+            report(f"index_width_{first.name[6:]}", width, "bytes a row", None, f"<= {limit}")
+            for case in cases:
+                for _ in range(WARM_UP):
+                    bench.measure(case.changes)  # both sides
+                pairs = [bench.measure(case.changes) for _ in range(ROUNDS)]
+                ours = statistics.median(one for one, _ in pairs)
+                theirs = statistics.median(one for _, one in pairs)
+                report(case.name, ours, "s", theirs / ours, case.wanted)
+                report(f"{case.name}_merge_into", theirs, "s", None, "")
             bench.check()
+
+
+def run_endurance(rows: int = MILLION, changes: int = 1_000, merges: int = 200) -> None:
+    """Merge again and again: the last ten against the first ten, after a warm-up."""
+    with tempfile.TemporaryDirectory(prefix="neve-bench-") as directory:
+        bench = Bench(Path(directory), rows, "bigint")
+        with bench.lake:
+            bench.build()
+            seconds = []
+            for _ in range(WARM_UP + merges):
+                bench.append(bench.changes(changes))
+                seconds.append(_timed(bench.merger.merge))
+    last = statistics.median(seconds[-10:])
+    first = statistics.median(seconds[WARM_UP : WARM_UP + 10])
+    report(ENDURANCE, last, "s", last / first, "<= 1.3")
+
+
+def run_large(rows: int = 4 * MILLION, changes: int = MILLION) -> None:
+    """One large batch on a standalone cluster of one worker, then of two, of one core each."""
+    seconds = []
+    for workers in (1, 2):
+        with (
+            tempfile.TemporaryDirectory(prefix="neve-bench-") as directory,
+            running_spark_cluster(Path(directory), workers) as master,
+        ):
+            bench = Bench(Path(directory), rows, "bigint", master=master)
+            with bench.lake:
+                bench.build()
+                rounds = []
+                for _ in range(3):
+                    bench.append(bench.changes(changes))
+                    rounds.append(_timed(bench.merger.merge))
+        seconds.append(min(rounds[1:]))
+        report(f"{LARGE}_{workers}_workers", seconds[-1], "s", None, "")
+    report(LARGE, seconds[1], "s", seconds[0] / seconds[1], ">= 1.6")
 
 
 def run_growth(small: int = 5 * MILLION, large: int = 40 * MILLION, changes: int = 10_000) -> None:
@@ -236,11 +320,18 @@ def run_growth(small: int = 5 * MILLION, large: int = 40 * MILLION, changes: int
 
 
 def main(names: list[str]) -> None:
-    for name in names or [*CASES, GROWTH]:
-        if name == GROWTH:
-            run_growth()
-        else:
-            run_case(CASES[name])
+    chosen = names or [*CASES, GROWTH, ENDURANCE, LARGE]
+    for _, cases in groupby(
+        (CASES[name] for name in chosen if name in CASES),
+        key=lambda case: (case.rows, case.key, case.aged),
+    ):
+        run_cases(list(cases))
+    if GROWTH in chosen:
+        run_growth()
+    if ENDURANCE in chosen:
+        run_endurance()
+    if LARGE in chosen:
+        run_large()
 
 
 if __name__ == "__main__":

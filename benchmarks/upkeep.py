@@ -3,9 +3,9 @@
     python -m benchmarks.upkeep [telemetry|merges|health] [size]
 
 - `telemetry`: a day of spans in `size` commits (2,880), one file each, over 24 hours. A query for
-  one service in one hour and one for a trace by its id, with Spark and with DuckDB, before and after
-  `neve maintain`; the compaction's rate against Iceberg's `rewrite_data_files` with binpack, which
-  does not sort, on the same files in the same session; and what reading a map costs against a
+  one service in one hour and one for a trace by its id, with Spark and with DuckDB, before and
+  after `neve maintain`; the compaction's rate against Iceberg's `rewrite_data_files` with binpack,
+  which does not sort, on the same files in the same session; and what reading a map costs against a
   promoted column, since Iceberg's vectorised reader falls back to rows for maps.
 - `merges`: two mirrors with 200,000 rows, `size` merges (200) of 500 changes each, one maintained
   every 20 merges, the other never. Times of the last ten merges, and of queries, against the first.

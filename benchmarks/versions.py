@@ -10,7 +10,8 @@ rounds counts, in which both sides take turns.
   and of an update inside one file.
 - `appends` over a hundred appends against Iceberg's own incremental read.
 - `net` over all commits against a full outer join of the two ends by the table's key, where every
-  file of the start lost rows, and where a tenth of them did.
+  file of the start lost rows, and where a tenth of them did; and over one commit that wrote every
+  file again (copy-on-write), of a table with a quarter of the rows.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ COMMITS = 100
 FILES = 50
 WARM_UP = 1
 ROUNDS = 5
+NET_ROUNDS = 3
 COLUMNS = ("id", "name", "amount", "day")
 MERGE_ON_READ = ", ".join(
     f"'write.{operation}.mode' = 'merge-on-read'" for operation in ("delete", "update", "merge")
@@ -120,12 +122,14 @@ def consume(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-def against(ours: Callable[[], DataFrame], theirs: Callable[[], DataFrame]) -> tuple[float, float]:
+def against(
+    ours: Callable[[], DataFrame], theirs: Callable[[], DataFrame], rounds: int = ROUNDS
+) -> tuple[float, float]:
     """Return the medians of both, taken in turns. What plans and what reads counts alike."""
     for _ in range(WARM_UP):
         _timed(ours)
         _timed(theirs)
-    pairs = [(_timed(ours), _timed(theirs)) for _ in range(ROUNDS)]
+    pairs = [(_timed(ours), _timed(theirs)) for _ in range(rounds)]
     return statistics.median(one for one, _ in pairs), statistics.median(one for _, one in pairs)
 
 
@@ -153,7 +157,7 @@ def run_mixed(lake: Lake, rows: int, commits: int) -> None:
         else:
             bench.append(few)
     bench.update(few // 10, share=1 / FILES)
-    first, before_append, before_update, last = bench.versions[0], *bench.versions[-3:]
+    before_append, before_update, last = bench.versions[-3:]
     for name, since, until in (
         ("append", before_append, before_update),
         ("update", before_update, last),
@@ -163,11 +167,7 @@ def run_mixed(lake: Lake, rows: int, commits: int) -> None:
             lambda: bench.version(last),
         )
         report(f"versions_last_commit_{name}", ours, theirs, "<= 0.08")
-    _check_net(bench, first, last)
-    ours, theirs = against(
-        lambda: bench.changes(first, mode="net"), lambda: bench.difference(first, last)
-    )
-    report("versions_net_all_commits", ours, theirs, "<= 1.5")
+    _run_net(bench, "versions_net_all_commits", "<= 1.5")
 
 
 def run_partial(lake: Lake, rows: int, commits: int) -> None:
@@ -180,12 +180,26 @@ def run_partial(lake: Lake, rows: int, commits: int) -> None:
             bench.update(few, share=0.1)
         else:
             bench.append(few)
+    _run_net(bench, "versions_net_few_files", "<= 1")
+
+
+def run_rewritten(lake: Lake, rows: int, commits: int) -> None:  # noqa: ARG001 - one commit
+    """Time `net` where copy-on-write wrote every file again for a thousandth of its rows."""
+    bench = Bench(lake, "bench.rewritten", rows // 4)
+    bench.load()
+    mode = "'write.update.mode' = 'copy-on-write'"
+    lake.sql(f"ALTER TABLE {bench.name} SET TBLPROPERTIES ({mode})")
+    bench.update(max(rows // 4_000, 10))
+    _run_net(bench, "versions_net_rewritten", "<= 1.5")
+
+
+def _run_net(bench: Bench, name: str, wanted: str) -> None:
     first, last = bench.versions[0], bench.versions[-1]
     _check_net(bench, first, last)
     ours, theirs = against(
-        lambda: bench.changes(first, mode="net"), lambda: bench.difference(first, last)
+        lambda: bench.changes(first, mode="net"), lambda: bench.difference(first, last), NET_ROUNDS
     )
-    report("versions_net_few_files", ours, theirs, "<= 1")
+    report(name, ours, theirs, wanted)
 
 
 def run_appends(lake: Lake, rows: int, commits: int) -> None:
@@ -233,7 +247,7 @@ def main(rows: int = ROWS, commits: int = COMMITS) -> None:
         )
         with neve.open(settings) as lake:
             lake.sql("CREATE NAMESPACE bench")
-            for run in (run_mixed, run_partial, run_appends):
+            for run in (run_mixed, run_appends, run_rewritten, run_partial):
                 run(lake, rows, commits)
 
 

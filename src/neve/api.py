@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from neve.publish.staged_list import StagedBatch
     from neve.upkeep.findings import Finding
     from neve.upkeep.health import TableHealth
+    from neve.upkeep.lost_tables import LostTableReport
     from neve.upkeep.maintainer import MaintenanceReport
     from neve.upkeep.plan import TablePlan as MaintenancePlan
     from neve.upkeep.upkeep import UpkeepReport
@@ -51,6 +52,7 @@ __all__ = [
     "Finding",
     "Follower",
     "FollowerState",
+    "LostTableReport",
     "MaintenancePlan",
     "MaintenanceReport",
     "MergePreview",

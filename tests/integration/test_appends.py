@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from neve.direct.spec import DirectSpec
 from neve.errors import UnknownOutcomeError
 from neve.lake.commit_loop import RetryPolicy
 from neve.lake.snapshot_limit import SnapshotLimit
@@ -45,6 +46,20 @@ def test_writers_at_once_append_each_row_once_and_snapshots_stay_few(lake, names
     assert all(table.io.new_input(path).exists() for path in last.reachable())
     oldest = table.metadata.snapshots[0].snapshot_id
     assert len(last.ids(oldest)) == (1 if is_s3tables else 15)
+
+
+@pytest.mark.parametrize("lake", ["postgres", "rest"], indirect=True)
+def test_a_tag_that_was_just_made_keeps_its_snapshot(lake, namespace):
+    """A REST catalog compares `main` alone, and drops refs to snapshots that a commit removes."""
+    appender = Appender(lake, namespace, SnapshotLimit(3))
+    for number in range(3):
+        appender.append(number)
+    oldest = appender.load().metadata.snapshots[0].snapshot_id
+    appender.load().manage_snapshots().create_tag(oldest, "kept").commit()
+    for number in range(3, 6):
+        appender.append(number)
+    assert appender.load().metadata.refs["kept"].snapshot_id == oldest
+    assert appender.ids(oldest) == Counter([0])
 
 
 @pytest.fixture
@@ -124,12 +139,12 @@ def test_eight_processes_at_once(lake, namespace):
 @pytest.mark.soak
 @pytest.mark.parametrize("lake", ["sqlite", "postgres", "rest"], indirect=True)
 def test_fifty_writers_at_once_end_before_their_deadlines(lake, namespace):
-    """Each with its own deadline: no writer starves."""
+    """Each with the default deadline: no writer starves."""
     writers = [Appender(lake, namespace) for _ in range(50)]
     start, waits = threading.Barrier(50), []
 
     def write(number):
-        policy = RetryPolicy(deadline_seconds=40 + number % 20)
+        policy = RetryPolicy(deadline_seconds=DirectSpec().deadline_seconds)
         start.wait(60)
         started = time.monotonic()
         writers[number].append(number, policy=policy)

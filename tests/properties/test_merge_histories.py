@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+from uuid import UUID
 
+import pyarrow as pa
 import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from neve import failpoints
+from neve.merge.strategy import Strategy
 from tests.support.histories import (
     KEYS,
     MARKER,
@@ -155,11 +158,11 @@ def test_random_histories_with_truncates(embedded_lake, seed):
     random_truncates(embedded_lake, seed)
 
 
-def random_partial_events(lake, seed, count=60, waves=4):
+def random_partial_events(lake, seed, count=60, waves=4, strategy=None):
     chance = random.Random(seed)
     # Of a mirror that was rolled back, or of a batch that is cut, what came in which commit is
     # not what came in which wave.
-    mirrored = mirrored_histories(lake, unchanged_marker=MARKER)
+    mirrored = mirrored_histories(lake, unchanged_marker=MARKER, strategy=strategy)
     histories = [random_history(number, chance, marked=True) for number in range(count)]
     deliveries = together([delivered(one, chance, waves) for one in histories])
     for number, wave in enumerate(deliveries):
@@ -179,8 +182,37 @@ def random_partial_events(lake, seed, count=60, waves=4):
         assert MARKER not in {row["name"] for row in found.values()}
 
 
-def test_random_partial_events(embedded_lake):
-    random_partial_events(embedded_lake, 1, waves=3)
+@pytest.mark.parametrize("strategy", [None, Strategy.INDEX])
+def test_random_partial_events(embedded_lake, strategy):
+    random_partial_events(embedded_lake, 1, waves=3, strategy=strategy)
+
+
+def random_uuids(lake, seed, count=60, waves=4):
+    """Histories of uuid keys, and deletes that are remembered long enough, by the index."""
+    chance = random.Random(seed)
+    schema = SCHEMA.set(SCHEMA.get_field_index("id"), pa.field("id", pa.uuid()))
+    mirrored = Mirrored(
+        lake, schema, primary_keys=KEYS, strategy=Strategy.INDEX, tombstone_retention="30d"
+    )
+    histories = [random_history(number, chance) for number in range(count)]
+    deliveries = together([delivered(one, chance, waves) for one in histories])
+    with_uuids = [
+        [{**one, "id": one["id"] if one["id"] is None else UUID(int=one["id"])} for one in wave]
+        for wave in deliveries
+    ]
+    live_through(mirrored, with_uuids, chance)
+
+
+def test_random_histories_of_uuids_whose_deletes_may_be_forgotten(embedded_lake):
+    random_uuids(embedded_lake, 1, waves=3)
+
+
+@pytest.mark.soak
+@LONG
+@given(seeds)
+@example(2)
+def test_many_random_histories_of_uuids(embedded_lake, seed):
+    random_uuids(embedded_lake, seed)
 
 
 @pytest.mark.soak
@@ -188,4 +220,5 @@ def test_random_partial_events(embedded_lake):
 @given(seeds)
 @example(2)
 def test_many_random_partial_events(embedded_lake, seed):
-    random_partial_events(embedded_lake, seed, count=200)
+    strategy = Strategy.INDEX if seed % 2 else None
+    random_partial_events(embedded_lake, seed, count=200, strategy=strategy)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from neve.errors import UnsupportedError, UsageError
 from neve.index.entries import SequenceType
-from neve.index.sequences import encode_sequences, sequence_type_of
+from neve.index.sequences import decode_sequences, encode_sequences, sequence_type_of
 
 texts = st.one_of(st.text(max_size=6), st.text(alphabet="\x00\x01a\uffff\U0001f600", max_size=4))
 # How values of each type are made, and what orders them: texts by their UTF-8.
@@ -56,6 +56,18 @@ def test_the_order_of_what_is_encoded_is_the_order_of_the_rows(found):
     for one, row in pairs:
         for other, other_row in pairs:
             assert (one < other, one == other) == (row < other_row, row == other_row)
+
+
+@settings(max_examples=150, deadline=None)
+@given(sequences())
+def test_what_is_encoded_can_be_decoded(found):
+    types, rows = found
+    values = encoded(types, rows)
+    with_null = pa.concat_arrays([values, pa.nulls(1, values.type)])
+    columns = decode_sequences(with_null, types)
+    assert [column.type for column in columns] == types
+    decoded = list(zip(*(column.to_pylist() for column in columns), strict=True))
+    assert decoded == [*rows, (None,) * len(types)]
 
 
 @pytest.mark.parametrize("with_text", [False, True])

@@ -140,8 +140,10 @@ def test_columns_and_partitions_that_change_inside_the_range(embedded_lake):
     assert [row["gone"] for row in then.collect()] == ["x"]
 
 
-def test_values_that_grouping_confuses(embedded_lake):
+@pytest.mark.parametrize("one_task_bytes", [0, 8 * 1024 * 1024])
+def test_values_that_grouping_confuses(embedded_lake, monkeypatch, one_task_bytes):
     """Cancelled are only the same values: 0.0 and -0.0 are two, maps have no order."""
+    monkeypatch.setattr("neve.versions.spark_rows._ONE_TASK_BYTES", one_task_bytes)
     table = Versioned(
         embedded_lake,
         "id INT, d DOUBLE, m MAP<STRING, DOUBLE>, v VARIANT",
@@ -214,3 +216,12 @@ def test_a_table_without_changes(embedded_lake):
         assert table.changes(first, mode=mode) == Counter()
     with pytest.raises(UsageError, match="there is no mode 'all'"):
         table.changes(mode="all")
+
+
+def test_a_table_that_was_replaced_begins_anew(embedded_lake):
+    """Its first snapshot has no parent, and did not lose one."""
+    table = Versioned(embedded_lake)
+    table.sql("INSERT INTO {t} VALUES (1, 'a'), (2, 'a')")
+    table.sql("CREATE OR REPLACE TABLE {t} USING iceberg AS SELECT 3L AS id, 'b' AS name")
+    table.sql("DELETE FROM {t} WHERE id = 3")
+    assert table.changes() == Counter([("insert", 3, "b"), ("delete", 3, "b")])

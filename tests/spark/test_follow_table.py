@@ -215,6 +215,68 @@ def test_columns_that_were_added_widened_and_renamed(lake, namespace, orders):
     assert lake.sql(f"{statement}{copy} WHERE id = 1").collect()[0]["price"] == 10
 
 
+def test_fields_inside_columns(lake, namespace):
+    """Fields that were added and widened come along; for others the table is filled anew."""
+    table, copy = f"{namespace}.t", f"{namespace}.copy"
+    lake.sql(
+        f"CREATE TABLE {table} (id INT, pair STRUCT<a: INT>, list ARRAY<STRUCT<x: INT>>) "
+        "USING iceberg"
+    )
+
+    def follow():
+        lake.follow(table, "copy", keys=["id"]).to_table(copy)
+        columns = "id, pair, to_json(list) AS list"
+        told = [
+            sorted(map(repr, lake.sql(f"SELECT {columns} FROM {name}").collect()))
+            for name in (table, copy)
+        ]
+        assert told[0] == told[1]
+
+    lake.sql(f"INSERT INTO {table} VALUES (1, struct(1), array(struct(1))), (2, NULL, NULL)")
+    follow()
+    for change in (
+        "ADD COLUMN pair.b STRING",
+        "ALTER COLUMN pair.a TYPE BIGINT",
+        "ADD COLUMN list.element.y STRUCT<z: INT>",
+    ):
+        lake.sql(f"ALTER TABLE {table} {change}")
+    lake.sql(
+        f"INSERT INTO {table} VALUES (3, named_struct('a', 3000000000L, 'b', 'x'), "
+        "array(named_struct('x', 1, 'y', named_struct('z', 2))))"
+    )
+    lake.sql(f"UPDATE {table} SET pair.b = 'new' WHERE id = 1")
+    follow()
+    lake.sql(f"ALTER TABLE {table} RENAME COLUMN pair.b TO c")
+    lake.sql(f"INSERT INTO {table} VALUES (4, named_struct('a', 1L, 'c', 'x'), NULL)")
+    with pytest.raises(UnsupportedError, match="inside column pair were renamed") as told:
+        follow()
+    assert f"drop it and run: neve follow drop {table} copy" in told.value.hint
+    lake.sql(f"DROP TABLE {copy}")
+    lake.drop_follower(table, "copy")
+    follow()
+
+
+def test_a_table_that_pyiceberg_cannot_read_is_followed(lake, namespace):
+    table, copy = f"{namespace}.t", f"{namespace}.copy"
+    lake.sql(
+        f"CREATE TABLE {table} (id INT, v VARIANT) USING iceberg "
+        "TBLPROPERTIES ('format-version' = '3')"
+    )
+    for number in range(2):
+        lake.sql(f"INSERT INTO {table} SELECT {number}, parse_json('{{\"a\": {number}}}')")
+        lake.follow(table, "copy", keys=["id"]).to_table(copy)
+    (batch,) = lake.follow(table, "rows")
+    assert batch.rows.count() == 2
+    batch.commit()
+    assert {state.name: state.lag_commits for state in lake.followers(table)} == {
+        "copy": 0,
+        "rows": 0,
+    }
+    told = lake.sql(f"SELECT id, to_json(v) FROM {copy} ORDER BY id").collect()
+    assert [tuple(row) for row in told] == [(0, '{"a":0}'), (1, '{"a":1}')]
+    lake.drop_follower(table, "rows")
+
+
 def test_what_a_copy_cannot_follow_is_told_and_a_new_copy_can(lake, namespace, orders):
     copy = f"{namespace}.copy"
     merge(lake, orders, [(1, 1, 10)])

@@ -10,6 +10,7 @@ from neve.index.current_root import find_root
 from neve.index.indexed_table import observe
 from neve.index.maintain import plan_compaction
 from neve.lake import job_progress
+from neve.lake.horizons import snapshots_to_keep
 from neve.lake.job_progress import telling_progress
 from neve.merge import merger as merging
 from neve.merge import strategy
@@ -143,3 +144,35 @@ def _met_on_threads(monkeypatch):
 
     monkeypatch.setattr(merging, "look", look)
     return lambda: len(names)
+
+
+def test_merges_go_on_after_everything_but_what_they_need_is_expired(embedded_lake):
+    mirrored = Mirrored(embedded_lake, strategy=Strategy.INDEX)
+    load(mirrored, 1)
+    mirrored.merge()
+    for lsn in range(2, 6):
+        mirrored.append(event("U", lsn, lsn, "changed"), event("D", lsn, 10 + lsn))
+        mirrored.append(event("?", lsn, lsn, "what"))
+        mirrored.merge()
+    mirrored.append(event("U", 6, 6, "waits"))
+    mirrored.append(event("D", 7, 7))
+    names = {"mirror": "rows", "tombstones": "rows_tombstones", "rejected": "rows_rejected"}
+    names["changelog"] = "changes"
+    tables = {role: mirrored.table(name).metadata for role, name in names.items()}
+    keep = snapshots_to_keep(tables.pop("mirror"), **tables)
+    for role, name in names.items():
+        every = {each.snapshot_id for each in mirrored.table(name).metadata.snapshots}
+        doomed = sorted(every - getattr(keep, role))
+        # Of the side tables, those that old snapshots of the mirror name are kept for now.
+        assert doomed or role in ("tombstones", "rejected")
+        if doomed:
+            ids = ", ".join(map(str, doomed))
+            embedded_lake.sql(
+                f"CALL system.expire_snapshots(table => '{mirrored.namespace}.{name}', "
+                f"snapshot_ids => ARRAY({ids}))"
+            ).collect()
+    report = mirrored.merge()
+    assert (report.strategy, report.rows_scanned, report.index_rebuilds) == ("index", 2, 0)
+    assert report.notes == []
+    mirrored.check()
+    assert len(mirrored.table("rows_rejected").scan().to_arrow()) == 4

@@ -106,8 +106,46 @@ def test_the_marker_in_arrays_and_maps_as_debezium_sends_it(embedded_lake):
         assert rows[(3,)] == {"id": 3, "amount": 0, "lsn": lsn, **dict.fromkeys(values)}
 
 
+def test_partial_events_by_the_index_and_a_sequence_of_several_columns(embedded_lake):
+    """The index has such sequences as bytes; rows, tombstones and several rows of a key count."""
+    schema = pa.schema([*SCHEMA, ("step", pa.string())])
+    mirrored = Mirrored(
+        embedded_lake,
+        schema,
+        strategy=Strategy.INDEX,
+        unchanged_marker="?",
+        sequence_column=("lsn", "step"),
+    )
+
+    def step(op, lsn, text, key, name=None, amount=0):
+        return {**event(op, lsn, key, name, amount), "step": text}
+
+    mirrored.append(*(step("I", 1, "a", key, f"name {key}") for key in range(40)))
+    mirrored.merge()
+    waves = (
+        [step("U", 1, "b", 1, "?", 1), step("D", 2, "a", 2), step("U", 1, "", 3, "late")],
+        # A value from before the delete fills nothing after it, one from after it does.
+        [step("U", 1, "z", 2, "before"), step("U", 3, "b", 2, "?", 2), step("U", 2, "", 1, "new")],
+        [step("U", 2, "a", 1, "?", 3), step("U", 4, "", 2, "?", 3), step("D", 3, "a", 3)],
+        [step("I", 3, "b", 3, "?", 4), step("U", 2, "zz", 2, "late"), step("U", 9, "", 50, "?")],
+    )
+    for wave in waves:
+        mirrored.append(*wave)
+        assert mirrored.merge().strategy == "index"
+        mirrored.check()
+    names = {key: row["name"] for (key,), row in mirrored.found().items()}
+    assert (names[1], names[2], names[3], names[50]) == ("new", None, None, None)
+    # Somebody else writes a row again: the index knows of none then, and a scan decides.
+    embedded_lake.sql(f"INSERT INTO {mirrored.mirror} SELECT * FROM {mirrored.mirror} WHERE id = 1")
+    mirrored.append(step("U", 5, "", 1, "?", 9), step("U", 5, "", 4, "?", 9))
+    report = mirrored.merge()
+    assert report.strategy == "scan"
+    mirrored.check()
+
+
 @pytest.mark.parametrize(
-    "strategy", [Strategy.SCAN, pytest.param(Strategy.MERGE, marks=pytest.mark.soak)]
+    "strategy",
+    [Strategy.SCAN, Strategy.INDEX, pytest.param(Strategy.MERGE, marks=pytest.mark.soak)],
 )
 def test_an_unchanged_marker_in_a_column_that_the_mirror_gets_with_this_batch(
     embedded_lake, strategy

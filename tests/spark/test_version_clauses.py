@@ -259,6 +259,17 @@ def test_a_stored_query_is_refused(lake, statement):
         lake.sql(statement)
 
 
+def test_a_range_in_a_text_that_spark_runs_by_itself(lake):
+    text = "SELECT id FROM clauses.t VERSION SINCE \\'first\\'"
+    lake.sql("DECLARE OR REPLACE VARIABLE statement STRING")
+    lake.sql(f"SET VAR statement = '{text}'")
+    for immediate in (f"EXECUTE IMMEDIATE '{text}'", "execute immediate statement"):
+        with pytest.raises(UnsupportedError, match="does not know VERSION SINCE") as refused:
+            lake.sql(immediate)
+        assert "lake.sql(text, args)" in refused.value.hint
+    assert lake.sql("EXECUTE IMMEDIATE 'SELECT 1'").collect() == [(1,)]
+
+
 def test_a_clause_after_the_name_of_a_query(lake):
     with pytest.raises(UnsupportedError, match="c has no versions: it is a query of this"):
         lake.sql("WITH c AS (SELECT 1 AS id) SELECT * FROM c VERSION SINCE 1")

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import BinaryIO
 from urllib.parse import parse_qs, urlsplit
 
 # What belongs to one connection, and compression, which gates could not read. Not the host:
@@ -124,6 +125,19 @@ def _send(port: int, request: Request) -> Response:
         connection.close()
 
 
+def _read_body(headers: http.client.HTTPMessage, stream: BinaryIO) -> bytes:
+    if headers.get("Transfer-Encoding", "").lower() != "chunked":
+        return stream.read(int(headers.get("Content-Length", 0)))
+    # As some clients of object stores upload; it is sent on in one piece.
+    body = bytearray()
+    while size := int(stream.readline().partition(b";")[0], 16):
+        body += stream.read(size)
+        stream.readline()
+    while stream.readline().strip():
+        pass
+    return bytes(body)
+
+
 def _handler(answer: Forward) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -131,7 +145,7 @@ def _handler(answer: Forward) -> type[BaseHTTPRequestHandler]:
         wbufsize = -1  # head and body in one packet
 
         def handle_request(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            body = _read_body(self.headers, self.rfile)
             try:
                 response = answer(Request(self.command, self.path, self.headers, body))
             except DroppedConnection:
@@ -145,6 +159,11 @@ def _handler(answer: Forward) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             if self.command != "HEAD":
                 self.wfile.write(response.body)
+
+        def handle_expect_100(self) -> bool:
+            may_go_on = super().handle_expect_100()
+            self.wfile.flush()  # the client waits for it, a second long
+            return may_go_on
 
         do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = handle_request  # noqa: N815
 

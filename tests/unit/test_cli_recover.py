@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+import neve
 from neve.cli.app import run
 from tests.support.direct_lake import DirectLake
 from tests.support.terminal import run_in_terminal
@@ -79,3 +80,23 @@ def test_a_catalog_that_is_away_is_an_error_and_changes_nothing(lake, capsys, mo
     assert "is locked by another process" in capsys.readouterr().err
     assert [row["outcome"] for row in answer(capsys)] == ["registered"]
     assert lake.rows() == Counter({"before": 1, "kept": 1})
+
+
+def test_a_table_that_the_catalog_lost_is_registered_again(lake, capsys):
+    lake.leave_record("kept")
+    answer(capsys)
+    location = lake.table().metadata_location
+    with neve.open(lake.settings) as opened:
+        opened.catalog().drop_table(("otel", "logs"))
+    # The attempt that was not confirmed has left a file with the number of the one after it.
+    assert run(["recover", "--table", "otel.logs", "--dry-run"]) == 1
+    assert "two attempts of one commit" in capsys.readouterr().err
+    chosen = ("--table", "otel.logs", "--metadata", location)
+    planned = answer(capsys, *chosen, "--dry-run")
+    assert (planned["outcome"], planned["table"]) == ("would be registered", "otel.logs")
+    done = answer(capsys, *chosen)
+    assert (done["outcome"], done["rows"]) == ("registered", planned["rows"])
+    assert run(["recover", "--table", "otel.logs"]) == 1
+    assert "nothing is registered in its place" in capsys.readouterr().err
+    assert run(["recover", "--location", "/x"]) == 2
+    assert lake.rows() == lake.acknowledged_rows()

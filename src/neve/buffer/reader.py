@@ -7,18 +7,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, TypeVar
 
 from neve.buffer import retire as retirement
 from neve.buffer import stream_states
-from neve.buffer.frame import Entry, Head, read_frames, read_heads, read_sender_names
+from neve.buffer.frame import Entry, read_heads
 from neve.buffer.identity import ensure_identity
 from neve.buffer.layout import Kind, buffer_id_of, retained_path
 from neve.buffer.listing import Segment, SignalListing, StreamStatus, describe_streams, segments_of
 from neve.buffer.part_index import PartIndex, PartIndexes
-from neve.buffer.payload import HASH_BYTES, SENDER_BYTES, unpack
+from neve.buffer.request_batches import REQUESTS, read_batches
 from neve.buffer.retained import list_retained, note_duplicates, read_duplicates
 from neve.buffer.stream import load_stream
 from neve.buffer.stream_states import DropNotes, StreamState
@@ -29,11 +27,12 @@ from neve.signals import Signal
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    import pyarrow as pa
+
     from neve.buffer.layout import StoredFile
     from neve.buffer.store import BufferStore
 
 __all__ = [
-    "BATCH_BYTES",
     "REQUESTS",
     "BufferReader",
     "KnownRequests",
@@ -43,23 +42,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-
-# Unpacked payloads in one batch; a single request may be larger.
-BATCH_BYTES = 16 * 1024 * 1024
-
-_FIELDS: list[tuple[str, pa.DataType]] = [
-    ("stream", pa.string()),
-    ("segment", pa.int64()),
-    ("position", pa.int32()),
-    ("signal", pa.string()),
-    ("received_unix_nano", pa.int64()),
-    ("sender", pa.binary(SENDER_BYTES)),
-    ("sender_name", pa.string()),
-    ("content_hash", pa.binary(HASH_BYTES)),
-    ("records", pa.int32()),
-    ("payload", pa.binary()),
-]
-REQUESTS = pa.schema(_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +128,7 @@ class BufferReader:
                 f"{segment.path} has {len(data)} bytes instead of {segment.bytes}"
             )
         try:
-            yield from _batches(segment, data)
+            yield from read_batches(segment, data)
         except CorruptionError as error:
             raise CorruptionError(f"{segment.path}: {error.message}") from error
 
@@ -348,76 +330,3 @@ def _read_while_retiring(read: Callable[[], T]) -> T:
         with suppress(NotFoundError):
             return read()
     return read()
-
-
-class _StoredRequest(NamedTuple):
-    """A request as it was read; a tuple, as there are many of them."""
-
-    position: int
-    entry: Entry
-    sender_name: str | None
-    payload: bytes
-
-
-def _batches(segment: Segment, data: bytes) -> Iterator[pa.RecordBatch]:
-    requests: list[_StoredRequest] = []
-    size = 0
-    damage: CorruptionError | None = None
-    try:
-        for request in _requests(segment, data):
-            requests.append(request)
-            size += request.entry.raw_bytes
-            if size >= BATCH_BYTES:
-                yield _batch(segment, requests)
-                requests, size = [], 0
-    except CorruptionError as error:
-        damage = error
-    # What came before the damage is whole.
-    if requests:
-        yield _batch(segment, requests)
-    if damage is not None:
-        raise damage
-
-
-def _frames(segment: Segment, data: bytes) -> Iterator[tuple[int, Head, memoryview]]:
-    """Yield the frames of a part, each with the position of its first request."""
-    within = range(segment.start, segment.bytes if segment.end is None else segment.end)
-    position, offset = 0, 0
-    try:
-        for head, payloads in read_frames(data):
-            if head.offset in within:
-                yield position, head, payloads
-            elif head.offset >= within.stop:
-                return
-            position, offset = position + head.count, head.end
-    except CorruptionError:
-        if offset in within:
-            raise
-
-
-def _requests(segment: Segment, data: bytes) -> Iterator[_StoredRequest]:
-    for position, head, payloads in _frames(segment, data):
-        offset = 0
-        names = read_sender_names(head, payloads)
-        for number, (entry, name) in enumerate(zip(head.entries, names, strict=True), position):
-            stored = payloads[offset : offset + entry.stored_bytes]
-            offset += entry.stored_bytes
-            payload = unpack(stored, entry.codec, entry.raw_bytes)
-            yield _StoredRequest(number, entry, name, payload)
-
-
-def _batch(segment: Segment, requests: list[_StoredRequest]) -> pa.RecordBatch:
-    signal = segment.stream.partition("/")[0]
-    columns: dict[str, list[Any]] = {
-        "stream": [segment.stream] * len(requests),
-        "segment": [segment.number] * len(requests),
-        "position": [request.position for request in requests],
-        "signal": [signal] * len(requests),
-        "received_unix_nano": [request.entry.received_unix_nano for request in requests],
-        "sender": [request.entry.sender for request in requests],
-        "sender_name": [request.sender_name for request in requests],
-        "content_hash": [request.entry.content_hash for request in requests],
-        "records": [request.entry.records for request in requests],
-        "payload": [request.payload for request in requests],
-    }
-    return pa.RecordBatch.from_pydict(columns, schema=REQUESTS)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from neve.buffer.frame import EMPTY_SEGMENT_BYTES, Entry, read_heads
 from neve.buffer.layout import Kind, Part, parse_part
-from neve.signals import Signal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -56,15 +55,6 @@ class StreamParts:
         waiting = self.waiting()
         expected = (waiting[-1].number if waiting else self.retired_through) + 1
         return expected if any(number > expected for number in self.segments) else None
-
-
-def load_all_streams(store: BufferStore) -> list[StreamParts]:
-    """Return the streams of every signal, sorted by name.
-
-    Lists the signals' prefixes only: there may be many dead letters beside them.
-    """
-    names = sorted(signal.value for signal in Signal)
-    return [stream for name in names for stream in load_streams(store, name)]
 
 
 def load_streams(store: BufferStore, prefix: str) -> list[StreamParts]:

@@ -15,7 +15,7 @@ class DirectSettings(Section):
     """Writing telemetry without Spark and without a buffer: neve.direct, AWS Lambda."""
 
     deadline_seconds: Duration = Field(
-        20.0,
+        30.0,
         gt=0,
         description=(
             "How long a write may try to commit. On AWS Lambda, the time that the function has "

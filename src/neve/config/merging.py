@@ -112,7 +112,9 @@ class MergeSettings(Section):
 
     interval: Duration = Field(60.0, gt=0, description="Seconds from one cycle to the next.")
     batch_size: int = Field(
-        1_000_000, gt=0, description="Most events of one commit; a backlog takes several."
+        1_000_000,
+        gt=0,
+        description="Most events of one commit; a backlog takes several, a first load one.",
     )
     index_cache_bytes: int = Field(
         4 * 1024**3,

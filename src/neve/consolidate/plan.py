@@ -128,23 +128,22 @@ def _size(segments: Sequence[Segment]) -> int:
 def _cut(segments: Sequence[Segment], count: int) -> list[tuple[Segment, ...]]:
     """Cut where the shares end on the whole, so that no remainder gathers in the last."""
     share = _size(segments) / count
+    smallest = share * SMALLEST_PART
     tasks: list[list[Segment]] = [[]]
     taken = 0
     for segment in segments:
-        start, end = 0, -1
-        while end < segment.bytes:
-            end = segment.bytes
+        start = 0
+        while len(tasks) < count:
             room = share * len(tasks) - taken
-            if len(tasks) < count and end - start > room + share * SMALLEST_PART:
+            if segment.bytes - start <= room + smallest:
+                break
+            if room > smallest:
                 end = start + int(room)
-                if room <= share * SMALLEST_PART:
-                    end = start
-            if end > start or end == segment.bytes:
                 tasks[-1].append(_part(segment, start, end))
-            if end < segment.bytes:
-                tasks.append([])
-            taken += end - start
-            start = end
+                taken, start = taken + int(room), end
+            tasks.append([])
+        tasks[-1].append(_part(segment, start, segment.bytes))
+        taken += segment.bytes - start
     return [tuple(task) for task in tasks if task]
 
 

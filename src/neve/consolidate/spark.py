@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from neve.consolidate.task import Job, run_task
 from neve.lake.spark_tasks import SparkTasks
+from neve.lake.workers import use_system_memory
 
 if TYPE_CHECKING:
     from neve.lake import Lake
@@ -24,4 +25,5 @@ def run_job(lake: Lake, job: Job) -> list[Mapping[str, Any]]:
 
 
 def _run_task(job: Job, number: int) -> list[Mapping[str, Any]]:
+    use_system_memory()
     return [row for batch in run_task(job, number) for row in batch.to_pylist()]

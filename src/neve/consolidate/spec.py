@@ -24,9 +24,9 @@ class ConsolidateSpec:
     task_bytes: int = 32 * MIB
     # Stored bytes for one commit of each table: bounds what a kill makes us do again.
     batch_bytes: int = 1024 * MIB
-    # Arrow bytes that a task gathers, of all tables, before it sorts and writes some: the bound for
-    # what unpacks to more than most. A span takes some 850 there, and 66 in a file and a segment.
-    flush_bytes: int = 1024 * MIB
+    # Arrow bytes that a task gathers, of all tables, before it compresses or writes some. A span
+    # takes some 450 there, and 66 in a file and a segment.
+    flush_bytes: int = 256 * MIB
     # A worker that was not seen for so long has lost its turn; 0 lets several do the same work.
     lease_seconds: float = 15.0
 

@@ -14,6 +14,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 from pyiceberg.io import load_file_io
+from pyiceberg.manifest import DataFile
 from pyiceberg.table.metadata import TableMetadataUtil
 
 from neve import failpoints, limits
@@ -24,13 +25,14 @@ from neve.buffer.reader import BufferReader, Segment
 from neve.buffer.spec import BufferSpec
 from neve.buffer.store import BufferStore
 from neve.consolidate.duplicates import Place
+from neve.consolidate.gathered_rows import GatheredRows, can_gather
+from neve.consolidate.whole_rows import WholeRows
 from neve.errors import CorruptionError, NotFoundError, StorageError
-from neve.lake.data_files import write_data_files
-from neve.lake.pending_rows import PendingRows, tables_to_write
+from neve.lake.pending_rows import tables_to_write
 from neve.publish.ranges import Ranges
 from neve.signals import Signal
-from neve.telemetry.decode import Decoded, decode
-from neve.telemetry.promote import Promotion, promote
+from neve.telemetry.decode import DecodedGroup, decode_groups
+from neve.telemetry.promote import Promotion
 from neve.telemetry.rows import DeadLetter
 
 RESULT = pa.schema(
@@ -98,20 +100,29 @@ class _Tally:
     unfit_values: int = 0
 
 
-class _PendingRows(PendingRows):
+class _PendingRows:
     """Rows of one table that wait to be written, and where they go."""
 
-    def __init__(self, target: Target) -> None:
-        super().__init__()
+    def __init__(self, target: Target, promotions: Sequence[Promotion]) -> None:
         self.target = target
-        self.metadata = TableMetadataUtil.parse_raw(target.metadata_json)
-        self.io = load_file_io(target.io_properties, self.metadata.location)
+        metadata = TableMetadataUtil.parse_raw(target.metadata_json)
+        io = load_file_io(target.io_properties, metadata.location)
+        kind = GatheredRows if can_gather(metadata, target.table) else WholeRows
+        self.rows = kind(target.table, metadata, io, promotions)
+
+    @property
+    def bytes(self) -> int:
+        return self.rows.bytes
+
+    def relieve(self) -> pa.RecordBatch:
+        """Free memory; returns the files that were written for it, if any, as `RESULT`."""
+        return self._result(self.rows.relieve())
 
     def write(self) -> pa.RecordBatch:
         """Write the rows as data files; returns these, as `RESULT`."""
-        if not self.bytes:
-            return _result([])
-        rows, row_bytes = self.take()
+        return self._result(self.rows.write())
+
+    def _result(self, files: Sequence[DataFile]) -> pa.RecordBatch:
         return _result(
             [
                 {
@@ -120,7 +131,7 @@ class _PendingRows(PendingRows):
                     "bytes": file.file_size_in_bytes,
                     "data_file": pickle.dumps(file),
                 }
-                for file in write_data_files(self.metadata, self.io, rows, row_bytes=row_bytes)
+                for file in files
             ]
         )
 
@@ -128,35 +139,45 @@ class _PendingRows(PendingRows):
 def run_task(job: Job, number: int) -> Iterator[pa.RecordBatch]:
     """Do one task of a job; yields what was written, as `RESULT`.
 
-    Rows are gathered up to `flush_bytes`, and written before there are more: one request may
-    become several files.
+    Rows are gathered up to `flush_bytes`; before there are more, some are compressed or written.
     """
     store = open_store(job.buffer)
-    pending = [_PendingRows(target) for target in job.targets]
+    pending = [_PendingRows(target, job.promotions) for target in job.targets]
     tally = _Tally()
     for requests in _read(store, job, number, tally):
         for group in _tables_by_wanted_requests(pending, requests):
             wanted = requests.filter(group.wanted)
-            for part in _decode(job, wanted):
-                tally.duplicate_keys += part.duplicate_keys
-                tally.dead_letters += _set_aside(store, wanted, part.dead_letters)
-                for table in group.tables:
-                    if table.target.table not in part.tables:
-                        continue
-                    promoted = promote(part.tables[table.target.table], job.promotions)
-                    tally.unfit_values += promoted.unfit_values
-                    needed = promoted.rows.nbytes
-                    for full in tables_to_write(pending, needed, job.flush_bytes):
-                        yield full.write()
-                    table.add(promoted.rows)
+            for decoded in _decode(job, wanted):
+                tally.duplicate_keys += decoded.duplicate_keys
+                tally.dead_letters += _set_aside(store, wanted, decoded.dead_letters)
+                yield from _gather(pending, group.tables, decoded, job.flush_bytes)
     for table in pending:
         yield table.write()
+        tally.unfit_values += table.rows.unfit_values
     failpoints.reach("consolidate.written")
     yield _result([asdict(tally)])
 
 
-def _decode(job: Job, requests: pa.RecordBatch) -> Iterator[Decoded]:
-    return decode(
+def _gather(
+    pending: Sequence[_PendingRows],
+    tables: Sequence[_PendingRows],
+    decoded: DecodedGroup,
+    most_bytes: int,
+) -> Iterator[pa.RecordBatch]:
+    """Add rows to their tables; yields what had to be written before."""
+    by_name = {table.target.table: table for table in tables}
+    for rows in decoded.tables:
+        if rows.name not in by_name or not len(rows):
+            continue
+        table = by_name[rows.name]
+        for part in table.rows.parts(rows):
+            for full in tables_to_write(pending, part.nbytes, most_bytes):
+                yield full.relieve()
+            table.rows.add(part)
+
+
+def _decode(job: Job, requests: pa.RecordBatch) -> Iterator[DecodedGroup]:
+    return decode_groups(
         job.signal,
         requests.column("payload"),
         requests.column("received_unix_nano"),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from neve.config import load
 from neve.config.reference import secrets_to_mask
-from neve.direct.deadline import Deadline
+from neve.direct.deadline import STEP_SECONDS, Deadline
 from neve.direct.lambda_events import read_event, write_response
 from neve.direct.lambda_log import log_as_json, log_request_id
 from neve.direct.writer import Writer
@@ -41,8 +41,6 @@ logger = logging.getLogger(__name__)
 
 # Kept back, to write the answer in: no request to a catalog lasts into it.
 ANSWER_SECONDS = 0.5
-# A step begins only if it has so long. It is about what a commit takes.
-STEP_SECONDS = 1.0
 RETRY_AFTER_SECONDS = 2
 # After these, the next request connects anew.
 _CONNECTION_FAILURES = frozenset({Code.UNREACHABLE, Code.REFUSED, Code.CERTIFICATE})

@@ -24,7 +24,7 @@ class DirectSpec:
 
     namespace: str = "otel"
     promotions: tuple[Promotion, ...] = ()
-    deadline_seconds: float = 20.0
+    deadline_seconds: float = 30.0
     accepts_unconfirmed: bool = False
     recovery: str = ""
     max_rows: int = 50_000

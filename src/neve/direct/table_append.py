@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 
 from neve import failpoints
+from neve.direct.deadline import Deadline
 from neve.direct.results import TableResult, may_pass
 from neve.errors import NeveError, NotFoundError, UnavailableError
 from neve.lake.commit_loop import CommitCounters, RetryPolicy
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.manifest import DataFile
 
-    from neve.direct.deadline import Deadline
     from neve.direct.recovery import RecoveryStore
     from neve.lake.appends import Appended, AppendTable
     from neve.lake.profile import CatalogProfile
@@ -130,10 +130,12 @@ class TableAppend:
     def _append(self, deadline: Deadline, counters: CommitCounters) -> Appended:
         deadline.require("a commit")
         target = self._table.target
-        policy = RetryPolicy(deadline_seconds=self._commit_seconds(deadline))
+        until = Deadline.after(self._commit_seconds(deadline))
+        policy = RetryPolicy(deadline_seconds=until.remaining_seconds())
         logger.debug("%s: committing %d files", target.name, len(self._files))
         try:
-            return target.append(self._files, self._append_id, policy=policy, counters=counters)
+            with until.bounds_requests():
+                return target.append(self._files, self._append_id, policy=policy, counters=counters)
         except NotFoundError as error:
             # The files are in no table. The next write makes the table, or takes the new one.
             self._forget()

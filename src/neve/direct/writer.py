@@ -52,7 +52,7 @@ class Writer:
         from neve.observe.direct_metrics import open_direct_metrics
 
         spec = direct_spec(settings)
-        profile = profile_named(settings, DEFAULT_CATALOG)
+        profile = profile_named(settings, DEFAULT_CATALOG).within(spec.deadline_seconds)
         metrics = open_direct_metrics(settings)
 
         def observe(commit: CommitMeasured) -> None:
@@ -106,6 +106,11 @@ class Writer:
         if not len(rows):
             return TableResult(table, 0, 0, (), committed=True)
         until = self._deadline(deadline)
+        with until.bounds_requests():
+            return self._write_rows(name, rows, until)
+
+    def _write_rows(self, name: str, rows: pa.Table, until: Deadline) -> TableResult:
+        table = f"{self.spec.namespace}.{name}"
         try:
             write = self._sink.begin(name, until)
         except NeveError as error:
@@ -167,8 +172,9 @@ class Writer:
         Returns:
             For each request its result; or an exception, when it cannot be stored.
         """
-        batch = RequestBatch(self._sink, self.spec, signal, requests, self._deadline(deadline))
-        result = batch.write()
+        until = self._deadline(deadline)
+        with until.bounds_requests():
+            result = RequestBatch(self._sink, self.spec, signal, requests, until).write()
         if self._metrics is not None:
             _count(self._metrics, signal, result)
         return result.outcomes

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -82,6 +83,8 @@ def _unfit(mirror: Mirror, root: Root) -> str:
     kind = (root.sequence_columns, root.sequence_type, root.has_second_hash)
     if kind != (columns.sequence_names, columns.sequence_type, columns.has_second_hash):
         return "its keys or sequences are of other types"
+    if (root.retention_seconds or math.inf) < (mirror.retention_seconds or math.inf):
+        return "deletes are remembered for a longer time now"
     if root.snapshot_id not in mirror.ancestors:
         return f"snapshot {root.snapshot_id}, which it is of, is expired or rolled back"
     return ""

@@ -18,7 +18,8 @@ from neve.errors import UsageError
 from neve.index.splitmix import Hashes
 
 TOMBSTONE = -1
-"""The file of a key that was deleted: its sequence is kept, so that late events are dropped."""
+"""The file of a key that was deleted: its sequence is kept, so that late events are dropped. Its
+position is when the tombstone was written, in seconds: it may have to be forgotten."""
 ABSENT = -2
 """The file of a key that has neither row nor tombstone; the entry hides older ones."""
 SEVERAL = -3

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import time
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -47,6 +48,8 @@ class Mirror:
     tombstones_id: int | None
     keys: tuple[str, ...]
     sequence: tuple[str, ...]
+    retention_seconds: float | None = None
+    """How long a delete is remembered; None: for ever."""
 
     @property
     def name(self) -> str:
@@ -73,7 +76,13 @@ class Mirror:
             tombstone_columns = IndexedColumns.of(schema, self.keys, self.sequence)
             tombstone_columns = replace(tombstone_columns, seed=root.seed)
         properties = dict(self.table.io.properties)
-        return Source(columns, tombstone_columns, properties, self.index_location)
+        return Source(
+            columns,
+            tombstone_columns,
+            properties,
+            self.index_location,
+            forget_before=forget_before(self.retention_seconds, time.time()),
+        )
 
     @property
     def index_location(self) -> str:
@@ -119,11 +128,20 @@ class Mirror:
             # Nobody who sends keys can know it, and so make some that collide.
             seed=secrets.randbits(63) if columns.has_second_hash else 0,
             tombstones_snapshot_id=self.tombstones_id,
+            retention_seconds=self.retention_seconds,
         )
 
 
-def observe(lake: Lake, identifier: Identifier) -> Mirror:
+def forget_before(retention_seconds: float | None, now_seconds: float) -> float | None:
+    """Return the time in seconds before which tombstones are forgotten; None: they never are."""
+    return None if retention_seconds is None else now_seconds - retention_seconds
+
+
+def observe(lake: Lake, identifier: Identifier, retention_seconds: float | None = None) -> Mirror:
     """Load a mirror as it is now.
+
+    Args:
+        retention_seconds: how long deletes are remembered; None: as the configuration says.
 
     Raises:
         NotFoundError: there is no such table.
@@ -132,10 +150,17 @@ def observe(lake: Lake, identifier: Identifier) -> Mirror:
     profile, catalog = lake.profile, lake.catalog()
     table = load_table(profile, catalog, identifier)
     side = (*identifier[:-1], f"{identifier[-1]}_tombstones")
-    return mirror_of(lake, identifier, table, load_if_exists(profile, catalog, side))
+    tombstones = load_if_exists(profile, catalog, side)
+    return mirror_of(lake, identifier, table, tombstones, retention_seconds)
 
 
-def mirror_of(lake: Lake, identifier: Identifier, table: Table, tombstones: Table | None) -> Mirror:
+def mirror_of(
+    lake: Lake,
+    identifier: Identifier,
+    table: Table,
+    tombstones: Table | None,
+    retention_seconds: float | None = None,
+) -> Mirror:
     """Return a mirror of tables that were loaded already. Raises UsageError as `observe`."""
     properties = table.metadata.properties
     if KEYS not in properties or SEQUENCE not in properties:
@@ -156,7 +181,15 @@ def mirror_of(lake: Lake, identifier: Identifier, table: Table, tombstones: Tabl
         _tombstones_id(table, main, tombstones),
         tuple(json.loads(properties[KEYS])),
         tuple(json.loads(properties[SEQUENCE])),
+        retention_seconds or _configured_retention(lake, identifier),
     )
+
+
+def _configured_retention(lake: Lake, identifier: Identifier) -> float | None:
+    for table in lake.settings.merge.tables:
+        if f"{table.namespace}.{table.mirror_table}" == ".".join(identifier):
+            return table.tombstone_retention
+    return None
 
 
 def _tombstones_id(table: Table, main: Snapshot, tombstones: Table | None) -> int | None:

@@ -69,8 +69,16 @@ class Refreshed:
         return self.outcome == REBUILT
 
 
-def build(lake: Lake, identifier: Identifier, progress: Progress = logger.info) -> Refreshed:
+def build(
+    lake: Lake,
+    identifier: Identifier,
+    progress: Progress = logger.info,
+    retention_seconds: float | None = None,
+) -> Refreshed:
     """Make the index of a mirror anew and name it in the table.
+
+    Args:
+        retention_seconds: how long deletes are remembered; None: as the configuration says.
 
     Raises:
         NotFoundError: there is no such table.
@@ -78,7 +86,7 @@ def build(lake: Lake, identifier: Identifier, progress: Progress = logger.info) 
         UnsupportedError: it cannot be indexed.
         ConflictError: the table changed while its index was being named.
     """
-    mirror = observe(lake, identifier)
+    mirror = observe(lake, identifier, retention_seconds)
     return _named(lake, rebuilt(lake, mirror, "it was asked for", progress))
 
 

@@ -21,6 +21,8 @@ from neve.lake.vectors import DeletionVector, read_vector
 BATCH_ROWS = 256 * 1024
 KIND_COLUMN, DELETED_KIND = "neve_kind", "delete"
 """The column that tells deletes from TRUNCATEs among tombstones, and its value for deletes."""
+AT_COLUMN = "neve_merged_at"
+"""The column that says when a tombstone was written."""
 
 
 class Kind(IntEnum):
@@ -47,6 +49,8 @@ class Part:
     """If given, only these positions are read."""
     without: DeletionVector | None = None
     """If given, these positions are left out."""
+    forget_before: float | None = None
+    """Tombstones that were written before this time, in seconds, are left out."""
 
 
 def read_part(io: FileIO, part: Part, columns: IndexedColumns) -> Iterator[Entries]:
@@ -80,13 +84,14 @@ def _read(
 ) -> Iterator[Entries]:
     file = pq.ParquetFile(stream)
     names = columns.names_in(file.schema_arrow, part.path)
-    wanted = [*names.values(), *([KIND_COLUMN] if part.kind is Kind.TOMBSTONES else [])]
+    is_tombstones = part.kind is Kind.TOMBSTONES
+    wanted = [*names.values(), *([KIND_COLUMN, AT_COLUMN] if is_tombstones else [])]
     for group, start in _row_groups(file, part, within):
         position = start
         for rows in file.iter_batches(BATCH_ROWS, [group], columns=wanted, use_threads=False):
             kept = _kept(position, rows, within, without)
-            if part.kind is Kind.TOMBSTONES:
-                kept = kept[_is_delete(rows)[kept - position]]
+            if is_tombstones:
+                kept = kept[_is_remembered(rows, part.forget_before)[kept - position]]
             if len(kept):
                 chosen = rows if len(kept) == len(rows) else rows.take(pa.array(kept - position))
                 yield _entries(part, columns, names, chosen, kept)
@@ -99,7 +104,7 @@ def _entries(
     hashes = columns.hash_keys(rows, names)
     sequence = columns.encode(rows, names)
     if part.kind is Kind.TOMBSTONES:
-        return make_entries(*hashes, TOMBSTONE, -1, sequence)
+        return make_entries(*hashes, TOMBSTONE, _seconds(rows.column(AT_COLUMN)), sequence)
     return make_entries(*hashes, part.ordinal, positions, sequence)
 
 
@@ -130,9 +135,18 @@ def _between(positions: Integers, start: int, stop: int) -> Any:
     return (positions >= start) & (positions < stop)
 
 
-def _is_delete(rows: Any) -> Any:
+def _is_remembered(rows: Any, forget_before: float | None) -> Any:
+    """Tell which tombstones are of deletes that are not to be forgotten."""
     is_delete = pc.equal(rows.column(KIND_COLUMN), DELETED_KIND)
-    return np.asarray(pc.fill_null(is_delete, fill_value=False), np.bool_)
+    remembered = np.asarray(pc.fill_null(is_delete, fill_value=False), np.bool_)
+    if forget_before is not None:
+        remembered &= _seconds(rows.column(AT_COLUMN)) >= forget_before
+    return remembered
+
+
+def _seconds(times: Any) -> Integers:
+    micros = pc.fill_null(times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64()), 0)
+    return np.asarray(micros, np.int64) // 1_000_000
 
 
 def _positions(io: FileIO, vector: DeletionVector) -> Integers:

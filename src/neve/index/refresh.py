@@ -58,7 +58,7 @@ def build_root(
         UnsupportedError: a file cannot be indexed.
     """
     root, ordinals = root.with_files(file.path for file in files)
-    parts = [*row_parts(files, ordinals), *tombstone_parts(tombstones)]
+    parts = [*row_parts(files, ordinals), *tombstone_parts(tombstones, source)]
     shards = shuffle(runner, source, parts, _build_buckets)
     bits = max(shard.bits for shard in shards)
     return replace(root.with_shards(shards), bits=bits)
@@ -72,10 +72,17 @@ def row_parts(files: Iterable[LiveFile], ordinals: dict[str, int]) -> list[Part]
     ]
 
 
-def tombstone_parts(files: Iterable[LiveFile]) -> list[Part]:
+def tombstone_parts(files: Iterable[LiveFile], source: Source) -> list[Part]:
     """Return what to read for the tombstones in data files of their table."""
     return [
-        Part(Kind.TOMBSTONES, TOMBSTONE, file.path, file.record_count, without=file.vector)
+        Part(
+            Kind.TOMBSTONES,
+            TOMBSTONE,
+            file.path,
+            file.record_count,
+            without=file.vector,
+            forget_before=source.forget_before,
+        )
         for file in files
     ]
 
@@ -135,7 +142,8 @@ def refresh_root(
     if not tombstones:
         return root
     runner = choose_runner(sum(file.record_count for file in tombstones))
-    shards = shuffle(runner, source, tombstone_parts(tombstones), partial(_index_tombstones, root))
+    parts = tombstone_parts(tombstones, source)
+    shards = shuffle(runner, source, parts, partial(_index_tombstones, root))
     return root.with_shards(shards)
 
 
@@ -247,8 +255,11 @@ def _index_tombstones(root: Root, shuffled: Shuffled) -> ShardRef:
             old = index.search_values(tombstones.first, tombstones.second)
             has_row = (old.file >= 0) | (old.file == SEVERAL)
             file = np.where(has_row, old.file, TOMBSTONE).astype(np.int32)
-            entries = replace(tombstones, file=file, position=old.position)
-            is_news = ~old.has_entry | greater(tombstones.sequence, old.sequence)
-            yield bucket, entries.take(is_news)
+            position = np.where(has_row, old.position, tombstones.position)
+            entries = replace(tombstones, file=file, position=position)
+            is_greater = greater(tombstones.sequence, old.sequence)
+            is_later = (old.file == TOMBSTONE) & (tombstones.position > old.position)
+            is_later &= ~greater(old.sequence, tombstones.sequence)
+            yield bucket, entries.take(~old.has_entry | is_greater | is_later)
 
     return shuffled.source.write_shard(root.next_generation, changed())

@@ -35,7 +35,7 @@ def resolve(entries: Entries, bits: int = 0) -> Resolved:
 
     A key that has a row keeps the row's place, whatever tombstones it has: who changes the key must
     find the row. A key that has several rows is SEVERAL. The sequence is the greatest of all of
-    them, which is what an event must exceed.
+    them, which is what an event must exceed; of equal tombstones the latest counts.
     """
     order = sorted_places(entries.first, bits)
     tied = has_equal_neighbour(entries.first[order])
@@ -47,7 +47,7 @@ def resolve(entries: Entries, bits: int = 0) -> Resolved:
     keys = [entries.first[places]]
     if entries.second is not None:
         keys.insert(0, entries.second[places])
-    by_row = np.lexsort([rank, live, *keys])
+    by_row = np.lexsort([entries.position[places], rank, live, *keys])
     by_sequence = np.lexsort([rank, *keys])
     is_last = last_of_equals([key[by_row] for key in keys])
     starts = np.flatnonzero(np.roll(is_last, 1))

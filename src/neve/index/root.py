@@ -62,6 +62,8 @@ class Root:
     shards: tuple[ShardRef, ...] = ()
     tombstones_snapshot_id: int | None = None
     """Of the table of tombstones; None: there was none."""
+    retention_seconds: float | None = None
+    """Tombstones that were older than this when they were read are not here; None: all are."""
 
     @property
     def hasher(self) -> KeyHasher:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.io import FileIO
 
 from neve.errors import CorruptionError, UsageError
@@ -20,6 +21,7 @@ from neve.index.cache import BucketCache, process_cache
 from neve.index.entries import (
     ABSENT,
     SEVERAL,
+    TOMBSTONE,
     Entries,
     Integers,
     Mask,
@@ -51,6 +53,19 @@ class SearchResult:
     """NULL where there is no entry."""
     has_entry: Mask
     """Whether the index has an entry for the key: of a row, of several rows, or a tombstone."""
+
+    def without_tombstones_before(self, seconds: float | None) -> SearchResult:
+        """Return the result in which keys have no entry whose tombstones are to be forgotten."""
+        if seconds is None:
+            return self
+        is_forgotten = (self.file == TOMBSTONE) & (self.position < seconds)
+        unknown = pa.scalar(None, self.sequence.type)
+        return SearchResult(
+            np.where(is_forgotten, np.int32(ABSENT), self.file),
+            np.where(is_forgotten, -1, self.position),
+            pc.if_else(pa.array(is_forgotten), unknown, self.sequence),
+            self.has_entry & ~is_forgotten,
+        )
 
     @property
     def several(self) -> Mask:

@@ -8,6 +8,7 @@ columns one after the other, each in a form that no other value's is the beginni
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,58 @@ def encode_sequences(columns: Sequence[Column]) -> Sequences:
         escaped = pc.replace_substring(_bytes(part), b"\x00", _ESCAPED)
         pieces += [escaped, pa.scalar(_END, pa.large_binary())]
     return pc.binary_join_element_wise(*pieces, pa.scalar(b"", pa.large_binary()))
+
+
+def decode_sequences(sequences: Sequences, types: Sequence[pa.DataType]) -> list[Any]:
+    """Return the columns that sequences were encoded from; NULL where there is none.
+
+    Sequences that are bytes are taken apart one by one.
+    """
+    if sequence_type_of(types) is SequenceType.INTEGER:
+        return [_from_integers(sequences, types[0])]
+    rows = [_parts(value, types) if value is not None else None for value in sequences.to_pylist()]
+    columns = []
+    for number, kind in enumerate(types):
+        parts = [None if row is None else row[number] for row in rows]
+        if _is_integer(kind):
+            columns.append(_from_integers(pa.array(parts, pa.int64()), kind))
+        else:
+            columns.append(pa.array(parts, kind))
+    return columns
+
+
+def _from_integers(values: Any, kind: pa.DataType) -> Any:
+    return (values.cast(pa.int32()) if pa.types.is_date(kind) else values).cast(kind)
+
+
+def _parts(value: bytes, types: Sequence[pa.DataType]) -> list[Any]:
+    """Take one sequence apart."""
+    parts: list[Any] = []
+    for kind in types:
+        if not _is_bytes(kind):
+            width = 16 if pa.types.is_decimal(kind) else 8
+            number = int.from_bytes(value[:width], "big") - (1 << (8 * width - 1))
+            parts.append(_scaled(number, kind) if pa.types.is_decimal(kind) else number)
+            value = value[width:]
+            continue
+        end = len(value) if len(types) == 1 else _end_of_bytes(value)
+        part = value[:end] if len(types) == 1 else value[:end].replace(_ESCAPED, b"\x00")
+        parts.append(part.decode() if kind in (pa.string(), pa.large_string()) else part)
+        value = value[end + len(_END) :]
+    return parts
+
+
+def _end_of_bytes(value: bytes) -> int:
+    """Return where the first part of a sequence ends."""
+    end = value.index(b"\x00")
+    while value[end : end + 2] != _END:
+        end = value.index(b"\x00", end + 2)
+    return end
+
+
+def _scaled(unscaled: int, kind: Any) -> Decimal:
+    sign, digits, _ = Decimal(unscaled).as_tuple()
+    return Decimal((sign, digits, -kind.scale))
 
 
 def _is_integer(kind: pa.DataType) -> bool:

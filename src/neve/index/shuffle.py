@@ -53,6 +53,8 @@ class Source:
     """Of the index."""
     bits: int = 0
     """Top bits of the hash that make a bucket."""
+    forget_before: float | None = None
+    """Tombstones that were written before this time, in seconds, do not count."""
 
     def io(self) -> FileIO:
         return load_file_io(dict(self.io_properties), self.location)

@@ -112,10 +112,11 @@ def verify(lake: Lake, identifier: Identifier, progress: Progress = logger.info)
     then = mirror.at(root)
     files, tombstones = then.files(), then.tombstone_files()
     wide, ordinals = root.with_files(file.path for file in files)
-    parts = [*row_parts(files, ordinals), *tombstone_parts(tombstones)]
+    source = then.source_of(root)
+    parts = [*row_parts(files, ordinals), *tombstone_parts(tombstones, source)]
     rows = sum(part.rows for part in parts)
     progress(f"{mirror.name}: comparing about {rows} rows with {root.rows} entries")
-    compared = shuffle(runner_for(lake, rows), then.source_of(root), parts, partial(_compare, root))
+    compared = shuffle(runner_for(lake, rows), source, parts, partial(_compare, root))
     return _summed(mirror.name, wide, compared, time.monotonic() - started)
 
 
@@ -160,6 +161,9 @@ def _compare(root: Root, shuffled: Shuffled) -> _Compared:
         except CorruptionError as error:
             compared.corrupt = error.message
             continue
+        if shuffled.source.forget_before is not None:
+            is_old = entries.position < shuffled.source.forget_before
+            entries = entries.take(~(is_old & (entries.file == TOMBSTONE)))
         compared.counts["entries"] += len(entries)
         _compare_bucket(compared, expected, entries)
     return compared
@@ -174,7 +178,7 @@ def _compare_bucket(compared: _Compared, expected: Entries, entries: Entries) ->
     both = np.flatnonzero(at >= 0)
     both = both[entries.file[at[both]] != SEVERAL]
     wanted, present = expected.take(both), entries.take(at[both])
-    # The position of a tombstone says nothing.
+    # Of a tombstone it is a time.
     is_elsewhere = (wanted.position != present.position) & (wanted.file >= 0)
     is_misplaced = (wanted.file != present.file) | is_elsewhere
     differs = np.asarray(pc.not_equal(wanted.sequence, present.sequence), np.bool_)

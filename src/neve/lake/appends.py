@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from neve.errors import ConflictError, UnsupportedError
+from neve.lake.append_history import applied_appends, has_history_since
 from neve.lake.append_snapshot import NewSnapshot, snapshot_json, write_append
 from neve.lake.commit_errors import refused, unknown
 from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_known
@@ -33,7 +34,6 @@ from neve.lake.snapshot_limit import (
     REMOVED_APPENDS,
     SnapshotLimit,
     delete_unreached,
-    main_history,
     snapshots_to_remove,
     with_removed,
 )
@@ -103,12 +103,12 @@ class AppendTable:
         self, profile: CatalogProfile, table: Table, limit: SnapshotLimit | None = None
     ) -> None:
         self._profile = profile
-        # S3 Tables expires snapshots by itself.
-        is_unlimited = profile.settings.type == "s3tables"
-        self._limit = SnapshotLimit(None) if is_unlimited else limit or SnapshotLimit()
         self._table = json_table(
             profile, table.catalog, table.name(), str(table.metadata.table_uuid)
         )
+        # S3 Tables expires snapshots by itself.
+        is_unlimited = profile.settings.type == "s3tables"
+        self._limit = SnapshotLimit(None) if is_unlimited else limit or SnapshotLimit()
         self._trimmed = TrimmedMetadata()
         self._changed = threading.Condition()
         self._waiting: list[_Append] = []
@@ -220,17 +220,7 @@ class AppendTable:
 
     def find(self, append_id: str) -> int | None:
         """Return the snapshot of an append, as the table was last read; None: it has none."""
-        return self._applied_ids().get(append_id)
-
-    def has_history_since(self, snapshot_id: int | None) -> bool:
-        """Tell whether all that `main` was since a snapshot, or ever, is kept.
-
-        Only then does it prove something that an append is not found.
-        """
-        history = main_history(self._table.metadata)
-        if snapshot_id is None:
-            return not history or history[-1].get("parent-snapshot-id") is None
-        return any(snapshot["snapshot-id"] == snapshot_id for snapshot in history)
+        return applied_appends(self._table.metadata).get(append_id)
 
     def _join(self, append: _Append, seconds: float) -> list[_Append] | None:
         """Wait until this thread may commit, and return what; None: another thread has done it.
@@ -291,16 +281,17 @@ class AppendTable:
                 attempts.is_look_needless = False
                 return
             # Where our own last commit was the newest, reading it again would cost a round trip.
-            if not self._is_fresh or time.monotonic() - self._read_at > _FRESH_SECONDS:
+            is_old = time.monotonic() - self._read_at > _FRESH_SECONDS
+            if not self._is_fresh or is_old or self._may_remove_unseen():
                 self.refresh()
             self._is_fresh = False
 
         def find_all() -> bool | None:
-            snapshots = self._applied_ids()
+            snapshots = applied_appends(self._table.metadata)
             for each in joined:
                 if each.append_id in snapshots:
                     each.applied = Appended(snapshots[each.append_id], attempts.manifests)
-                elif self.has_history_since(each.looked_at):
+                elif has_history_since(self._table.metadata, each.looked_at):
                     each.looked_at = self.main_id
             return True if all(each.applied for each in joined) else None
 
@@ -321,6 +312,16 @@ class AppendTable:
             attempts, {each.applied.snapshot_id for each in joined if each.applied}
         )
 
+    def _may_remove_unseen(self) -> bool:
+        """Tell whether a commit would remove snapshots, and the catalog looks at `main` alone.
+
+        A tag that was put on one of them since the table was read would go with it.
+        """
+        return not self._table.compares_all_refs and bool(self._snapshots_to_remove())
+
+    def _snapshots_to_remove(self) -> list[int]:
+        return snapshots_to_remove(self._table.metadata, self._limit, time.time())
+
     def _attempt(self, joined: Sequence[_Append], attempts: _Attempts) -> bool:
         left = [each for each in joined if each.applied is None]
         for each in left:
@@ -332,7 +333,7 @@ class AppendTable:
         new = self._write(files, summary)
         attempts.manifests += len(new.manifests)
         before = self._table.metadata
-        removed = snapshots_to_remove(before, self._limit, time.time())
+        removed = self._snapshots_to_remove()
         snapshot_id = new.snapshot.snapshot_id
         updates = [add_snapshot(snapshot_json(new.snapshot)), set_branch(before, MAIN, snapshot_id)]
         if removed:
@@ -380,13 +381,6 @@ class AppendTable:
         }
         if paths:
             delete_after_commit(self.io, self.name, paths, "manifest")
-
-    def _applied_ids(self) -> dict[str, int]:
-        return {
-            append_id: snapshot_id
-            for snapshot_id, snapshot in self._table.metadata.snapshots.items()
-            for append_id in (snapshot.get("summary") or {}).get(APPEND_ID, "").split(",")
-        }
 
 
 @dataclass

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import fastavro
 
 from neve.errors import UnsupportedError
+from neve.lake.jvm.local_rows import local_rows
 from neve.lake.jvm.table_files import TableFiles
 from neve.lake.manifests import (
     DELETED,
@@ -38,7 +39,9 @@ from neve.lake.paths import local_path
 from neve.lake.temporary_manifests import manifest_directory
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
     from neve.lake.lake import Lake
     from neve.lake.table_ref import TableRef
@@ -165,6 +168,11 @@ class TableReader:
             for unused in self._files.unused_directories():
                 shutil.rmtree(unused, ignore_errors=True)
         return ChosenRows(frame, tuple(specs.groups))
+
+    def frame(self, rows: pa.Table, columns: StructType) -> DataFrame:
+        """Return rows that are here as a DataFrame; Spark then needs no file to read them."""
+        with self._lake.explaining():
+            return local_rows(self._lake.spark, rows, columns)
 
     def _has_only(self, manifest: Manifest, keys: set[tuple[str, int | None]]) -> bool:
         return keys == {entry.key for entry in self.manifests.entries([manifest])}

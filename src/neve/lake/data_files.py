@@ -93,7 +93,7 @@ def write_data_files(
     Not atomic: a file without a commit is an orphan, and harmless.
     """
     return [
-        _write_file(metadata, io, partition, row_bytes, in_directory=partition_directories)
+        write_partition(metadata, io, partition, row_bytes, in_directory=partition_directories)
         for partition in split_by_partition(metadata, rows)
     ]
 
@@ -101,7 +101,7 @@ def write_data_files(
 def write_rows(metadata: TableMetadata, io: FileIO, rows: pa.Table) -> list[WrittenFile]:
     """Write as `write_data_files` does, and say at which position of which file each row is."""
     return [
-        WrittenFile(_write_file(metadata, io, partition), partition)
+        WrittenFile(write_partition(metadata, io, partition), partition)
         for partition in split_by_partition(metadata, rows)
     ]
 
@@ -147,11 +147,10 @@ def data_file_of(
 
 def _row_groups(rows: PartitionRows, row_bytes: int) -> Iterator[pa.Table]:
     count = max(1, min(ROW_GROUP_ROWS, ROW_GROUP_BYTES // max(1, row_bytes)))
-    for start in range(0, len(rows.indices), count):
-        yield rows.rows(start, count, are_ours=row_bytes > 0)
+    return rows.row_groups(count, are_ours=row_bytes > 0)
 
 
-def _write_file(
+def write_partition(
     metadata: TableMetadata,
     io: FileIO,
     rows: PartitionRows,
@@ -159,6 +158,7 @@ def _write_file(
     *,
     in_directory: bool = False,
 ) -> DataFile:
+    """Write the rows of one partition as a file; see `write_data_files`."""
     schema, properties = metadata.schema(), metadata.properties
     locations = load_location_provider(metadata.location, properties)
     name = _name_in_directory(metadata, rows) if in_directory else f"{uuid.uuid4()}.parquet"
@@ -168,15 +168,16 @@ def _write_file(
         footer = _write_parquet(stream, metadata, rows, row_bytes)
     statistics = _statistics(footer, schema, properties)
     order_id = rows.order.sort_order_id
-    spec_id = metadata.default_spec_id
+    spec_id = metadata.default_spec_id if rows.spec_id is None else rows.spec_id
     return _data_file(path, len(output), statistics, rows.partition, spec_id, order_id)
 
 
 def _write_parquet(
     stream: Any, metadata: TableMetadata, rows: PartitionRows, row_bytes: int
 ) -> pq.FileMetaData:
+    sample = rows.sample
     columns = without_needless_casts(
-        schema_to_pyarrow(metadata.schema(), include_field_ids=True), rows.table.schema
+        schema_to_pyarrow(metadata.schema(), include_field_ids=True), sample.schema
     )
     writer = pq.ParquetWriter(
         stream,
@@ -184,7 +185,7 @@ def _write_parquet(
         compression=_compression(metadata.properties),
         bloom_filter_options=_bloom_filters(metadata.properties, len(rows.indices)),
         store_decimal_as_integer=True,
-        **encoding_options(metadata.schema(), rows.table),
+        **encoding_options(metadata.schema(), sample),
     )
     with writer:
         for group in _row_groups(rows, row_bytes):

@@ -76,7 +76,7 @@ def list_followers(lake: Lake, table: str | None = None) -> list[FollowerState]:
     now = time.time()
     if table is not None:
         ref = lake.ref(table)
-        metadata = lake.reader(ref.catalog).read(ref.identifier)
+        metadata = lake.reader(ref.catalog).read_document(ref.identifier)
         return follower_states(ref.name, metadata, now)
     reader = lake.reader()
     return [
@@ -97,7 +97,7 @@ def drop_follower(lake: Lake, table: str, name: str) -> FollowerState:
     from neve.lake.tag_commit import TagMove, move_tag
 
     ref = lake.ref(table)
-    metadata = lake.reader(ref.catalog).read(ref.identifier)
+    metadata = lake.reader(ref.catalog).read_document(ref.identifier)
     states = {state.name: state for state in follower_states(ref.name, metadata, time.time())}
     if name not in states:
         known = ", ".join(states) or "none"

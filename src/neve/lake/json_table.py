@@ -44,6 +44,7 @@ class JsonTable(Protocol):
     Args:
         metadata: as it was last read, or as our last commit has made it.
         is_refusal_certain: whether a refused commit was never applied by an earlier copy of it.
+        compares_all_refs: whether a commit is refused if any ref has changed, and not only its own.
     """
 
     name: str
@@ -51,6 +52,7 @@ class JsonTable(Protocol):
     catalog: Catalog
     metadata: MetadataJson
     is_refusal_certain: bool
+    compares_all_refs: bool
 
     @property
     def io(self) -> FileIO:
@@ -94,6 +96,21 @@ def json_table(
         return _RestTable(profile, catalog, identifier, uuid)
     if isinstance(catalog, NeveSqlCatalog):
         return _DatabaseTable(profile, catalog, identifier, uuid)
+    raise TypeError(catalog)
+
+
+def read_document(
+    profile: CatalogProfile, catalog: Catalog, identifier: Identifier
+) -> MetadataJson:
+    """Read a table's metadata, also of one that PyIceberg cannot read. Raises NotFoundError."""
+    with explained(profile):
+        try:
+            if isinstance(catalog, NeveRestCatalog):
+                return catalog.read_document(identifier)[0]
+            if isinstance(catalog, NeveSqlCatalog):
+                return read_database_table(catalog, identifier)[0]
+        except NoSuchTableError as error:
+            raise missing_table(profile, catalog, identifier) from error
     raise TypeError(catalog)
 
 
@@ -219,6 +236,7 @@ class _RestTable(_Table):
     """A table of a REST catalog, which checks requirements and writes metadata files itself."""
 
     is_refusal_certain = False
+    compares_all_refs = False
 
     def __init__(
         self,
@@ -262,6 +280,7 @@ class _DatabaseTable(_Table):
     """A table whose row in a database names its metadata file; the swap of that name commits."""
 
     is_refusal_certain = True
+    compares_all_refs = True
 
     def __init__(
         self,

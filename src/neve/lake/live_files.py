@@ -72,14 +72,19 @@ def live_files(
     vectors = {
         entry.file.vector.data_file: entry.file.vector
         for entry in _entries(table.io, deletes)
-        if entry.file.vector and _is_vector(entry)
+        if entry.file.vector
+        and _is_vector(entry)
+        and (wanted is None or entry.file.vector.data_file in wanted)
     }
     data = [one for one in manifests if one.content is ManifestContent.DATA]
     found = {
-        entry.file.path: replace(entry.file, vector=vectors.get(entry.file.path))
-        for entry in _entries(table.io, data)
+        entry.file.path: entry.file
+        for entry in _entries(table.io, data if wanted is None or wanted else ())
         if wanted is None or entry.file.path in wanted
     }
+    for path, vector in vectors.items():
+        if path in found:
+            found[path] = replace(found[path], vector=vector)
     missing = (wanted or set()).difference(found)
     if missing:
         raise ConflictError(
@@ -167,9 +172,12 @@ def _is_vector(entry: _Entry) -> bool:
 
 def _entries(io: FileIO, manifests: Iterable[ManifestFile]) -> Iterable[_Entry]:
     wanted = list(manifests)
-    with ThreadPoolExecutor(_READS_AT_ONCE) as pool:
-        for entries in pool.map(lambda one: _held.get(io, one), wanted):
-            yield from entries
+    missing = [one for one in wanted if not _held.has(one)]
+    if len(missing) > 1:
+        with ThreadPoolExecutor(_READS_AT_ONCE) as pool:
+            list(pool.map(lambda one: _held.get(io, one), missing))
+    for one in wanted:
+        yield from _held.get(io, one)
 
 
 class _Held:
@@ -179,6 +187,10 @@ class _Held:
         self._lock = threading.Lock()
         self._by_path: OrderedDict[str, tuple[_Entry, ...]] = OrderedDict()
         self._count = 0
+
+    def has(self, manifest: ManifestFile) -> bool:
+        with self._lock:
+            return manifest.manifest_path in self._by_path
 
     def get(self, io: FileIO, manifest: ManifestFile) -> tuple[_Entry, ...]:
         with self._lock:

@@ -141,8 +141,13 @@ class MetadataJson:
         return sorted(staged, key=lambda each: (each.sequence_number, each.snapshot_id))
 
 
-def read_metadata_file(identifier: Identifier, location: str) -> MetadataJson:
+def read_metadata_file(
+    identifier: Identifier, location: str, *, any_type: bool = False
+) -> MetadataJson:
     """Read the metadata file of a table from the local disk.
+
+    Args:
+        any_type: columns may have types that PyIceberg does not know.
 
     Raises:
         OSError: the file cannot be read.
@@ -156,7 +161,7 @@ def read_metadata_file(identifier: Identifier, location: str) -> MetadataJson:
     except (ValueError, LookupError, TypeError, StopIteration) as error:
         raise unreadable_table(identifier, "invalid metadata") from error
     for type_name in sorted(types):
-        if not _KNOWN_TYPE.fullmatch(type_name):
+        if not (any_type or _KNOWN_TYPE.fullmatch(type_name)):
             raise unreadable_table(identifier, f"a column has the type {type_name}")
     return metadata
 

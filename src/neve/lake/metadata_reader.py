@@ -41,6 +41,9 @@ class MetadataReader(Protocol):
             UnsupportedError: PyIceberg cannot read it.
         """
 
+    def read_document(self, identifier: Identifier) -> MetadataJson:
+        """Read the metadata of one table, whatever types its columns have. Raises as `read`."""
+
     def read_all(self, identifiers: Iterable[Identifier]) -> Loaded:
         """Read many tables; one that vanished meanwhile, or is unreadable, is None."""
 
@@ -76,6 +79,11 @@ class CatalogReader:
         from neve.lake.catalog import load_table
 
         return as_json(load_table(self._profile, self._connect(), identifier))
+
+    def read_document(self, identifier: Identifier) -> MetadataJson:
+        from neve.lake.json_table import read_document
+
+        return read_document(self._profile, self._connect(), identifier)
 
     def read_all(self, identifiers: Iterable[Identifier]) -> Loaded:
         from neve.lake.catalog import load_tables
@@ -123,11 +131,22 @@ class EmbeddedReader:
         return below
 
     def read(self, identifier: Identifier) -> MetadataJson:
+        location = self._location(identifier)
+        with self._explained():
+            return self._read_file(identifier, location)
+
+    def read_document(self, identifier: Identifier) -> MetadataJson:
+        location = self._location(identifier)
+        if not location.startswith(("/", "file:")):
+            return self._through_pyiceberg.read_document(identifier)
+        with self._explained():
+            return read_metadata_file(identifier, location, any_type=True)
+
+    def _location(self, identifier: Identifier) -> str:
         locations = self._metadata_locations()
         if identifier not in locations:
             raise missing_table_error(self._profile.name, identifier, sorted(locations))
-        with self._explained():
-            return self._read_file(identifier, locations[identifier])
+        return locations[identifier]
 
     def read_all(self, identifiers: Iterable[Identifier]) -> Loaded:
         locations = self._metadata_locations()

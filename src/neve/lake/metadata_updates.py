@@ -131,6 +131,10 @@ def _remove_snapshots(document: Json, update: Mapping[str, Any]) -> None:
     document["snapshot-log"] = log
 
 
+def _add_spec(document: Json, update: Mapping[str, Any]) -> None:
+    document["partition-specs"] = [*document["partition-specs"], update["spec"]]
+
+
 def _set_properties(document: Json, update: Mapping[str, Any]) -> None:
     document["properties"] = {**(document.get("properties") or {}), **update["updates"]}
 
@@ -148,6 +152,7 @@ _ACTIONS: Mapping[str, Callable[[Json, Mapping[str, Any]], None]] = {
     "set-snapshot-ref": _set_ref,
     "remove-snapshot-ref": _remove_ref,
     "remove-snapshots": _remove_snapshots,
+    "add-spec": _add_spec,
     "set-properties": _set_properties,
     "remove-properties": _remove_properties,
 }

@@ -53,6 +53,10 @@ class ObjectFiles:
             return None
         return FileFacts(len(data), digest_of(result["e_tag"]))
 
+    def put(self, key: str, data: Bytes) -> None:
+        """Write a file, in the place of another one if there is one."""
+        obstore.put(self._bucket, key, data, use_multipart=False)
+
     def put_stream(self, key: str, parts: Iterator[Bytes], size: int) -> FileFacts | None:  # noqa: ARG002 - S3's
         return put_in_order(self.upload(key), parts)
 

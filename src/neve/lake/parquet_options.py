@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyiceberg.schema import Schema
     from pyiceberg.types import IcebergType
 
-_SAMPLE_ROWS = 1024
+SAMPLE_ROWS = 1024
 # Of the rows in a sample: with more different values, most values of the column occur once.
 _DISTINCT = 0.9
 
@@ -59,15 +59,15 @@ def _members(kind: IcebergType, *, is_member: bool = False) -> Iterator[int]:
 
 def _distinct_columns(rows: pa.Table) -> set[str]:
     """Return the columns of which nearly all values differ, by a sample."""
-    if len(rows) < _SAMPLE_ROWS:
+    if len(rows) < SAMPLE_ROWS:
         return set()
     # From all over: rows that lie side by side are alike.
-    places = pa.array(np.linspace(0, len(rows) - 1, _SAMPLE_ROWS).astype(np.int64))
+    places = pa.array(np.linspace(0, len(rows) - 1, SAMPLE_ROWS).astype(np.int64))
     flat = [field.name for field in rows.schema if not pa.types.is_nested(field.type)]
     sample = rows.select(flat).take(places)
     return {
         name
         for name in flat
         if not isinstance(sample[name].type, pa.BaseExtensionType)
-        and pc.count_distinct(sample[name]).as_py() > _DISTINCT * _SAMPLE_ROWS
+        and pc.count_distinct(sample[name]).as_py() > _DISTINCT * SAMPLE_ROWS
     }

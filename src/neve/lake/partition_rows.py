@@ -35,6 +35,8 @@ class PartitionRows:
     partition: Record
     table: pa.Table
     order: RowOrder
+    spec_id: int | None = None
+    """The partition spec that it is of; None: the table's current one."""
 
     @property
     def indices(self) -> pa.Array:
@@ -50,6 +52,16 @@ class PartitionRows:
         indices = self.indices.slice(start, count)
         runs = _copy_runs(self.table, indices) if are_ours else None
         return _take(self.table, indices) if runs is None else runs
+
+    def row_groups(self, most_rows: int, *, are_ours: bool = False) -> Iterator[pa.Table]:
+        """Yield its rows in their order, a row group at a time."""
+        for start in range(0, len(self.indices), most_rows):
+            yield self.rows(start, most_rows, are_ours=are_ours)
+
+    @property
+    def sample(self) -> pa.Table:
+        """Rows that have its columns and are like its rows, at least `SAMPLE_ROWS` if it has."""
+        return self.table
 
 
 def split_by_partition(metadata: TableMetadata, rows: pa.Table) -> Iterator[PartitionRows]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +34,14 @@ class PendingRows:
         return rows, row_bytes
 
 
-P = TypeVar("P", bound=PendingRows)
+class HasBytes(Protocol):
+    """Something that waits in memory."""
+
+    @property
+    def bytes(self) -> int: ...
+
+
+P = TypeVar("P", bound=HasBytes)
 
 
 def tables_to_write(pending: Sequence[P], needed_bytes: int, most_bytes: int) -> Iterator[P]:

@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from neve.lake.timeouts import Timeouts
 
 
-def bound_answers(engine: Engine, timeouts: Timeouts) -> None:
+def bound_answers(engine: Engine, bounds: Timeouts) -> None:
     """Give every connection that an engine makes from now on these time-outs."""
 
     class Connection(BoundedConnection):
-        answer_seconds = timeouts.answer_seconds
+        timeouts = bounds
 
     def connect(_dialect: Any, _record: Any, _arguments: Any, parameters: dict[str, Any]) -> None:
-        parameters.setdefault("connect_timeout", math.ceil(timeouts.connect_seconds))
+        parameters.setdefault("connect_timeout", math.ceil(bounds.now().connect_seconds))
         # For a network that is gone: the kernel gives up on what was not acknowledged.
-        parameters.setdefault("tcp_user_timeout", math.ceil(timeouts.answer_seconds * 1000))
+        parameters.setdefault("tcp_user_timeout", math.ceil(bounds.answer_seconds * 1000))
         parameters["connection_factory"] = Connection
         parameters["cursor_factory"] = BoundedCursor
 
@@ -43,7 +43,7 @@ def bound_answers(engine: Engine, timeouts: Timeouts) -> None:
 class BoundedConnection(psycopg2.extensions.connection):
     """A connection whose every exchange ends in time: with an answer, or by hanging up."""
 
-    answer_seconds: float
+    timeouts: Timeouts
 
     @contextmanager
     def bounded(self) -> Iterator[None]:
@@ -52,16 +52,15 @@ class BoundedConnection(psycopg2.extensions.connection):
         Raises:
             psycopg2.OperationalError: there was no answer in time.
         """
-        watch = _Watch(self.fileno(), self.answer_seconds)
+        seconds = self.timeouts.now().answer_seconds
+        watch = _Watch(self.fileno(), seconds)
         try:
             with watch:
                 yield
         except psycopg2.Error as error:
             if not watch.hung_up:
                 raise
-            raise psycopg2.OperationalError(
-                f"no answer within {self.answer_seconds:g} s"
-            ) from error
+            raise psycopg2.OperationalError(f"no answer within {seconds:g} s") from error
 
     def commit(self) -> None:
         with self.bounded():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
@@ -56,6 +56,22 @@ class CatalogProfile:
         if self.settings.type != "sqlite" or not self.settings.uri:
             return None
         return Path(self.settings.uri.removeprefix("sqlite:///"))
+
+    def within(self, seconds: float) -> CatalogProfile:
+        """Return the same for callers that have so long: what a store keeps silent for is bounded.
+
+        A request that times out is sent three times in all, and is not to take all of the time.
+        """
+        storage = self.storage
+        return replace(
+            self,
+            storage=storage.model_copy(
+                update={
+                    "connect_timeout_seconds": min(storage.connect_timeout_seconds, seconds / 4),
+                    "timeout_seconds": min(storage.timeout_seconds, seconds / 4),
+                }
+            ),
+        )
 
     def require_catalog(self, feature: str) -> None:
         """Refuse a feature that makes no sense without a catalog."""

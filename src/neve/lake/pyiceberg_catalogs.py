@@ -34,6 +34,7 @@ from sqlalchemy.orm import Session
 
 from neve.lake.metadata_json import MetadataJson
 from neve.lake.pyiceberg_private import raise_for_answer
+from neve.lake.sqlite_timeout import bound_locks
 
 if TYPE_CHECKING:
     from pyiceberg.table import CommitTableResponse, StagedTable, Table
@@ -225,8 +226,8 @@ class _BoundedAdapter(BaseAdapter):
 class NeveSqlCatalog(SqlCatalog):
     """PyIceberg's catalog in a database.
 
-    Its exchanges with PostgreSQL end in time, and a refused commit leaves no metadata file behind.
-    SQLite has a time-out of its own, in its address.
+    Its exchanges with PostgreSQL end in time, and so does the wait for a lock of SQLite; a refused
+    commit leaves no metadata file behind.
     """
 
     def __init__(self, name: str, timeouts: Timeouts, **properties: str) -> None:
@@ -242,6 +243,8 @@ class NeveSqlCatalog(SqlCatalog):
             from neve.lake.postgres_timeout import bound_answers
 
             bound_answers(self.engine, self._timeouts)
+        else:
+            bound_locks(self.engine)
         super()._init_catalog()
 
     def commit_table(

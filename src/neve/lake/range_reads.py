@@ -24,7 +24,7 @@ from neve.lake.store_faults import repeated
 
 # Most of a request is waiting.
 REQUESTS_AT_ONCE = 32
-_S3_SCHEMES = frozenset({"s3", "s3a", "s3n"})
+S3_SCHEMES = frozenset({"s3", "s3a", "s3n"})
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ def read_whole(properties: Mapping[str, str], path: str) -> bytes:
 def _whole_reader(properties: Mapping[str, str], path: str) -> Callable[[], Any]:
     parts = urlsplit(path)
     key = path.partition(f"{parts.netloc}/")[2]
-    if parts.scheme in _S3_SCHEMES and is_plain(key):
-        files = _objects(parts.netloc, file_io_access(properties))
+    if parts.scheme in S3_SCHEMES and is_plain(key):
+        files = objects_of(path, properties)
         return lambda: files.get(key, sys.maxsize).data
 
     def read() -> bytes:
@@ -85,10 +85,15 @@ def _whole_reader(properties: Mapping[str, str], path: str) -> Callable[[], Any]
 def _reader(properties: Mapping[str, str], wanted: FileRange) -> Callable[[], Any]:
     parts = urlsplit(wanted.path)
     key = wanted.path.partition(f"{parts.netloc}/")[2]
-    if parts.scheme in _S3_SCHEMES and is_plain(key):
-        files = _objects(parts.netloc, file_io_access(properties))
+    if parts.scheme in S3_SCHEMES and is_plain(key):
+        files = objects_of(wanted.path, properties)
         return lambda: _read_object(files, key, wanted)
     return lambda: _read_by_file_io(load_file_io(dict(properties), wanted.path), wanted)
+
+
+def objects_of(path: str, properties: Mapping[str, str]) -> ObjectFiles:
+    """Return the objects of the bucket that a file of S3 is in; clients are kept."""
+    return _objects(urlsplit(path).netloc, file_io_access(properties))
 
 
 @lru_cache(maxsize=16)

@@ -18,6 +18,7 @@ from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_know
 from neve.lake.content_files import data_files_json, live_files_json, vectors_json
 from neve.lake.java_commits import committing_in_java
 from neve.lake.jvm import commits
+from neve.lake.jvm.commits import RowDelta as RowDelta
 from neve.lake.jvm.commits import StatisticsFile
 from neve.lake.live_files import LiveFile, live_files
 from neve.lake.sql import explain
@@ -61,7 +62,7 @@ class RowChanges:
 class PreparedCommit:
     """A snapshot whose id is known and that is not yet sent; what names it can be written now."""
 
-    def __init__(self, table: str, delta: commits.RowDelta, snapshot_id: int) -> None:
+    def __init__(self, table: str, delta: RowDelta, snapshot_id: int) -> None:
         self.snapshot_id = snapshot_id
         self._table = table
         self._delta = delta
@@ -95,21 +96,36 @@ class PreparedCommit:
         )
 
 
-def prepare_row_delta(spark: SparkSession, table: Table, changes: RowChanges) -> PreparedCommit:
+def load_for_commit(spark: SparkSession, table: Table) -> RowDelta:
+    """Load a table for a commit, which may be prepared later: its base is `main` as it is now."""
+    with _explaining():
+        return RowDelta(spark, TableRef.of(table).quoted)
+
+
+def prepare_row_delta(
+    spark: SparkSession,
+    table: Table,
+    changes: RowChanges,
+    *,
+    loaded: RowDelta | None = None,
+    files: Mapping[str, LiveFile] | None = None,
+) -> PreparedCommit:
     """Write the manifests of a commit; nothing is seen of it before it is sent.
 
-    `table` is of any configured catalog, with metadata no older than the base.
+    Args:
+        table: of any configured catalog, with metadata no older than the base.
+        loaded: the same table, if `load_for_commit` was called before.
+        files: the data files that get a vector or leave, as they are at the base, if known.
 
     Raises:
         ConflictError: `main` is not, or no longer, at the base, or a vector is for another file.
         UsageError: a new vector cannot hold all the rows of the one it replaces.
     """
-    ref = TableRef.of(table)
-    name = ref.name
-    touched = _touched(table, changes)
+    name = TableRef.of(table).name
+    touched = _touched(table, changes, files)
     replaced = [file.vector for file in touched.values() if file.vector]
+    delta = loaded or load_for_commit(spark, table)
     with _explaining():
-        delta = commits.RowDelta(spark, ref.quoted)
         if delta.base_snapshot_id != changes.base_snapshot_id:
             raise _conflict(
                 name,
@@ -130,7 +146,9 @@ def prepare_row_delta(spark: SparkSession, table: Table, changes: RowChanges) ->
     return PreparedCommit(name, delta, snapshot_id)
 
 
-def _touched(table: Table, changes: RowChanges) -> dict[str, LiveFile]:
+def _touched(
+    table: Table, changes: RowChanges, known: Mapping[str, LiveFile] | None
+) -> Mapping[str, LiveFile]:
     """Return the data files that get a vector, or leave, as they are at the base."""
     new = {vector.data_file: vector for vector in changes.vectors}
     if len(new) < len(changes.vectors) or not new.keys().isdisjoint(changes.emptied):
@@ -138,10 +156,12 @@ def _touched(table: Table, changes: RowChanges) -> dict[str, LiveFile]:
     touched = {*new, *changes.emptied}
     if not touched or changes.base_snapshot_id is None:
         return {}
-    files = live_files(table, changes.base_snapshot_id, touched)
+    files = known
+    if files is None:
+        files = live_files(table, changes.base_snapshot_id, touched)
     for path, vector in new.items():
-        known = files[path].vector
-        if known and known.cardinality > vector.cardinality:
+        before = files[path].vector
+        if before and before.cardinality > vector.cardinality:
             raise UsageError(f"the new deletion vector of {path} would bring rows back")
     return files
 

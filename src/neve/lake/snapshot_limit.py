@@ -37,7 +37,8 @@ _RANGE = re.compile(r"(?<![^,])(\d+)-(\d+)(?![^,])")
 # Ranges of sequence numbers that a property names; the oldest go. Snapshots that stay in between,
 # such as those with a tag, begin a new one.
 _MOST_RANGES = 20
-# A commit removes one or two as a rule, and more where a table has far too many.
+# A table may have a fiftieth more than the limit; then a commit removes as many.
+_SHARE_KEPT_LONGER = 50
 _MOST_AT_ONCE = 10
 # Iceberg's own: how long snapshots are kept that somebody else has made.
 _MAX_AGE = "history.expire.max-snapshot-age-ms"
@@ -66,7 +67,10 @@ def snapshots_to_remove(metadata: MetadataJson, limit: SnapshotLimit, now: float
     history = main_history(metadata)
     # The append itself is one more.
     excess = len(history) + 1 - limit.most
-    if excess <= 0 or any(_operation(snapshot) != "append" for snapshot in history):
+    # Not one at a time: on a REST catalog, the table is read before each commit that removes some.
+    if excess <= limit.most // _SHARE_KEPT_LONGER or any(
+        _operation(snapshot) != "append" for snapshot in history
+    ):
         return []
     horizon_ms = int((now - limit.follow_horizon_seconds) * 1000)
     needed = set(metadata.refs.values()) | unread_snapshots(metadata, horizon_ms)

@@ -22,6 +22,12 @@ from neve.errors import NotFoundError, UnsupportedError
 from neve.lake.append_snapshot import snapshot_json, write_append
 from neve.lake.commit_errors import refused
 from neve.lake.create import TableSpec, ensure_table, lacks_columns
+from neve.lake.far_days import (
+    UNASSIGNED_SPEC_ID,
+    add_unpartitioned_spec,
+    lack_spec,
+    unpartitioned_spec_id,
+)
 from neve.lake.faults import explained
 from neve.lake.json_table import JsonTable, json_table
 from neve.lake.metadata_json import MAIN, MetadataJson
@@ -202,6 +208,7 @@ class StagingTable:
             ConflictError: somebody else committed meanwhile; nothing was applied.
             UnknownOutcomeError: the answer was lost; `staged` shows whether it was applied.
         """
+        self._give_spec(files)
         added = self._append(files, summary)
         updates = [
             add_snapshot(added),
@@ -266,6 +273,18 @@ class StagingTable:
         if removals:
             updates.append(remove_properties(removals))
         self._commit(updates, self.main_id, f"dropping {', '.join(present)}")
+
+    def _give_spec(self, files: Sequence[DataFile]) -> None:
+        """Give files of far-off days the table's unpartitioned spec, which it gets now if need be.
+
+        A commit of its own, which changes nothing for readers: the catalog chooses the id.
+        """
+        without = lack_spec(files)
+        if without and unpartitioned_spec_id(self.metadata) == UNASSIGNED_SPEC_ID:
+            update = add_unpartitioned_spec(self.document.document["partition-specs"])
+            self._table.commit(MAIN, [update], "adding an unpartitioned spec")
+        for file in without:
+            file.spec_id = unpartitioned_spec_id(self.metadata)
 
     def _append(self, files: Sequence[DataFile], summary: Mapping[str, str]) -> Json:
         with explained(self.profile):

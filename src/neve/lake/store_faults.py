@@ -13,6 +13,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 
 from neve.errors import Code, NeveError, NotFoundError, StorageError
+from neve.lake.timeouts import is_time_over
 
 Result = TypeVar("Result")
 
@@ -34,19 +35,22 @@ _FINAL = re.compile(r"NoSuchBucket|InvalidBucketName|\b40[04]\b|NotImplemented|I
 _S3_ERROR = re.compile(r"<Code>([^<]*)</Code>(?:.*?<Message>([^<]*)</Message>)?", re.DOTALL)
 
 
-def repeated(attempt: Callable[[], Result], what: str, path: str) -> Result:
+def repeated(
+    attempt: Callable[[], Result], what: str, path: str, attempts: int = ATTEMPTS
+) -> Result:
     """Call until it succeeds; repeat what may pass, with longer and longer waits between.
 
     Raises:
         NotFoundError: there is no such file.
-        StorageError: the store refused, or failed as often as it was asked.
+        StorageError: the store refused, or failed as often as it was asked, or until the caller's
+            time was over (`timeouts.bounded_by`).
     """
-    for number in range(1, ATTEMPTS + 1):
+    for number in range(1, attempts + 1):
         try:
             return attempt()
         except (BaseError, BotoCoreError, ClientError, OSError) as error:
             explanation = explain(what, path, error)
-            if not explanation.retryable or number == ATTEMPTS:
+            if not explanation.retryable or number == attempts or is_time_over():
                 raise explanation from error
         wait_seconds = FIRST_WAIT_SECONDS * _WAIT_GROWTH ** (number - 1)
         time.sleep(wait_seconds * random.uniform(0.5, 1.5))  # noqa: S311 - spreads retries

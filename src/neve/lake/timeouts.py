@@ -22,20 +22,33 @@ class Timeouts:
 
     def now(self) -> Timeouts:
         """Return these, cut to the time that `bounded_by` leaves."""
-        remaining = _remaining.get()
-        if remaining is None:
-            return self
-        left = max(remaining(), _LEAST_SECONDS)
-        return Timeouts(min(self.connect_seconds, left), min(self.answer_seconds, left))
+        return Timeouts(seconds_left(self.connect_seconds), seconds_left(self.answer_seconds))
+
+
+def seconds_left(most: float) -> float:
+    """Return the time that `bounded_by` leaves, and at most so much; never zero."""
+    remaining = _remaining.get()
+    return most if remaining is None else min(most, max(remaining(), _LEAST_SECONDS))
+
+
+def is_time_over() -> bool:
+    """Tell whether `bounded_by` leaves no time to try again."""
+    remaining = _remaining.get()
+    return remaining is not None and remaining() <= 0
 
 
 @contextmanager
 def bounded_by(remaining_seconds: Callable[[], float]) -> Iterator[None]:
-    """Let no request to a REST catalog that this thread sends in the block outlast a given time.
+    """Let nothing that this thread asks of a catalog in the block outlast a given time.
 
-    For callers that are stopped at a fixed moment, whatever they wait for: AWS Lambda.
+    For callers that have a deadline, whatever they wait for: requests to REST catalogs, answers of
+    PostgreSQL, locks of SQLite, and the repetition of requests to stores.
     """
-    token = _remaining.set(remaining_seconds)
+    outer = _remaining.get()
+    bound = remaining_seconds
+    if outer is not None:
+        bound = lambda: min(outer(), remaining_seconds())  # noqa: E731
+    token = _remaining.set(bound)
     try:
         yield
     finally:

@@ -86,6 +86,8 @@ def read_vectors(io: FileIO, vectors: Iterable[DeletionVector]) -> dict[str, Bit
     by_file: defaultdict[str, list[DeletionVector]] = defaultdict(list)
     for vector in vectors:
         by_file[vector.path].append(vector)
+    if len(by_file) == 1:
+        return _read_file(io, *next(iter(by_file.items())))
     with ThreadPoolExecutor(_READS_AT_ONCE) as pool:
         parts = list(pool.map(lambda path: _read_file(io, path, by_file[path]), by_file))
     return {data_file: positions for part in parts for data_file, positions in part.items()}

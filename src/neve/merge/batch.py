@@ -214,7 +214,9 @@ class BatchWork:
         deletes = self._at(self.spec.tombstones, snapshot_id).where(F.col(KIND) == DELETED)
         retention = self.spec.tombstone_retention_seconds
         if retention is not None:
-            deletes = deletes.where(F.col(AT) >= F.lit(now - timedelta(seconds=retention)))
+            # In whole seconds, as the index has these times.
+            before = (now - timedelta(seconds=retention)).timestamp()
+            deletes = deletes.where(F.unix_seconds(AT) >= F.lit(before))
         return deletes
 
     def count(self, tally: Mapping[str, Tally], *, indexed: bool = False) -> None:

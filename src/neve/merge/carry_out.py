@@ -16,12 +16,13 @@ from neve import failpoints
 from neve.errors import ConflictError, CorruptionError, NeveError, StorageError, UnsupportedError
 from neve.index.compaction import plan_compaction
 from neve.index.current_root import find_root, register
-from neve.index.indexed_table import mirror_of, observe
+from neve.index.indexed_table import forget_before, mirror_of, observe
 from neve.index.maintain import Refreshed, compacted, refreshed, remove_unreferenced
 from neve.lake.java_tables import JavaTable
 from neve.lake.live_files import live_files
 from neve.merge.locators import index_locator
 from neve.merge.merge_into import MergeInto
+from neve.merge.partial_rows import require_readable
 from neve.merge.replace_rows import ReplaceRows
 from neve.merge.strategy import (
     MergePlan,
@@ -55,7 +56,14 @@ class MirrorAccess:
 
     @cached_property
     def indexed(self) -> Mirror:
-        return mirror_of(self.work.lake, self.work.spec.mirror, self.table, self.tombstones)
+        spec = self.work.spec
+        return mirror_of(
+            self.work.lake,
+            spec.mirror,
+            self.table,
+            self.tombstones,
+            spec.tombstone_retention_seconds,
+        )
 
     @property
     def table(self) -> Table:
@@ -68,7 +76,7 @@ class MirrorAccess:
 def plan_batch(mirror: MirrorAccess, forced: Strategy) -> MergePlan:
     """Plan a batch whose events are not decided yet. Writes nothing."""
     work = mirror.work
-    plan = first_plan(work.tables, work.spec, work.batch.events, forced)
+    plan = first_plan(work.tables, work.batch.events, forced)
     if plan.uses_index:
         plan = _with_index(plan, mirror, forced)
     return with_vectors(plan, mirror)
@@ -184,8 +192,14 @@ class PlannedWrite:
             return self._write_by_statement(plan)
         if not plan.uses_index:
             return self._write_vectors(plan, ReplaceRows(mirror.table, self.tombstones), self._scan)
+        try:
+            require_readable(mirror.table.schema(), work.shape)
+        except UnsupportedError as error:
+            raise _PlanFailedError(Obstacle.NOT_INDEXABLE, error.message) from error
         index = self._fresh_index(mirror)
-        locator = index_locator(work.session, index, work.batch.events)
+        retention = work.spec.tombstone_retention_seconds
+        forgotten = forget_before(retention, self.now.timestamp())
+        locator = index_locator(work.session, index, work.batch.events, forgotten)
         return self._write_vectors(plan, ReplaceRows(mirror.table, self.tombstones, index), locator)
 
     @property

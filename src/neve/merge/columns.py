@@ -23,6 +23,8 @@ ROW_FILE = "_neve_row_file"
 ROW_POSITION = "_neve_row_position"
 # Which of its key's rows in the mirror it is; there is one, unless somebody else wrote another.
 NUMBER = "_neve_row_number"
+# Whether the index knows of several rows of the key, and so of none.
+SEVERAL = "_neve_several"
 # Whether the key has a row or a tombstone.
 KNOWN_KEY = "_neve_known_key"
 # How many parts of the index were in memory already; said once in a batch of rows.

@@ -19,13 +19,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from neve.errors import CorruptionError, StorageError
-from neve.index.cache import process_cache
-from neve.index.hashing import KeyHasher, PkHash
 from neve.index.root import Root
-from neve.index.search import SearchResult, in_order, lookup
 from neve.index.sequences import encode_sequences
 from neve.index.shard import bucket_of
 from neve.lake.frames import map_batches
@@ -33,9 +30,12 @@ from neve.lake.paths import local_path
 from neve.merge import columns as cols
 from neve.merge import transforms as tr
 from neve.merge.decision import UPSERT, dispositions
+from neve.merge.key_lookup import KeyLookup, once, with_key_and_without
+from neve.merge.partial_rows import LocateRows
 from neve.merge.shape import Shape, barrier_column, quoted
 
 if TYPE_CHECKING:
+    from pyiceberg.schema import Schema
     from pyspark.sql import DataFrame, SparkSession
 
     from neve.index.maintain import Refreshed
@@ -104,10 +104,12 @@ class IndexLocator:
     root: Root
     io_properties: Mapping[str, str]
     partitions: int
-    # Of the mirror's key and sequence columns, as Arrow has them.
-    types: pa.Schema
+    # Of the mirror.
+    schema: Schema
     # Events of near hashes come into one task, so that a block of the index is read by one only.
     by_hash: bool = False
+    # Tombstones that were written before this time, in seconds, are forgotten.
+    forget_before: float | None = None
 
     @property
     def partition_by(self) -> tuple[str, ...]:
@@ -122,7 +124,7 @@ class IndexLocator:
 
         def with_bucket(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
             for batch in batches:
-                for part in _with_key_and_without(batch):
+                for part in with_key_and_without(batch):
                     if part.column(cols.OTHER).null_count:
                         hashes = hash_keys([part.column(key) for key in keys])
                         buckets = pa.array(bucket_of(hashes.first, bits))
@@ -146,25 +148,42 @@ class IndexLocator:
                 session.conf.set(key, value)
 
     def decided(self, reduced: DataFrame, shape: Shape, barrier: tuple[str, ...] | None) -> Decided:
-        task = _Decide(
+        lookup = KeyLookup(
             self.root.to_json(),
             dict(self.io_properties),
             shape.keys,
-            shape.sequence,
             self.root.hasher,
-            None if barrier is None else self._encoded(barrier, shape),
+            self.forget_before,
         )
-        return Decided(reduced, task)
+        if shape.marked:
+            located = self._located(reduced, shape, lookup)
+            met = tr.disposed(located, shape, barrier_column(barrier, shape))
+            is_several = F.col(cols.SEVERAL) == 1
+            disposition = F.when(is_several, tr.DUPLICATE).otherwise(F.col(cols.DISPOSITION))
+            return Decided(met.withColumn(cols.DISPOSITION, disposition))
+        encoded = None if barrier is None else self._encoded(barrier, shape)
+        return Decided(reduced, _Decide(lookup, shape.sequence, encoded))
+
+    def _located(self, reduced: DataFrame, shape: Shape, lookup: KeyLookup) -> DataFrame:
+        """Add what partial events meet; the values that the mirror has are read in the tasks."""
+        task = LocateRows(lookup, shape, self.schema, self.root.files)
+        return map_batches(reduced, task, T.StructType([*reduced.schema, *task.added]))
 
     def _encoded(self, barrier: tuple[str, ...], shape: Shape) -> Any:
+        types = schema_to_pyarrow(self.schema, include_field_ids=False)
         columns = [
-            pa.array([read_part(text, self.types.field(name).type)], self.types.field(name).type)
+            pa.array([read_part(text, types.field(name).type)], types.field(name).type)
             for text, name in zip(barrier, shape.sequence, strict=True)
         ]
         return encode_sequences(columns)[0].as_py()
 
 
-def index_locator(session: SparkSession, index: Refreshed, events: int | None) -> IndexLocator:
+def index_locator(
+    session: SparkSession,
+    index: Refreshed,
+    events: int | None,
+    forget_before: float | None = None,
+) -> IndexLocator:
     """Return the locator of an index that is of the snapshot a batch is decided on."""
     table = index.mirror.table
     # A mapped file costs a task nothing but the pages it touches; a remote one is read.
@@ -177,9 +196,10 @@ def index_locator(session: SparkSession, index: Refreshed, events: int | None) -
         index.root,
         dict(table.io.properties),
         partitions,
-        schema_to_pyarrow(table.schema(), include_field_ids=False),
+        table.schema(),
         # Few events mostly lie in different blocks.
         by_hash=is_remote and (events is None or events > FEW_EVENTS),
+        forget_before=forget_before,
     )
 
 
@@ -193,32 +213,19 @@ _ADDED = (
 class _Decide:
     """The task: looks keys up and says what becomes of them. Everything in it can be pickled."""
 
-    root_json: str
-    io_properties: dict[str, str]
-    keys: tuple[str, ...]
+    keys: KeyLookup
     sequence: tuple[str, ...]
-    hash_keys: KeyHasher
     # The newest TRUNCATE's sequence, as the index has sequences.
     barrier: Any
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         for batch in batches:
-            for part in _with_key_and_without(batch):
+            for part in with_key_and_without(batch):
                 has_key = part.column(cols.OTHER).null_count
                 yield self._decided(part) if has_key else _counted_only(part)
 
-    def _nothing(self, hashes: PkHash) -> SearchResult:
-        kind = Root.from_json(self.root_json).sequence_type
-        return in_order(len(hashes.first), [], [], frozenset(), kind)
-
     def _decided(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        hashes = self.hash_keys([batch.column(key) for key in self.keys])
-        before, is_broken = process_cache.hits, False
-        try:
-            hits = lookup(self.root_json, self.io_properties, hashes.first, hashes.second)
-        except (CorruptionError, StorageError):
-            # Counted, since what a task raises reaches the driver as text.
-            hits, is_broken = self._nothing(hashes), True
+        hits, cache_hits, is_broken = self.keys.search(batch)
         is_row = hits.file >= 0
         own = encode_sequences([batch.column(name) for name in self.sequence])
         disposition = decided(batch.column(cols.RANK), own, hits.sequence, is_row, self.barrier)
@@ -233,8 +240,8 @@ class _Decide:
             disposition,
             pa.array(np.zeros(count, np.int64)),
             pa.array(hits.has_entry.astype(np.int64)),
-            _once(process_cache.hits - before, count),
-            _once(int(is_broken), count),
+            once(cache_hits, count),
+            once(int(is_broken), count),
         )
 
 
@@ -263,27 +270,10 @@ def decided(rank: pa.Array, own: pa.Array, known: pa.Array, is_row: Mask, barrie
     return pa.array([*(name for name, _ in cases), UPSERT]).take(pa.array(numbers))
 
 
-def _with_key_and_without(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Part events that decide over their key from those that decide over none."""
-    other = batch.column(cols.OTHER)
-    if other.null_count == len(batch):
-        parts = [batch]
-    else:
-        parts = [batch.filter(other.is_null()), batch.filter(other.is_valid())]
-    yield from (part for part in parts if len(part))
-
-
 def _counted_only(batch: pa.RecordBatch) -> pa.RecordBatch:
     zeros = pa.array(np.zeros(len(batch), np.int64))
     nowhere = pa.nulls(len(batch), pa.string()), pa.nulls(len(batch), pa.int64())
     return _with(batch, *nowhere, batch.column(cols.OTHER), zeros, zeros, zeros, zeros)
-
-
-def _once(number: int, count: int) -> pa.Array:
-    """Return a number for the first row, and zero for the others, to be summed up."""
-    values = np.zeros(count, np.int64)
-    values[:1] = number
-    return pa.array(values)
 
 
 def _with(batch: pa.RecordBatch, *columns: pa.Array) -> pa.RecordBatch:

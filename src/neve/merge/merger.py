@@ -357,7 +357,7 @@ class Merger:
         work = done.written.work
         if work.tables.is_bulk_load and work.counts.upserted >= INDEXED_ROWS:
             loaded = look(self.lake, self.spec)
-            report.index_wanted = first_plan(loaded, self.spec, 0, self.strategy).uses_index
+            report.index_wanted = first_plan(loaded, 0, self.strategy).uses_index
 
     def _build_index(self, report: TableReport) -> None:
         """Build the index that the next merge will use; a failure costs nothing but time."""
@@ -366,7 +366,8 @@ class Merger:
         report.index_wanted = False
         started = time.monotonic()
         try:
-            report.count_index(build(self.lake, self.spec.mirror, self.progress))
+            retention = self.spec.tombstone_retention_seconds
+            report.count_index(build(self.lake, self.spec.mirror, self.progress, retention))
         except NeveError as error:
             report.note(f"{self.name}: the index was not built: {error}")
             ended = time.monotonic()

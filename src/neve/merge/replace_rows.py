@@ -7,10 +7,13 @@ One commit has the rows, the vectors, the checkpoint and the index's new root, a
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from neve import failpoints
@@ -19,7 +22,12 @@ from neve.index.compaction import add_delta
 from neve.index.current_root import store_root
 from neve.index.indexed_table import NO_SNAPSHOT
 from neve.lake.live_files import live_files
-from neve.lake.row_delta import RowChanges, StatisticsFile, prepare_row_delta
+from neve.lake.row_delta import (
+    RowChanges,
+    StatisticsFile,
+    load_for_commit,
+    prepare_row_delta,
+)
 from neve.lake.vectors import read_vectors, write_vectors
 from neve.merge.checkpoint import TOMBSTONES
 from neve.merge.side_tables import AT, BATCH, DELETED, KIND
@@ -31,6 +39,7 @@ if TYPE_CHECKING:
 
     from neve.index.maintain import Refreshed
     from neve.index.root import Root
+    from neve.lake.row_delta import RowDelta
     from neve.merge.batch import BatchWork
     from neve.merge.locators import Locator
     from neve.merge.side_tables import SideTable
@@ -49,6 +58,8 @@ class ReplaceRows:
     # The root that the commit names.
     committed_root: Root | None = None
     _written: Written = field(default_factory=Written)
+    # The mirror's table in Java, from when the rows are written on.
+    _loaded: Future[RowDelta] | None = None
     # Data files of which no row is left.
     _emptied: set[str] = field(default_factory=set)
 
@@ -59,10 +70,13 @@ class ReplaceRows:
         stamp = {KIND: DELETED, BATCH: batch_id, AT: now}
         tombstones = self.tombstones.staging.table
         root = self.index.root if self.index else None
+        if self._loaded is None:
+            # While the job runs, Java reads the table that is committed to then.
+            self._loaded = _on_a_thread(partial(load_for_commit, work.session, self.table))
         # Merged events are joined, which Spark plans best as it goes.
         with nullcontext() if work.reads_merged else locator.planned(work.session):
             self._written = write_changes(
-                work.decided(locator), work.shape, self.table, tombstones, stamp, root
+                work.decided(locator), work.shape, self.table, tombstones, stamp, root, now
             )
         work.count(self._written.tally, indexed=self.index is not None)
         return self._written.tombstones
@@ -103,6 +117,8 @@ class ReplaceRows:
             work.session,
             table,
             RowChanges(work.main_id, written.data_files, new_vectors, self._emptied, dict(summary)),
+            loaded=self._loaded.result() if self._loaded else None,
+            files=touched,
         )
         failpoints.reach("merge.applied")
         properties, statistics = self._next_root(prepared.snapshot_id, summary)
@@ -135,3 +151,17 @@ class ReplaceRows:
         if entries is None:
             return replace(grown, snapshot_id=snapshot_id)
         return add_delta(io, grown, location, entries, snapshot_id)
+
+
+def _on_a_thread(work: Callable[[], RowDelta]) -> Future[RowDelta]:
+    """Begin work on a thread of its own; whoever asks for the result gets what it raises."""
+    result: Future[RowDelta] = Future()
+
+    def run() -> None:
+        try:
+            result.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - raised to whoever asks
+            result.set_exception(error)
+
+    threading.Thread(target=run, daemon=True, name="neve-load").start()
+    return result

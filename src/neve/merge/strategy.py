@@ -13,7 +13,6 @@ from neve.merge.report import Counts
 
 if TYPE_CHECKING:
     from neve.merge.plan import Look
-    from neve.merge.spec import MergeSpec
 
 # Below this a scan of the keys takes less time than looking after an index.
 INDEXED_ROWS = 200_000
@@ -76,7 +75,7 @@ class MergePlan:
         return {obstacle: next_plan(self, obstacle).strategy for obstacle in obstacles}
 
 
-def first_plan(tables: Look, spec: MergeSpec, events: int | None, forced: Strategy) -> MergePlan:
+def first_plan(tables: Look, events: int | None, forced: Strategy) -> MergePlan:
     """Choose by cost, from what the tables' metadata say.
 
     Args:
@@ -86,27 +85,14 @@ def first_plan(tables: Look, spec: MergeSpec, events: int | None, forced: Strate
     if tables.mirror_is_empty:
         why = "a rebuild" if tables.rebuild else "the mirror is empty"
         return MergePlan(Strategy.MERGE, why)
-    unindexed = _why_unindexed(spec)
-    if forced is Strategy.INDEX and unindexed:
-        return MergePlan(Strategy.SCAN, unindexed)
     if forced is not Strategy.AUTO:
         return MergePlan(forced, "it was asked for")
     if events is not None and events > MOST_TOUCHED * rows:
         why = f"{events} events for {rows} rows touch most of the table"
         return MergePlan(Strategy.MERGE, why)
-    if unindexed:
-        return MergePlan(Strategy.SCAN, unindexed)
     if rows < INDEXED_ROWS:
         return MergePlan(Strategy.SCAN, f"{rows} rows are read faster than an index is kept")
     return MergePlan(Strategy.INDEX, f"{rows} rows, of which few change")
-
-
-def _why_unindexed(spec: MergeSpec) -> str | None:
-    if spec.unchanged_marker is not None:
-        return "partial events need the mirror's values"
-    if spec.tombstone_retention_seconds is not None:
-        return "the index does not know when a delete is to be forgotten"
-    return None
 
 
 def find_obstacle(plan: MergePlan, counts: Counts) -> Obstacle | None:

@@ -19,6 +19,7 @@ from pyspark.sql import types as T
 from neve.merge import columns as cols
 from neve.merge.decision import ABSENT, LATE, REMOVE, REPEAT, TIE, UPSERT, dispositions
 from neve.merge.drift import IncompatibleColumn
+from neve.merge.remembered import Remembered
 from neve.merge.shape import Shape, column_as, is_marker, orderable, quoted, sequence_of
 from neve.merge.spec import DELETE, SNAPSHOT, TRUNCATE, MergeSpec
 
@@ -35,18 +36,28 @@ DUPLICATE = "duplicate"
 # And of events that decide over no key.
 REJECTED, TRUNCATES, TRUNCATED_AWAY = "rejected", "truncates", "truncated away"
 
+_NUMBER = "_neve_number"
+_classifying = Remembered[list[Column]]()
+_as_rows = Remembered[list[Column]]()
+_newest = Remembered[tuple[Column, dict[str, Column], Column]]()
+
 
 def classified(
     changes: DataFrame, spec: MergeSpec, incompatible: Sequence[IncompatibleColumn] = ()
 ) -> DataFrame:
     """Add what each event does, and why it cannot be taken, if it cannot."""
+    key = (spec, tuple(incompatible))
+    return changes.select(
+        "*", *_classifying.get(changes, key, lambda: _classes_of(spec, incompatible))
+    )
+
+
+def _classes_of(spec: MergeSpec, incompatible: Sequence[IncompatibleColumn]) -> list[Column]:
     known = F.create_map(*(F.lit(word) for word in chain(*spec.operations.items())))
     operation = known[F.lower(F.trim(F.col(quoted(spec.operation_column)).cast("string")))]
     reason = _reason(spec, incompatible, operation)
     other = F.when(reason.isNotNull(), REJECTED).when(operation == TRUNCATE, TRUNCATES)
-    return changes.select(
-        "*", operation.alias(cols.OPERATION), reason.alias(cols.REASON), other.alias(cols.OTHER)
-    )
+    return [operation.alias(cols.OPERATION), reason.alias(cols.REASON), other.alias(cols.OTHER)]
 
 
 def _reason(
@@ -110,6 +121,10 @@ def as_rows(
     # An incompatible column is NULL in them, and may have no cast at all.
     left_out = {column.name for column in incompatible}
     present = T.StructType([field for field in events.schema if field.name not in left_out])
+    return events.select(*_as_rows.get(events, (shape, present), lambda: _values(shape, present)))
+
+
+def _values(shape: Shape, present: T.StructType) -> list[Column]:
     is_snapshot, is_delete = (F.col(cols.OPERATION) == kind for kind in (SNAPSHOT, DELETE))
     rank = F.when(is_delete, DELETE_RANK).when(is_snapshot, SNAPSHOT_RANK).otherwise(UPSERT_RANK)
     has_key = F.col(cols.OTHER).isNull()
@@ -124,11 +139,11 @@ def as_rows(
         sent = F.coalesce(*before, column_as(field.name, field.dataType, present))
         return F.when(has_key, sent) if field.name in shape.keys else sent
 
-    return events.select(
+    return [
         *(value(field).alias(field.name) for field in shape.columns),
         rank.alias(cols.RANK),
-        cols.OTHER,
-    )
+        F.col(cols.OTHER),
+    ]
 
 
 def latest(
@@ -144,6 +159,28 @@ def latest(
         anew: everything is merged again, so that the mirror's row may be of an event to come, or
             events are that were set aside, so that those that count as merged may be the same.
     """
+    has_merged = cols.MERGED in rows.columns
+    key = (shape, tuple(partition_by), has_merged, anew)
+    number, counted, is_first = _newest.get(
+        rows, key, lambda: _newest_of_key(shape, partition_by, has_merged=has_merged, anew=anew)
+    )
+    # The number comes first: its order serves the windows without one, so rows are sorted once.
+    reduced = (
+        rows.withColumn(_NUMBER, number)
+        .withColumns(counted)
+        .where(is_first)
+        .drop(_NUMBER, *partition_by)
+    )
+    if not has_merged:
+        return reduced
+    wins = (F.col(cols.MERGED) == 0) & (F.lit(anew) | (F.col(cols.CONTESTED) == 1))
+    return reduced.withColumn(cols.WINS_TIE, wins.cast("long")).drop(cols.MERGED)
+
+
+def _newest_of_key(
+    shape: Shape, partition_by: Sequence[str], *, has_merged: bool, anew: bool
+) -> tuple[Column, dict[str, Column], Column]:
+    """Return an event's number among those of its key, what is counted of them, who is first."""
     content = F.xxhash64(cols.RANK, *(orderable(field) for field in shape.columns))
     of_key = _of_key(shape, partition_by)
 
@@ -154,28 +191,16 @@ def latest(
 
     least = F.bitwise_not(greatest(F.bitwise_not(content)))
     order, events = _newest_first(shape, partition_by), F.count("*")
-    has_merged = cols.MERGED in rows.columns
     if has_merged:
         # Of two equal events the merged one wins: then nothing has to be done.
         merged = F.col(cols.MERGED)
         order = _newest_first(shape, partition_by, merged.asc() if anew else merged.desc())
         events = F.sum(1 - merged)
-    # The number comes first: its order serves the windows without one, so rows are sorted once.
-    reduced = (
-        rows.withColumn("_neve_number", F.row_number().over(order))
-        .withColumns(
-            {
-                cols.CONTESTED: (greatest(content) != least).cast("long"),
-                cols.EVENTS: events.over(of_key),
-            }
-        )
-        .where(F.col("_neve_number") == 1)
-        .drop("_neve_number", *partition_by)
-    )
-    if not has_merged:
-        return reduced
-    wins = (F.col(cols.MERGED) == 0) & (F.lit(anew) | (F.col(cols.CONTESTED) == 1))
-    return reduced.withColumn(cols.WINS_TIE, wins.cast("long")).drop(cols.MERGED)
+    counted = {
+        cols.CONTESTED: (greatest(content) != least).cast("long"),
+        cols.EVENTS: events.over(of_key),
+    }
+    return F.row_number().over(order), counted, F.col(_NUMBER) == 1
 
 
 def folded(rows: DataFrame, shape: Shape) -> DataFrame:
@@ -302,8 +327,12 @@ def disposed(events: DataFrame, shape: Shape, barrier: Column | None) -> DataFra
             # A row that is older than its tombstone says nothing of the row that comes now.
             cols.CURRENT: F.when(has_row & (F.col(cols.CURRENT) == known), known),
             cols.KNOWN_KEY: known.isNotNull().cast("long"),
-            cols.CACHE_HITS: F.lit(0).cast("long"),
-            cols.INDEX_BROKEN: F.lit(0).cast("long"),
+            # A scan uses no index.
+            **{
+                name: F.lit(0).cast("long")
+                for name in (cols.CACHE_HITS, cols.INDEX_BROKEN)
+                if name not in events.columns
+            },
         }
     ).withColumn(cols.OVERTAKEN, _is_overtaken(shape).cast("long"))
     # Where the first row of a key goes, the others go with it.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -102,6 +103,8 @@ class _WriteRows:
     stamp: tuple[tuple[str, object], ...]
     # What is to be done to the batches before.
     first: Task | None
+    # When tombstones are written, for the index.
+    written_seconds: int
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # Each key is here once, so that rows can be written portion by portion.
@@ -160,7 +163,7 @@ class _WriteRows:
             return
         if self.hash_keys is not None:
             written.tombstone_entries.append(
-                self._entries(self.hash_keys, tombstones, TOMBSTONE, -1)
+                self._entries(self.hash_keys, tombstones, TOMBSTONE, self.written_seconds)
             )
         for name, value in self.stamp:
             stamps = pa.array([value] * len(tombstones))
@@ -291,6 +294,7 @@ def write_changes(
     tombstones: Table,
     stamp: dict[str, object],
     root: Root | None,
+    written_at: datetime,
 ) -> Written:
     """Write a batch in its tasks; nothing is committed.
 
@@ -310,6 +314,7 @@ def write_changes(
         None if root is None else _index_files(root, final),
         tuple(stamp.items()),
         changes.task,
+        int(written_at.timestamp()),
     )
     if changes.task is None:
         final = final.select(

@@ -1,7 +1,8 @@
 """OTLP requests to Arrow tables: every field of every record, or a dead letter saying why.
 
-Some requests are read at once, and their rows come in parts of bounded size: the columns that rows
-inherit from their resource are repeated for one part at a time.
+Some requests are read at once. Their rows come as they were sent, what a resource says once for all
+its rows (`decode_groups`), or as whole rows in parts of bounded size (`decode`): then the columns
+that rows inherit are repeated for one part at a time.
 """
 
 from __future__ import annotations
@@ -54,6 +55,29 @@ class Decoded:
 
 
 @dataclass(frozen=True)
+class DecodedGroup:
+    """What some requests hold that were read at once."""
+
+    tables: list[TableRows]
+    dead_letters: list[DeadLetter]
+    duplicate_keys: int
+    """As in `Decoded`."""
+    first: int
+    """The position of the first of these requests among those that the caller gave."""
+
+    def parts(self) -> Iterator[Decoded]:
+        """Yield the same with whole rows, in parts of bounded size."""
+        for rows in self.tables:
+            end = 0
+            for part in rows.parts():
+                start, end = end, end + len(part)
+                row_requests = rows.requests[start:end] + self.first
+                yield Decoded({rows.name: part}, [], 0, {rows.name: row_requests})
+        if self.dead_letters or self.duplicate_keys:
+            yield Decoded({}, self.dead_letters, self.duplicate_keys)
+
+
+@dataclass(frozen=True)
 class _Requests:
     """Requests that are read together, and the columns that their rows take over."""
 
@@ -82,6 +106,14 @@ def decode(
     themselves. The rows of each table come in the order of their records. One request may give
     many parts; take one after the other, and memory stays bounded.
     """
+    for group in decode_groups(signal, payloads, received_unix_nano, sender_names):
+        yield from group.parts()
+
+
+def decode_groups(
+    signal: Signal, payloads: Column, received_unix_nano: Column, sender_names: Texts
+) -> Iterator[DecodedGroup]:
+    """Turn requests into rows as `decode` does, a group of requests at a time."""
     columns = {"received_at": microseconds(received_unix_nano), "sender": sender_names}
     requests = _Requests(signal, payloads, columns, 0)
     for start, end in _groups(payloads):
@@ -99,30 +131,19 @@ def _groups(payloads: Column) -> Iterator[tuple[int, int]]:
     return pairwise([*np.flatnonzero(is_first).tolist(), len(payloads)])
 
 
-def _decode_group(requests: _Requests) -> Iterator[Decoded]:
+def _decode_group(requests: _Requests) -> Iterator[DecodedGroup]:
     if requests.payloads.nbytes > limits.LARGEST_REQUEST_BYTES and len(requests) == 1:
         yield _set_aside(requests, TOO_LONG)
         return
     try:
-        tables, rest = _read_rows(requests)
+        group = _read_rows(requests)
     except UnreadableError:
         yield from _decode_rewritten(requests)
     else:
-        yield from _parts(requests, tables, rest)
+        yield group
 
 
-def _parts(requests: _Requests, tables: list[TableRows], rest: Decoded) -> Iterator[Decoded]:
-    for rows in tables:
-        end = 0
-        for part in rows.parts():
-            start, end = end, end + len(part)
-            row_requests = rows.requests[start:end] + requests.first
-            yield Decoded({rows.name: part}, [], 0, {rows.name: row_requests})
-    if rest.dead_letters or rest.duplicate_keys:
-        yield rest
-
-
-def _decode_rewritten(requests: _Requests) -> Iterator[Decoded]:
+def _decode_rewritten(requests: _Requests) -> Iterator[DecodedGroup]:
     """Decode requests of which some are unreadable or ambiguous as they are."""
     letters: list[DeadLetter] = []
     payloads: list[bytes] = []
@@ -137,14 +158,14 @@ def _decode_rewritten(requests: _Requests) -> Iterator[Decoded]:
             letters += unknown_kinds_in_message(position, message)
         payloads.append(rewrite(message))
     try:
-        tables, rest = _read_rows(replace(requests, payloads=pa.array(payloads, pa.binary())))
+        group = _read_rows(replace(requests, payloads=pa.array(payloads, pa.binary())))
     except UnreadableError:
         yield from _decode_halves(requests)
     else:
-        yield from _parts(requests, tables, replace(rest, dead_letters=letters + rest.dead_letters))
+        yield replace(group, dead_letters=letters + group.dead_letters)
 
 
-def _decode_halves(requests: _Requests) -> Iterator[Decoded]:
+def _decode_halves(requests: _Requests) -> Iterator[DecodedGroup]:
     """Decode requests of which one cannot be read, to find out which."""
     if len(requests) == 1:
         yield _set_aside(requests, UNREADABLE)
@@ -154,12 +175,12 @@ def _decode_halves(requests: _Requests) -> Iterator[Decoded]:
     yield from _decode_group(requests.range(half, len(requests)))
 
 
-def _set_aside(requests: _Requests, reason: str) -> Decoded:
+def _set_aside(requests: _Requests, reason: str) -> DecodedGroup:
     """Return the dead letter of a request of which nothing can be stored."""
-    return Decoded({}, [DeadLetter(requests.first, "", reason)], 0)
+    return DecodedGroup([], [DeadLetter(requests.first, "", reason)], 0, requests.first)
 
 
-def _read_rows(requests: _Requests) -> tuple[list[TableRows], Decoded]:
+def _read_rows(requests: _Requests) -> DecodedGroup:
     """Read requests; return the rows of each table, and what else there is to say.
 
     Raises:
@@ -178,4 +199,4 @@ def _read_rows(requests: _Requests) -> tuple[list[TableRows], Decoded]:
         DeadLetter(letter.request + requests.first, letter.path, letter.reason)
         for letter in letters
     ]
-    return tables, Decoded({}, letters, context.tally.duplicate_keys)
+    return DecodedGroup(tables, letters, context.tally.duplicate_keys, requests.first)

@@ -71,6 +71,25 @@ class TableRows:
         """The position of each row's request among those read together."""
         return self.inherited[0].owners
 
+    def __len__(self) -> int:
+        return len(next(iter(self.own.values())))
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all columns, with what is inherited counted once."""
+        inherited = (column for one in self.inherited for column in one.columns.values())
+        return sum(column.nbytes for column in (*self.own.values(), *inherited))
+
+    def row_bytes(self) -> Integers:
+        """Return about how many bytes each row takes with what it inherits."""
+        sizes: Integers = sum(
+            (columns.row_bytes() for columns in self.inherited), start=np.int64(0)
+        )
+        own_bytes = sum(column.nbytes for column in self.own.values())
+        # Only where it matters: the own columns of usual rows are small, and there are many.
+        is_large = own_bytes > limits.DECODED_PART_BYTES
+        return sizes + (row_bytes(self.own) if is_large else own_bytes // len(self))
+
     def parts(self) -> Iterator[pa.Table]:
         """Yield the rows in order, as tables of about `DECODED_PART_BYTES`."""
         schema = SCHEMAS[self.name]
@@ -82,12 +101,8 @@ class TableRows:
 
     def _starts(self) -> list[int]:
         """Return where each part begins, and the number of rows."""
-        rows = len(next(iter(self.own.values())))
+        rows = len(self)
         if not rows:
             return []
-        sizes = sum((columns.row_bytes() for columns in self.inherited), start=np.int64(0))
-        own_bytes = sum(column.nbytes for column in self.own.values())
-        # Only where it matters: the own columns of usual rows are small, and there are many.
-        sizes += row_bytes(self.own) if own_bytes > limits.DECODED_PART_BYTES else own_bytes // rows
-        part = np.cumsum(sizes) // limits.DECODED_PART_BYTES
+        part = np.cumsum(self.row_bytes()) // limits.DECODED_PART_BYTES
         return [*np.flatnonzero(np.diff(part, prepend=-1)).tolist(), rows]

@@ -10,10 +10,11 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+from neve.lake.create import FEW_METADATA_FILES
 from neve.lake.expiry import Removed, SnapshotRemoval, remove_expired, retained_removal
 from neve.lake.follower_tags import oldest_unread_ms, unread_snapshots
 from neve.lake.history import not_current_since
@@ -186,7 +187,22 @@ def removal_of(
         metadata,
         {each.snapshot_id for each in again.expire},
     )
-    return _with_record(removal, metadata)
+    return _with_few_metadata_files(_with_record(removal, metadata), metadata, policy)
+
+
+def _with_few_metadata_files(
+    removal: SnapshotRemoval, metadata: MetadataJson, policy: RetentionPolicy
+) -> SnapshotRemoval:
+    """Let commits to a table that Neve writes delete old metadata files, unless it says otherwise.
+
+    Otherwise each commit leaves one behind, for ever.
+    """
+    missing = {
+        key: value for key, value in FEW_METADATA_FILES.items() if key not in metadata.properties
+    }
+    if removal.is_empty or not policy.kind.is_own or not missing:
+        return removal
+    return replace(removal, set_properties={**missing, **removal.set_properties})
 
 
 def _with_record(removal: SnapshotRemoval, metadata: MetadataJson) -> SnapshotRemoval:
@@ -196,13 +212,10 @@ def _with_record(removal: SnapshotRemoval, metadata: MetadataJson) -> SnapshotRe
     after |= {tag.name: tag.snapshot_id for tag in removal.new_tags}
     if after == tags:
         return removal
-    return SnapshotRemoval(
-        removal.snapshot_ids,
-        removal.new_tags,
-        removal.drop_tags,
-        {RECORD: encode_record(after)} if after else {},
-        () if after or RECORD not in metadata.properties else (RECORD,),
-        removal.known_main,
+    return replace(
+        removal,
+        set_properties={RECORD: encode_record(after)} if after else {},
+        remove_properties=() if after or RECORD not in metadata.properties else (RECORD,),
     )
 
 

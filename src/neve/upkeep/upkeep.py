@@ -13,6 +13,8 @@ from neve.buffer.buffer import open_reader
 from neve.config.merging import REJECTED_SUFFIX as MIRROR_REJECTED_SUFFIX
 from neve.config.merging import TOMBSTONES_SUFFIX
 from neve.errors import ConfigError, NeveError, NotFoundError
+from neve.index.indexed_table import observe
+from neve.index.maintain import remove_unreferenced
 from neve.lake.catalog import list_tables, load_table
 from neve.lake.followers import FollowerState, list_followers
 from neve.lake.identifier import parse_identifier
@@ -29,6 +31,7 @@ from neve.upkeep.retention import carry_out_retention, plan_retention
 from neve.upkeep.retention_policy import has_policy, policies_without_table, retention_policy
 from neve.upkeep.row_age import RowAgePlan, delete_old_rows, plan_row_age
 from neve.upkeep.snapshot_needs import needed_snapshots
+from neve.upkeep.table_kind import TableKind
 
 if TYPE_CHECKING:
     from neve.lake import Lake
@@ -148,6 +151,9 @@ class Upkeep:
         policy = retention_policy(self.lake.settings, identifier, metadata)
         if not policy.remove_orphans:
             return
+        if policy.kind is TableKind.MIRROR:
+            # Shards that no root names lie outside of the table's location.
+            report.orphans += remove_unreferenced(observe(self.lake, identifier))
         search = OrphanSearch(self.lake, self.lake.ref(identifier), writes)
         plan = search.plan(self.clock() - policy.orphan_age_seconds)
         if plan.skipped:

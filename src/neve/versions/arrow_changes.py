@@ -56,7 +56,7 @@ def find_changes(
 
 def _surplus(groups: Numbers, signs: Numbers) -> Numbers:
     """Return the rows that are left where as many were deleted as inserted are taken away."""
-    surplus = np.bincount(groups, weights=signs)
+    surplus: Numbers = np.bincount(groups, weights=signs)
     candidates = np.flatnonzero(signs == np.sign(surplus)[groups])
     candidates = candidates[np.argsort(groups[candidates], kind="stable")]
     of_groups = groups[candidates]
@@ -68,7 +68,8 @@ def _has_one_of_each(groups: Numbers, signs: Numbers) -> Numbers:
     count = int(groups.max(initial=-1)) + 1
     inserts = np.bincount(groups[signs > 0], minlength=count)
     deletes = np.bincount(groups[signs < 0], minlength=count)
-    return (inserts == 1) & (deletes == 1)
+    has_one: Numbers = (inserts == 1) & (deletes == 1)
+    return has_one
 
 
 def _groups(steps: Numbers, columns: Sequence[Numbers]) -> Numbers:

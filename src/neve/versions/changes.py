@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from neve.errors import UnsupportedError
 from neve.lake.chosen_files import TableReader
-from neve.lake.jvm.local_rows import local_rows
 from neve.lake.plain_types import NeedsSparkError
 from neve.versions.arguments import Mode, parse_mode
 from neve.versions.change_columns import find_keys, require_free_names
@@ -71,8 +70,7 @@ def read_changes(
     logger.info(
         "%s: %d changes were read on the driver, without a Spark job", ref.name, rows.num_rows
     )
-    with lake.explaining():
-        return local_rows(lake.spark, rows, schema)
+    return table.frame(rows, schema)
 
 
 def plan_changes(table: TableReader, versions: VersionRange, mode: Mode) -> ChangePlan:

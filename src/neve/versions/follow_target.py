@@ -20,7 +20,7 @@ from neve.lake.java_tables import MAIN, isolated
 from neve.versions import target_rows as tr
 from neve.versions.change_columns import keys_of
 from neve.versions.followed_table import CommitRange, SourceTable
-from neve.versions.renamed_columns import NameReusedError, renamed_columns
+from neve.versions.renamed_columns import NameReusedError, changed_inside, renamed_columns
 from neve.versions.target_position import Position
 from neve.versions.target_table import TargetTable
 
@@ -322,14 +322,21 @@ class _Batch:
         schemas = {each.get("schema-id", 0): each for each in self._metadata.schemas}
         old = schemas.get(self._before.schema_id, {"fields": ()})
         new = schemas.get(self.position.schema_id, {"fields": ()})
+        source, target = self._keeper.source, self._keeper.target
+        if name := changed_inside(old["fields"], new["fields"]):
+            raise UnsupportedError(
+                f"{source.name}: fields inside column {name} were renamed or dropped after "
+                f"snapshot {self._before.snapshot_id}, and rows of {target.name} have the old ones",
+                hint=source.refill_hint,
+            )
         try:
             return renamed_columns(old["fields"], new["fields"])
         except NameReusedError as error:
             raise UnsupportedError(
-                f"{self._keeper.source.name}: column {error.name} is another one than at snapshot "
-                f"{self._before.snapshot_id}, and rows of {self._keeper.target.name} have the old "
-                "one under that name",
-                hint=self._keeper.source.refill_hint,
+                f"{source.name}: column {error.name} is another one than at snapshot "
+                f"{self._before.snapshot_id}, and rows of {target.name} have the old one under "
+                "that name",
+                hint=source.refill_hint,
             ) from error
 
 

@@ -90,7 +90,7 @@ class SourceTable:
         """Read the table's metadata. Raises NotFoundError, also if it was created again."""
         reader = self.lake.reader(self.spec.ref.catalog)
         metadata = read_until_available(
-            lambda: reader.read(self.spec.ref.identifier), RetryPolicy(), self.stop
+            lambda: reader.read_document(self.spec.ref.identifier), RetryPolicy(), self.stop
         )
         if self._uuid not in (None, metadata.uuid):
             raise NotFoundError(
@@ -122,7 +122,7 @@ class SourceTable:
                 return []
         elif isinstance(start, int) and start != spec.since:
             raise self._expired(start)
-        elif start is None and spec.mode == "net" and line and line[-1].parent_id is not None:
+        elif start is None and spec.mode == "net" and line and not line[-1].is_first:
             commits = tuple(reversed(line))
             return [CommitRange(None, line[0].snapshot_id, commits, is_whole_table=True)]
         versions = resolve_range(
@@ -148,7 +148,7 @@ class SourceTable:
         if self.branch(metadata) is None and (end_id is None or end_id in before):
             return True
         shared = next((each for each in before if each in ids), None)
-        if shared is not None or not line or line[-1].parent_id is None:
+        if shared is not None or not line or line[-1].is_first:
             raise self._rolled_back(position, end_id, shared)
         return False
 

@@ -34,7 +34,7 @@ def readable_metadata(lake: Lake, ref: TableRef) -> MetadataJson | None:
     if ref.catalog not in profiles(lake.settings):
         return None
     try:
-        return lake.reader(ref.catalog).read(ref.identifier)
+        return lake.reader(ref.catalog).read_document(ref.identifier)
     except (NotFoundError, UnsupportedError):
         return None
 
@@ -73,7 +73,7 @@ def require_range(
         UsageError: a version makes no sense.
     """
     try:
-        metadata = lake.reader(ref.catalog).read(ref.identifier)
+        metadata = lake.reader(ref.catalog).read_document(ref.identifier)
     except UnsupportedError:
         # Only Spark reads the table.
         return

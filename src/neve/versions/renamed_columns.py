@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from neve.lake.metadata_json import field_names
+
 
 class NameReusedError(Exception):
     """A name means another column than before, so that renaming does not bring a copy there."""
@@ -41,3 +43,23 @@ def renamed_columns(
         if number not in old and name.lower() in taken:
             raise NameReusedError(name)
     return renamed
+
+
+def changed_inside(
+    before: Iterable[Mapping[str, Any]], after: Iterable[Mapping[str, Any]]
+) -> str | None:
+    """Return a column inside of which a field was renamed or dropped; None: at most added ones.
+
+    Rows that are in a copy have the old field, and no change of a row says that it went.
+    """
+    new = {field["id"]: _paths(field) for field in after}
+    for field in before:
+        inside = new.get(field["id"])
+        if inside is not None and not _paths(field).items() <= inside.items():
+            return str(field["name"])
+    return None
+
+
+def _paths(field: Mapping[str, Any]) -> dict[int, str]:
+    """Return the paths of what is inside a field, by id; its own name does not matter."""
+    return dict(field_names([{**field, "name": ""}]))

@@ -33,6 +33,8 @@ class Commit:
     committed_ms: int
     manifest_list: str
     summary: Mapping[str, str]
+    is_first: bool
+    """Nothing was before it: it has no parent, and did not lose one to an expiry."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ def resolve_range(
         if commit.snapshot_id == start_id:
             return VersionRange(start_id, end_id, tuple(reversed(commits)), schema_id)
         commits.append(commit)
-    is_complete = not commits or commits[-1].parent_id is None
+    is_complete = not commits or commits[-1].is_first
     if start_id is None and is_complete:
         return VersionRange(None, end_id, tuple(reversed(commits)), schema_id)
     if only_ends and not is_complete and _may_come_before(metadata, start_id, end_id):
@@ -125,7 +127,24 @@ def _commit(snapshot: Mapping[str, Any], seen_since: int | None) -> Commit:
         committed_ms=snapshot["timestamp-ms"] if seen_since is None else seen_since,
         manifest_list=snapshot.get("manifest-list", ""),
         summary=summary,
+        is_first=_is_first(snapshot),
     )
+
+
+def _is_first(snapshot: Mapping[str, Any]) -> bool:
+    """Tell the first snapshot of a history from one whose parent was removed.
+
+    PyIceberg's expiry clears the parent of the oldest snapshot that it keeps. A table that was
+    replaced has a later sequence number, too; but what its first snapshot has, that one added.
+    """
+    if snapshot.get("parent-snapshot-id") is not None:
+        return False
+    summary = snapshot.get("summary") or {}
+    if snapshot.get("sequence-number") == 1 or "total-data-files" not in summary:
+        return True
+    added = int(summary.get("added-data-files", 0)) + int(summary.get("added-delete-files", 0))
+    total = int(summary["total-data-files"]) + int(summary.get("total-delete-files", 0))
+    return total == added and not int(summary.get("deleted-data-files", 0))
 
 
 def _resolve(name: str, metadata: MetadataJson, version: Version) -> int | None:
@@ -152,7 +171,7 @@ def _before_log(name: str, metadata: MetadataJson, version: Version) -> NotFound
     """Say whether the table was empty at a time, or its versions of then have expired."""
     reason = f"{name} had no snapshot at {version} yet"
     first = next((metadata.snapshots.get(entry["snapshot-id"]) for entry in _log(metadata)), None)
-    if first is not None and first.get("parent-snapshot-id") is not None:
+    if first is not None and not _is_first(first):
         reason = f"{name}: its snapshots of {version} have expired, and the history log with them"
     return NotFoundError(reason, hint=_nearest(metadata))
 
@@ -214,7 +233,7 @@ def _not_between(
             hint="swap the two versions",
         )
     oldest = commits[-1]
-    if oldest.parent_id is not None:
+    if not oldest.is_first:
         return NotFoundError(
             f"{name}: snapshots between {start_id or 'the beginning'} and {end_id} have expired, "
             "so that the commits there can no longer be told apart",

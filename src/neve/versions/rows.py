@@ -6,6 +6,7 @@ Columns are called c0, c1, … here, so that no name of a table's can be in the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere
@@ -18,21 +19,33 @@ BEFORE_UPDATE, AFTER_UPDATE = "update_preimage", "update_postimage"
 
 _FLOATS = (T.FloatType, T.DoubleType)
 _ZEROS = "zeros"
+_MARKS_IN_ONE = 60
+_HASH = "hash"
 
 
-def cancel(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """Remove pairs of a deleted and an inserted row of a step that have the same values."""
+def cancel(rows: DataFrame, columns: Sequence[str], *, in_one_task: bool = False) -> DataFrame:
+    """Remove pairs of a deleted and an inserted row of a step that have the same values.
+
+    Args:
+        in_one_task: the rows are in one partition. Otherwise those that may be the same are brought
+            together first: to count in each task before that would find none, and takes as long.
+    """
     types = {one.name: one.dataType for one in rows.schema.fields}
     values = _comparables({name: types[name] for name in columns})
-    keys = [name for name in columns if _compares(types[name])]
+    keys = [STEP, *(name for name in columns if _compares(types[name])), *values]
     others = [name for name in columns if name not in keys]
+    signed = rows.select(
+        STEP,
+        *columns,
+        *(column.alias(name) for name, column in values.items()),
+        F.when(F.col(TYPE) == INSERT, 1).otherwise(-1).alias("sign"),
+    )
+    if not in_one_task:
+        signed = signed.withColumn(_HASH, F.xxhash64(*keys)).repartition(_HASH)
+        keys = [_HASH, *keys]
     counted = (
-        rows.select("*", *(column.alias(name) for name, column in values.items()))
-        .groupBy(STEP, *keys, *values)
-        .agg(
-            F.sum(F.when(F.col(TYPE) == INSERT, 1).otherwise(-1)).alias("surplus"),
-            *(F.first(name).alias(name) for name in others),
-        )
+        signed.groupBy(*keys)
+        .agg(F.sum("sign").alias("surplus"), *(F.first(name).alias(name) for name in others))
         .where("surplus != 0")
     )
     kind = F.when(F.col("surplus") > 0, INSERT).otherwise(DELETE)
@@ -46,13 +59,18 @@ def _with_negative_zeros(columns: Sequence[str], types: Mapping[str, T.DataType]
     """Return columns with the zeros that grouping has made positive as they were."""
     floats = [name for name in columns if isinstance(types[name], _FLOATS)]
     return [
-        F.when(F.substring(_ZEROS, floats.index(name) + 1, 1) == "-", -F.col(name))
+        F.when(F.expr(_is_marked(floats.index(name))), -F.col(name))
         .otherwise(F.col(name))
         .alias(name)
         if name in floats
         else F.col(name)
         for name in columns
     ]
+
+
+def _is_marked(place: int) -> str:
+    group, bit = divmod(place, _MARKS_IN_ONE)
+    return f"{_ZEROS}{group} & {1 << bit}L != 0"
 
 
 def pair_updates(rows: DataFrame, keys: Sequence[Column]) -> DataFrame:
@@ -73,8 +91,21 @@ def _comparables(types: Mapping[str, T.DataType]) -> dict[str, Column]:
         if not _compares(kind)
     }
     floats = [name for name, kind in types.items() if isinstance(kind, _FLOATS)]
-    zeros = [F.when(_is_negative_zero(F.col(name)), "-").otherwise("+") for name in floats]
-    return others | ({_ZEROS: F.concat(*zeros)} if zeros else {})
+    marks = [
+        F.when(_is_negative_zero(F.col(name)), F.lit(1 << place % _MARKS_IN_ONE).cast("bigint"))
+        for place, name in enumerate(floats)
+    ]
+    zeros = {
+        f"{_ZEROS}{number}": reduce(
+            Column.bitwiseOR, (F.coalesce(each, F.lit(0).cast("bigint")) for each in group)
+        )
+        for number, group in enumerate(_in_groups(marks))
+    }
+    return others | zeros
+
+
+def _in_groups(marks: Sequence[Column]) -> list[Sequence[Column]]:
+    return [marks[at : at + _MARKS_IN_ONE] for at in range(0, len(marks), _MARKS_IN_ONE)]
 
 
 def _compares(kind: T.DataType) -> bool:

@@ -72,10 +72,10 @@ class SparkRows:
         ]
         if mixed:
             rows = _union(mixed)
-            if sum(file.bytes for file in files_of(plan)) <= _ONE_TASK_BYTES:
-                # One task does it sooner than several that exchange rows.
-                rows = rows.coalesce(1)
-            rows = cancel(rows, self._names)
+            # One task does it sooner than several that exchange rows.
+            is_small = sum(file.bytes for file in files_of(plan)) <= _ONE_TASK_BYTES
+            rows = rows.coalesce(1) if is_small else rows
+            rows = cancel(rows, self._names, in_one_task=is_small)
             columns = [_column(self._names[key.place], key.inner) for key in keys]
             simple.append(pair_updates(rows, columns) if columns else rows)
         return self._named(_union(simple or [self._with_step(self._scan([]), INSERT)]))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Execute = Callable[[str, "SqlArgs"], "DataFrame"]
 
+_RANGE_IN_TEXT = re.compile(r"near '(SINCE|BETWEEN)'", re.IGNORECASE)
 _NO_SNAPSHOT_AT = re.compile(r"Cannot find a snapshot older than (\S+)")
 
 
@@ -43,6 +44,7 @@ def run_statement(lake: Lake, execute: Execute, statement: str, args: SqlArgs) -
             return execute(statement, args)
         return _run(lake, execute, statement, args)
     except NeveError as error:
+        _explain_immediate(statement, error)
         if too_early := _NO_SNAPSHOT_AT.search(error.message):
             _explain_time(lake, statement, too_early[1], error)
         raise
@@ -97,3 +99,21 @@ def _explain_time(lake: Lake, statement: str, moment: str, error: NeveError) -> 
                 resolve_version(ref.name, metadata, moment)
             except NeveError as reason:
                 raise reason from error
+
+
+def _explain_immediate(statement: str, error: NeveError) -> None:
+    """Say that Spark itself reads the text of EXECUTE IMMEDIATE, where that has a range.
+
+    The text may be in a variable, so that only Spark's refusal shows it.
+    """
+    from neve.versions.clauses import tokenize
+
+    if not isinstance(error, SqlError) or "IMMEDIATE" not in statement.upper():
+        return
+    words = [token.text.upper() for token in tokenize(statement)[:2]]
+    if words == ["EXECUTE", "IMMEDIATE"] and (found := _RANGE_IN_TEXT.search(error.message)):
+        raise UnsupportedError(
+            f"Spark reads the text of EXECUTE IMMEDIATE by itself, and does not know VERSION "
+            f"{found[1].upper()}",
+            hint="run the text as a statement of its own: lake.sql(text, args) binds parameters",
+        ) from error

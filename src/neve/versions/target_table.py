@@ -75,7 +75,7 @@ class TargetTable:
 
         def read() -> MetadataJson | None:
             try:
-                return reader.read(self.ref.identifier)
+                return reader.read_document(self.ref.identifier)
             except NotFoundError:
                 return None
 
@@ -216,9 +216,26 @@ class TargetTable:
             column = present.get(field.name.lower())
             if column is None:
                 self._alter(f"ADD COLUMN {_ddl([field])}")
-            elif is_wider(column.dataType, field.dataType):
-                kind = field.dataType.simpleString()
-                self._alter(f"ALTER COLUMN {_quoted(field.name)} TYPE {kind}")
+            else:
+                self._grow((field.name,), column.dataType, field.dataType)
+
+    def _grow(self, path: tuple[str, ...], present: T.DataType, wanted: T.DataType) -> None:
+        """Widen a column, or add fields inside it."""
+        if is_wider(present, wanted):
+            self._alter(f"ALTER COLUMN {quote_identifier(path)} TYPE {wanted.simpleString()}")
+        elif isinstance(present, T.ArrayType) and isinstance(wanted, T.ArrayType):
+            self._grow((*path, "element"), present.elementType, wanted.elementType)
+        elif isinstance(present, T.MapType) and isinstance(wanted, T.MapType):
+            self._grow((*path, "value"), present.valueType, wanted.valueType)
+        elif isinstance(present, T.StructType) and isinstance(wanted, T.StructType):
+            known = {field.name.lower(): field.dataType for field in present.fields}
+            for field in wanted.fields:
+                inner = (*path, field.name)
+                if field.name.lower() in known:
+                    self._grow(inner, known[field.name.lower()], field.dataType)
+                else:
+                    kind = _ddl([T.StructField("f", field.dataType)]).removeprefix("f ")
+                    self._alter(f"ADD COLUMN {quote_identifier(inner)} {kind}")
 
     def _alter(self, change: str) -> None:
         with committing_in_java(self.name, f"ALTER TABLE {change}"):

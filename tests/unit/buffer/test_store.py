@@ -61,7 +61,7 @@ def test_requests_come_back_whole_and_in_order(open_store, reader):
 
 
 def test_large_segments_come_in_several_batches(open_store, reader, monkeypatch):
-    monkeypatch.setattr("neve.buffer.reader.BATCH_BYTES", 1000)
+    monkeypatch.setattr("neve.buffer.request_batches.BATCH_BYTES", 1000)
     log = open_store().begin("logs")
     log.commit([buffered(b"%d" % n * 400) for n in range(9)])
     log.seal()

@@ -11,6 +11,7 @@ import pytest
 import neve
 from neve.buffer.buffer import open_buffer, open_store
 from neve.buffer.dead_letters import PREFIX, read_dead_letters
+from neve.consolidate.spec import MIB
 from neve.signals import Signal
 from neve.telemetry.schemas import TABLES_OF
 from tests.support import otlp_oracle
@@ -37,8 +38,14 @@ def as_text(rows):
     return Counter(repr(sorted(row.items())) for row in rows)
 
 
+@pytest.mark.parametrize("flush_bytes", [256 * MIB, 10_000])
 @pytest.mark.parametrize("signal", Signal)
-def test_every_field_of_every_record_is_in_its_table_or_told_of(bench, signal):
+def test_every_field_of_every_record_is_in_its_table_or_told_of(tmp_path, signal, flush_bytes):
+    with neve.open(sqlite_settings(tmp_path)) as lake:
+        check_every_field(Bench(lake, tmp_path, flush_bytes=flush_bytes), signal)
+
+
+def check_every_field(bench, signal):
     rng = random.Random(SEED)
     # One that is sent twice is stored once.
     filled = (fill(signal.request(), rng).SerializeToString() for _ in range(REQUESTS))

@@ -6,7 +6,10 @@ import gzip
 import importlib
 import json
 import logging
+import threading
 import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
@@ -307,3 +310,23 @@ def test_each_commit_is_a_line_of_metrics(settings, capsys):
 def test_lambda_finds_the_handler_by_its_name():
     # As the runtime does with the setting neve.direct.lambda_handler.
     assert importlib.import_module("neve.direct").lambda_handler is lambda_handler
+
+
+def test_several_threads_of_one_container_store_each_request_once(tmp_path):
+    """Lambda sends a container one event at a time, but runtimes and tests may not."""
+    settings = sqlite_settings(tmp_path)
+    function = Function(lambda: settings)
+    signals = [signal for signal in Signal for _ in range(6)]
+    start = threading.Barrier(len(signals))
+
+    def send(number):
+        body = protobuf(signals[number], f"request {number}", records=2)
+        start.wait(60)
+        return ask(function, event(body=body, signal=signals[number]), Context(60.0)).status
+
+    with ThreadPoolExecutor(len(signals)) as pool:
+        assert set(pool.map(send, range(len(signals)))) == {200}
+    for table in ("logs", "traces", "metrics_gauge"):
+        found = rows(settings, table).drop(["received_at"]).to_pylist()
+        stored = Counter(str(row) for row in found)
+        assert (len(stored), set(stored.values())) == (12, {1})

@@ -226,3 +226,34 @@ def test_failures_are_told_to_sentry_by_table_and_without_values(error, code):
     tags = {"service": "p", "part": "merge", "table": "shop.a", "code": code}
     assert event["tags"] == tags
     assert "alice" not in sentry.text
+
+
+def test_tables_that_are_merged_side_by_side_fail_and_are_counted_alone():
+    meeting = threading.Barrier(2, timeout=30)
+
+    class Meeting(ListedMerger):
+        def merge(self, stop, report):
+            meeting.wait()
+            return super().merge(stop, report)
+
+    mergers = [Meeting("shop.a"), Meeting("shop.b", CatalogError("down")), Meeting("shop.c")]
+    schedule = Schedule(*mergers, Meeting("shop.d"))
+    # Each turn waits for another one: none ends unless two are at work.
+    run_cycle(schedule.mergers, schedule.stop, schedule.recorder, parallel_tables=2)
+    assert schedule.recorder.troubles == {"shop.b": "down"}
+    assert sorted(report.table for report in schedule.reports) == ["shop.a", "shop.c", "shop.d"]
+    assert schedule.sample("table_failure_total", table="shop.b") == 1
+    assert schedule.sample("table_success_total", table="shop.d") == 1
+    assert schedule.sample("cycle_completed_total") == 1
+
+
+def test_no_turn_is_begun_side_by_side_after_a_stop():
+    class Stopping(ListedMerger):
+        def merge(self, stop, report):
+            stop.set()
+            return super().merge(stop, report)
+
+    mergers = [Stopping(f"shop.{letter}") for letter in "abcdefgh"]
+    schedule = Schedule(*mergers)
+    run_cycle(schedule.mergers, schedule.stop, schedule.recorder, parallel_tables=2)
+    assert 1 <= sum(merger.taken for merger in mergers) <= 2

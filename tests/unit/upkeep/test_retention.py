@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -14,10 +15,11 @@ from neve.config import Settings
 from neve.errors import ConflictError, UnknownOutcomeError
 from neve.lake import json_table as json_table_module
 from neve.lake.commit_loop import RetryPolicy
+from neve.lake.create import FEW_METADATA_FILES
 from neve.lake.manifests import _lists_kept
 from neve.lake.tag_commit import TagMove, move_tag
 from neve.upkeep.kept_versions import RECORD, recorded_tags
-from neve.upkeep.retention import carry_out_retention, plan_retention
+from neve.upkeep.retention import carry_out_retention, plan_retention, removal_of
 from neve.upkeep.retention_policy import policies_without_table, retention_policy
 from neve.upkeep.table_kind import TableKind
 from neve.versions.resolve import resolve_version
@@ -340,3 +342,15 @@ def _counted(io, reads):
             return file.read()
 
     return read
+
+
+def test_commits_to_a_table_of_neve_come_to_delete_old_metadata_files(lake):
+    fill(lake, 30)
+    bench = Bench(lake)
+    bare = replace(bench.metadata, document={**bench.metadata.document, "properties": {}})
+    ours = replace(bench.policy, kind=TableKind.MIRROR)
+    plan = bench.plan()
+    set_for_us = removal_of(plan, bare, ours, NOW, None).set_properties
+    assert FEW_METADATA_FILES.items() <= set_for_us.items()
+    others = removal_of(plan, bare, bench.policy, NOW, None).set_properties
+    assert FEW_METADATA_FILES.keys().isdisjoint(others)

@@ -167,3 +167,39 @@ def test_commits_have_the_times_of_the_history_log():
     published = table({1: None, 2: 1, 3: 2}, [(1, 0), (3, 20)])
     found = resolve_range("a.t", published, 1, None)
     assert [commit.committed_ms - START for commit in found.commits] == [20 * MINUTE] * 2
+
+
+def first_of(sequence_number, **summary):
+    """Make a history whose oldest snapshot has no parent."""
+    history = table({1: None, 2: 1}, [(1, 0), (2, 10)])
+    oldest = history.document["snapshots"][0]
+    oldest["sequence-number"] = sequence_number
+    oldest["summary"] = {
+        "operation": "append",
+        **{k.replace("_", "-"): v for k, v in summary.items()},
+    }
+    return history
+
+
+@pytest.mark.parametrize(
+    ("history", "is_complete"),
+    [
+        # The first commit of a table; of one that was replaced; of a writer that counts nothing.
+        (first_of(1, total_data_files="1", added_data_files="1"), True),
+        (first_of(7, total_data_files="2", added_data_files="2", total_delete_files="0"), True),
+        (first_of(7), True),
+        # It has, or removed, what it did not add: its parent was removed.
+        (first_of(7, total_data_files="3", added_data_files="1"), False),
+        (first_of(7, total_data_files="1", added_data_files="1", deleted_data_files="2"), False),
+        (first_of(7, total_data_files="1", total_delete_files="1", added_delete_files="1"), False),
+    ],
+)
+def test_a_first_snapshot_that_lost_its_parent(history, is_complete):
+    if is_complete:
+        assert ids(resolve_range("a.t", history, None, None)) == (None, [1, 2])
+        return
+    with pytest.raises(NotFoundError, match="between the beginning and 2 have expired") as told:
+        resolve_range("a.t", history, None, None)
+    assert "the oldest version still there is 1" in told.value.hint
+    with pytest.raises(NotFoundError, match="its snapshots of 2026-10-01 have expired"):
+        resolve_version("a.t", history, "2026-10-01")

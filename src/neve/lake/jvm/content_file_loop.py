@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 _ICEBERG = "org.apache.iceberg"
@@ -20,6 +21,7 @@ class ContentFileLoop:
         self._gateway = gateway
         self._delta = delta
         self._specs = specs
+        self._classes: dict[str, Any] = {}
         self._load_class = delta.getClass().getClassLoader().loadClass
 
     def add_rows(self, data_files: str) -> None:
@@ -35,9 +37,9 @@ class ContentFileLoop:
         self._for_each(vectors, "removeDeletes", "DeleteFile")
 
     def _for_each(self, document: str, method: str, file_type: str) -> None:
-        nodes = self._gateway.jvm.org.apache.iceberg.util.JsonUtil.mapper().readTree(document)
-        if nodes.isEmpty():
+        if document == "[]":
             return
+        nodes = self._gateway.jvm.org.apache.iceberg.util.JsonUtil.mapper().readTree(document)
         invoke = self._gateway.jvm.java.lang.invoke
         file_class, row_delta = self._iceberg_class(file_type), self._iceberg_class("RowDelta")
         method_type = invoke.MethodType.methodType
@@ -46,7 +48,7 @@ class ContentFileLoop:
             .findVirtual(row_delta, method, method_type(row_delta, file_class))
             .bindTo(self._delta)
         )
-        parse = self._parser().asType(method_type(file_class, self._load_class(_JSON_NODE)))
+        parse = self._parser.asType(method_type(file_class, self._load_class(_JSON_NODE)))
         parse_and_call = invoke.MethodHandles.filterArguments(
             call, 0, self._array(invoke.MethodHandle, parse)
         )
@@ -55,6 +57,7 @@ class ContentFileLoop:
         )
         nodes.forEach(consumer)
 
+    @cached_property
     def _parser(self) -> Any:
         """Return `ContentFileParser.fromJson` as a function of a JSON node alone."""
         java = self._gateway.jvm.java
@@ -71,7 +74,9 @@ class ContentFileLoop:
         return invoke.MethodHandles.insertArguments(parse, 1, specs)
 
     def _iceberg_class(self, name: str) -> Any:
-        return self._load_class(f"{_ICEBERG}.{name}")
+        if name not in self._classes:
+            self._classes[name] = self._load_class(f"{_ICEBERG}.{name}")
+        return self._classes[name]
 
     def _array(self, element_type: Any, element: Any) -> Any:
         array = self._gateway.new_array(element_type, 1)

@@ -30,7 +30,7 @@ class Task:
     sequence_number: int
     java: Any
     # The table it was planned from.
-    table: Any
+    table: Any = None
 
 
 def isolated(session: SparkSession, conf: Mapping[str, str]) -> SparkSession:

@@ -1,0 +1,86 @@
+"""Expiry, removal of orphans and recovery of a lost table on other catalogs and object stores."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+import pytest
+
+from neve.config import Settings
+from neve.lake.file_store import FileStore
+from neve.upkeep.orphans import OrphanSearch
+from neve.upkeep.retention import carry_out_retention, plan_retention
+from neve.upkeep.retention_policy import retention_policy
+from tests.support.appending import Appender
+from tests.support.catalog_faults import lost_after, refused
+
+DAY = 86_400.0
+
+
+def expire(lake, namespace, now):
+    identifier = (namespace, "t")
+    upkeep = {"retain_min": 2, "tables": {f"{namespace}.t": {"expire": True}}}
+    settings = Settings.model_validate({**lake.settings.model_dump(), "upkeep": upkeep})
+    metadata = lake.reader().read(identifier)
+    policy = retention_policy(settings, identifier, metadata)
+    plan = plan_retention(f"{namespace}.t", metadata, policy, now)
+    return carry_out_retention(lake, lake.ref(identifier), plan, policy, now)
+
+
+def overwritten(lake, namespace):
+    appender = Appender(lake, namespace)
+    appender.append(1)
+    table = appender.load()
+    for _ in range(4):
+        table.overwrite(table.scan().to_arrow())
+    return appender
+
+
+def reached(appender):
+    """Return what all kept snapshots need, and read each of them."""
+    table = appender.load()
+    needed = appender.reachable()
+    for snapshot in table.metadata.snapshots:
+        scan = table.scan(snapshot_id=snapshot.snapshot_id)
+        needed |= {task.file.file_path for task in scan.plan_files()}
+        assert set(appender.ids(snapshot.snapshot_id)) <= {1}
+    return needed
+
+
+def listed(lake, appender):
+    with FileStore(lake.profile) as store:
+        files = store.list_files(appender.load().location())
+        return {file.path for file in files if file.path.endswith((".avro", ".parquet"))}
+
+
+@pytest.mark.parametrize("lake", ["postgres", "rest"], indirect=True)
+def test_files_go_with_their_versions_and_a_lost_table_comes_back(lake, namespace):
+    appender = overwritten(lake, namespace)
+    assert expire(lake, namespace, time.time() + 2 * DAY).snapshots > 0
+    assert listed(lake, appender) == reached(appender)
+    assert appender.ids() == Counter([1])
+
+    (left,) = appender.write(2)
+    search = OrphanSearch(lake, lake.ref((namespace, "t")))
+    plan = search.plan(time.time() + 60)
+    assert left.file_path in {orphan.path for orphan in plan.orphans}, plan.skipped
+    assert search.plan(time.time() - DAY).orphans == ()
+    assert search.remove(plan).files == len(plan.orphans)
+    assert appender.ids() == Counter([1])
+
+    location = appender.load().location()
+    lake.catalog().drop_table((namespace, "t"))
+    report = lake.recover_table(f"{namespace}.t", location=location)
+    assert (report.outcome, report.rows) == ("registered", 1)
+    assert appender.ids() == Counter([1])
+
+
+@pytest.mark.parametrize("fault", [refused(409), lost_after], ids=["refused", "lost"])
+def test_a_commit_that_goes_wrong_leaves_no_version_without_files(faulty_lake, faults, fault):
+    namespace = "expiry_" + str(time.time_ns())
+    appender = overwritten(faulty_lake, namespace)
+    faults.expect(namespace, {1: fault})
+    assert expire(faulty_lake, namespace, time.time() + 2 * DAY).snapshots > 0
+    assert faults.commits >= 1
+    assert listed(faulty_lake, appender) == reached(appender)
