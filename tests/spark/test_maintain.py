@@ -252,10 +252,8 @@ def test_versions_and_orphans_go_by_the_same_plan(lake):
     written = write(lake, [0])
     keep_nothing = {"reader_grace": 0, "retain": "1ms", "retain_min": 1}
     keep_nothing |= {"keep_hourly": 0, "keep_daily": 0}
-    retain = {"retain_snapshots_seconds": "1ms", "retain_snapshots_min": 1}
-    tree = Settings.model_validate({"upkeep": keep_nothing, "consolidate": retain})
-    changed = {"upkeep": tree.upkeep, "consolidate": tree.consolidate}
-    lake.settings = lake.settings.model_copy(update=changed)
+    upkeep = Settings.model_validate({"upkeep": keep_nothing}).upkeep
+    lake.settings = lake.settings.model_copy(update={"upkeep": upkeep})
     orphan = data_files(lake)[0].parent / "lost.parquet"
     orphan.write_bytes(b"lost")
     os.utime(orphan, (0, 0))
