@@ -2,7 +2,7 @@
 
 Of the rows that are written together, those of the `MOST_DAYS` days with most rows get a file for
 each day. All others share one, under the table's unpartitioned spec and sorted by time; compaction
-rewrites it into days. See docs/decisions/0019-far-off-days-share-a-file.md.
+rewrites it into days. See docs/decisions/0020-far-off-days-share-a-file.md.
 """
 
 from __future__ import annotations
