@@ -9,7 +9,8 @@ from pathlib import Path
 import neve
 
 NAME = re.compile(r"neve\.[a-z_.-]+")
-# A file, a table of the code's own, a package's module, loggers, and attributes of metrics.
+# A file, a table of the code's own, a package's module, loggers, attributes of metrics, and
+# settings for tasks.
 NOT_STORED = {
     "neve.yaml",
     "neve.demo",
@@ -19,6 +20,8 @@ NOT_STORED = {
     "neve.buffer.writer",
     "neve.committed",
     "neve.direct",
+    "neve.index-cache.bytes",
+    "neve.index-cache.directory",
     "neve.kept",
     "neve.signal",
     "neve.table",
@@ -36,6 +39,7 @@ STORED = {
     "neve.held",
     "neve.held-by.",
     "neve.index.root",
+    "neve.kept-versions",
     "neve.ledger-write-id",
     "neve.mark.",
     "neve.merge.batch-id",

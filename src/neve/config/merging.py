@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from neve.config.section import Duration, Section
+from neve.config.section import ByteCount, Duration, Section
 
 Operation = Literal["snapshot", "insert", "update", "delete", "truncate"]
 
@@ -116,7 +116,7 @@ class MergeSettings(Section):
         gt=0,
         description="Most events of one commit; a backlog takes several, a first load one.",
     )
-    index_cache_bytes: int = Field(
+    index_cache_bytes: ByteCount = Field(
         4 * 1024**3,
         ge=0,
         description=(

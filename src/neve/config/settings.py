@@ -273,11 +273,14 @@ class ConsolidateSettings(Section):
         None,
         gt=0,
         description=(
-            "Deprecated: upkeep.retain for the telemetry tables. A policy of upkeep.tables wins."
+            "Deprecated, use upkeep.retain: the same for the telemetry tables. A policy of "
+            "upkeep.tables wins."
         ),
     )
     retain_snapshots_min: int | None = Field(
-        None, ge=2, description="Deprecated: upkeep.retain_min for the telemetry tables."
+        None,
+        ge=2,
+        description="Deprecated, use upkeep.retain_min: the same for the telemetry tables.",
     )
 
 
