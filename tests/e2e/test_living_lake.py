@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+import sys
 
 import pytest
 
 import neve
+from neve.config import Settings
 from tests.support.lakes import sqlite_settings
-from tests.support.living_lake import Activities, LivingLake
+from tests.support.living_lake import EAGER_UPKEEP, Activities, LivingLake
 from tests.support.wait import until
 
 SEED = 20261118
@@ -26,7 +28,7 @@ def living(embedded_lake, tmp_path):
     ("seconds", "kills"), [(10, 1), pytest.param(600, 15, marks=pytest.mark.soak)]
 )
 def test_everything_at_once_loses_and_doubles_nothing(living, seconds, kills):
-    print("seed", SEED)
+    sys.stdout.write(f"seed {SEED}\n")
     pauses = random.Random(SEED)
     activities = Activities()
     with living.serving():
@@ -58,4 +60,21 @@ def test_everything_at_once_loses_and_doubles_nothing(living, seconds, kills):
     wanted = {key: row for (key,), row in living.mirrored.wanted().items()}
     assert living.copied() == wanted
     assert living.waves > 3
+    check_that_nothing_is_left_over(living)
     assert "Traceback" not in living.logs()
+
+
+def check_that_nothing_is_left_over(living):
+    """Files that no version names are gone a day later, and every table is as it was."""
+    wanted = living.mirrored.wanted()
+    living.age_files()
+    upkeep = {**EAGER_UPKEEP, "orphan_age": "1d"}
+    settings = Settings.model_validate(
+        {**living.lake.settings.model_dump(exclude_none=True), "upkeep": upkeep}
+    )
+    with neve.open(settings) as lake:
+        reports = lake.maintain()
+    assert [report.error for report in reports if report.error] == []
+    assert living.unreferenced() == set()
+    assert living.mirrored.found() == wanted
+    assert living.log_counts() == living.acknowledged_counts()

@@ -7,11 +7,15 @@ fails the test. The service is a process of its own, which can be killed at any 
 from __future__ import annotations
 
 import http.client
+import os
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 
@@ -24,13 +28,25 @@ from tests.support.scraping import Scraped
 from tests.support.servers import SHORT_LIVED_JAVA
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from pyiceberg.table import Table
 
     import neve.api
 
 # Records of a request, and rows of the mirror that every wave of changes updates.
 RECORDS, KEYS = 3, 200
 START_SECONDS = 90
+DAY_SECONDS = 86_400
+# Upkeep at every turn: versions go as soon as readers may be done with them.
+EAGER_UPKEEP = {
+    "interval": "1s",
+    "reader_grace": "8s",
+    "retain": "8s",
+    "retain_min": 2,
+    "keep_hourly": 0,
+    "keep_daily": 0,
+    "min_small_files": 2,
+    "deleted_rows_share": 0.01,
+}
 
 
 class Activities:
@@ -88,6 +104,7 @@ class LivingLake:
                 "grpc": f"127.0.0.1:{free_port()}",
             },
             observe={"http": f"127.0.0.1:{self.observed.port}"},
+            upkeep=EAGER_UPKEEP,
             **sections,
         )
         self.service: Process | None = None
@@ -181,3 +198,46 @@ class LivingLake:
         except NoSuchTableError:
             return []
         return scanned.to_arrow().to_pylist()
+
+    # What is left of the work of all of them.
+
+    def tables(self) -> list[Table]:
+        catalog = self.lake.catalog()
+        return [
+            catalog.load_table(identifier)
+            for namespace in catalog.list_namespaces()
+            for identifier in catalog.list_tables(namespace)
+        ]
+
+    def unreferenced(self) -> set[Path]:
+        """Return the files below the tables' locations that no version of a table names."""
+        stored: set[Path] = set()
+        needed: set[Path] = set()
+        for table in self.tables():
+            location = _path(table.location())
+            stored |= {path for path in location.rglob("*") if path.is_file()}
+            needed |= set(map(_path, _files_of(table)))
+        return {path for path in stored - needed if path.suffix in (".parquet", ".avro", ".puffin")}
+
+    def age_files(self) -> None:
+        """Let all files look two days old."""
+        then = time.time() - 2 * DAY_SECONDS
+        for table in self.tables():
+            for path in _path(table.location()).rglob("*"):
+                os.utime(path, (then, then))
+
+
+def _path(location: str) -> Path:
+    return Path(unquote(urlsplit(location).path))
+
+
+def _files_of(table: Table) -> Iterator[str]:
+    yield table.metadata_location
+    for statistics in table.metadata.statistics:
+        yield statistics.statistics_path
+    for snapshot in table.snapshots():
+        yield snapshot.manifest_list
+        for manifest in snapshot.manifests(table.io):
+            yield manifest.manifest_path
+            for entry in manifest.fetch_manifest_entry(table.io):
+                yield entry.data_file.file_path
