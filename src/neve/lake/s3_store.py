@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from obstore.store import S3Store
@@ -28,10 +29,12 @@ def s3_store(bucket: str, access: ObjectAccess) -> S3Store:
         config["secret_access_key"] = access.secret_access_key
         if access.session_token:
             config["session_token"] = access.session_token
+    # Executors have no boto3: obstore itself asks the environment and the machine's role there.
+    is_left_to_obstore = access.access_key_id or find_spec("boto3") is None
     return S3Store(
         bucket,
         config=config,
-        credential_provider=None if access.access_key_id else _default_credentials,
+        credential_provider=None if is_left_to_obstore else _default_credentials,
         client_options={
             "allow_http": True,
             "connect_timeout": timedelta(seconds=access.connect_timeout_seconds),

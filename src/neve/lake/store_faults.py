@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from botocore.exceptions import BotoCoreError, ClientError
 from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 
 from neve.errors import Code, NeveError, NotFoundError, StorageError
@@ -48,7 +48,7 @@ def repeated(
     for number in range(1, attempts + 1):
         try:
             return attempt()
-        except (BaseError, BotoCoreError, ClientError, OSError) as error:
+        except _store_errors() as error:
             explanation = explain(what, path, error)
             if not explanation.retryable or number == attempts or is_time_over():
                 raise explanation from error
@@ -57,12 +57,19 @@ def repeated(
     raise AssertionError("the last attempt returns or raises")
 
 
+def _store_errors() -> tuple[type[Exception], ...]:
+    """Return what stores raise; botocore raises nothing where nobody loaded it."""
+    botocore = sys.modules.get("botocore.exceptions")
+    of_botocore = (botocore.BotoCoreError, botocore.ClientError) if botocore else ()
+    return (BaseError, OSError, *of_botocore)
+
+
 @contextmanager
 def explaining(what: str, path: str) -> Iterator[None]:
     """Give errors of a store their meaning; nothing is repeated. Raises as `repeated`."""
     try:
         yield
-    except (BaseError, BotoCoreError, ClientError, OSError) as error:
+    except _store_errors() as error:
         raise explain(what, path, error) from error
 
 
@@ -98,8 +105,10 @@ def explain(what: str, path: str, error: Exception) -> NeveError:
 
 def _reason(error: Exception) -> str:
     """Return the store's own words in one line, without the rest: answers may name access keys."""
-    if isinstance(error, ClientError):
-        answer = error.response.get("Error", {})
+    response = getattr(error, "response", None)
+    if isinstance(response, dict):
+        # As botocore's ClientError has it.
+        answer = response.get("Error", {})
         return f"{answer.get('Code', 'error')}: {answer.get('Message', '')}".strip(": ")
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
