@@ -10,6 +10,7 @@ are compared. Reads manifest lists and manifests, never a data file.
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -37,6 +38,8 @@ _PICKED_FROM = "source-snapshot-id"
 _ORIGINS = (_PICKED_FROM, "neve.batch-id", "neve.append-id")
 # Stands for the adders of a file that several commits have added.
 _SEVERAL = -1
+# With and without TLS.
+_SAME_STORE = {"abfs": "abfss"}
 
 
 @dataclass(frozen=True)
@@ -201,7 +204,10 @@ def live_files_of(read: ReadFile, manifest: Manifest) -> Iterator[ManifestFile]:
 def place_of(path: str) -> str:
     """Return a path in one spelling: a file of the same store may be named in several."""
     place = store_path(path)
-    return f"{place.scheme}://{place.bucket}/{place.key}"
+    if place.scheme == "file":
+        # A file system takes `/w//t/./x` for `/w/t/x`; in an object store they are two.
+        return "file:///" + posixpath.normpath("/" + place.key.lstrip("/"))
+    return f"{_SAME_STORE.get(place.scheme, place.scheme)}://{place.bucket}/{place.key}"
 
 
 class _ManifestLists:
