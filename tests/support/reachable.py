@@ -66,6 +66,7 @@ class Line:
     sequence: int
     snapshot_id: int
     files: tuple[tuple[str, int, int], ...]
+    content: int = 0
 
 
 @dataclass
@@ -190,7 +191,7 @@ class FileTable:
                     "manifest_path": line.path,
                     "manifest_length": 1,
                     "partition_spec_id": 0,
-                    "content": 0,
+                    "content": line.content,
                     "sequence_number": line.sequence,
                     "min_sequence_number": min(at for _, at, _ in line.files),
                     "added_snapshot_id": line.snapshot_id,

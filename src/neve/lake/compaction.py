@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from neve import failpoints
-from neve.errors import NeveError, UnknownOutcomeError
+from neve.errors import NeveError
 from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_known
 from neve.lake.identifier import quote_identifier
 from neve.lake.java_commits import committing_in_java
@@ -71,6 +71,8 @@ class GroupRewrite:
             ConflictError: rows of these files were deleted, or the files replaced, meanwhile;
                 nothing was applied, and the new files are deleted.
             UnknownOutcomeError: the answer was lost; nothing is deleted.
+            NeveError: what else the commit raises; the new files are deleted, unless the answer of
+                an earlier attempt was lost, which may come through yet.
         """
         with self._lake.explaining():
             present = self._rewrite.present(paths)
@@ -78,19 +80,19 @@ class GroupRewrite:
                 return None
             group = self._rewrite.write(present, order, output_files, target_file_bytes)
         failpoints.reach("compact.written")
+        counters = CommitCounters()
         try:
             with self._committing:
-                self._commit(group)
-        except UnknownOutcomeError:
-            raise
+                self._commit(group, counters)
         except NeveError:
-            with self._lake.explaining():
-                self._rewrite.abort(group)
+            if counters.unknown_outcomes == 0:
+                with self._lake.explaining():
+                    self._rewrite.abort(group)
             raise
         failpoints.reach("compact.committed")
         return Rewritten(len(present), group.files, group.bytes)
 
-    def _commit(self, group: WrittenGroup) -> None:
+    def _commit(self, group: WrittenGroup, counters: CommitCounters) -> None:
         summary = {REWRITE_ID: group.id}
 
         def attempt() -> bool:
@@ -107,7 +109,7 @@ class GroupRewrite:
             attempt,
             find_applied,
             policy=RetryPolicy(attempts=_ATTEMPTS),
-            counters=CommitCounters(),
+            counters=counters,
         )
 
 

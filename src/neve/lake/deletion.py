@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -19,7 +20,7 @@ _AT_ONCE = 16
 def delete_paths(io: FileIO, table: str, paths: Sequence[str]) -> int:
     """Delete files, the first ones first; return how many are gone. Idempotent.
 
-    A file that does not exist is no error.
+    A file that does not exist is no error. One whose name a URL cannot have is left.
     """
     if not paths:
         return 0
@@ -38,9 +39,21 @@ def delete_paths(io: FileIO, table: str, paths: Sequence[str]) -> int:
 
 def _delete(io: FileIO, path: str) -> str | None:
     try:
+        if not _is_taken_whole(path):
+            return f"{path}: PyIceberg would take it for another file"
         io.delete(path)
     except FileNotFoundError:
         return None
     except Exception as error:  # noqa: BLE001 - each store has errors of its own
         return f"{path}: {type(error).__name__}"
     return None
+
+
+def _is_taken_whole(path: str) -> bool:
+    """Tell whether PyIceberg deletes this very file.
+
+    It takes a path with a scheme for a URL, so that `a.parquet#old` would be `a.parquet`.
+    """
+    if path.startswith("/"):
+        return True
+    return not {"?", "#"} & set(path) and path.endswith(urlsplit(path).path)

@@ -54,7 +54,7 @@ def not_current_since(metadata: MetadataJson) -> dict[int, int]:
     """Return since when, in milliseconds, nobody can have begun to read each snapshot as current.
 
     The current one is not in it. A snapshot that no log and no line places may have been current
-    until the log begins.
+    until the log begins; one with a child, on a branch until that child was made.
     """
     log: list[Mapping[str, Any]] = metadata.document.get("snapshot-log") or []
     since: dict[int, int] = {}
@@ -67,9 +67,13 @@ def not_current_since(metadata: MetadataJson) -> dict[int, int]:
         if parent is not None and parent in metadata.snapshots and parent not in since:
             since[parent] = times[child]
         child = parent
+    followed: dict[int | None, int] = {}
+    for snapshot in metadata.snapshots.values():
+        parent = snapshot.get("parent-snapshot-id")
+        followed[parent] = max(followed.get(parent, 0), snapshot["timestamp-ms"])
     begin = log[0]["timestamp-ms"] if log else 0
     return {
-        number: max(since.get(number, begin), snapshot["timestamp-ms"])
+        number: max(since.get(number, begin), snapshot["timestamp-ms"], followed.get(number, 0))
         for number, snapshot in metadata.snapshots.items()
         if number != metadata.current_snapshot_id
     }

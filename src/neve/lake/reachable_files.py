@@ -1,7 +1,8 @@
 """Every file that a table needs, in little memory: 8 bytes for each of a million files.
 
 Kept as hashes of 64 bits. Two files with the same hash are taken for one, so that one which nobody
-needs may be taken for needed, once in a long while; never the other way round.
+needs may be taken for needed, once in a long while; never the other way round. For the same reason
+the store does not count, only the path in it: `hdfs://host:8020/t/x` and `hdfs:///t/x` are one.
 """
 
 from __future__ import annotations
@@ -94,5 +95,6 @@ def metadata_files(metadata: MetadataJson) -> Iterator[str]:
 
 
 def _hash(path: str) -> int:
-    digest = blake2b(place_of(path).encode(), digest_size=8).digest()
+    inside = place_of(path).partition("://")[2].partition("/")[2]
+    digest = blake2b(inside.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little")

@@ -31,6 +31,8 @@ def store_path(path: str) -> StorePath:
         return StorePath("file", "", _absolute(path, path))
     scheme, rest = match[1].lower(), path[match.end() :]
     if scheme == "file":
+        if rest.startswith("//localhost/"):
+            rest = rest.removeprefix("//localhost")
         return StorePath("file", "", _absolute(path, "/" + rest.lstrip("/") if rest else rest))
     bucket, _, key = rest.removeprefix("//").partition("/")
     return StorePath("s3" if scheme in _S3 else scheme, bucket, key)

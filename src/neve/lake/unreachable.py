@@ -10,6 +10,7 @@ are compared. Reads manifest lists and manifests, never a data file.
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -37,6 +38,8 @@ _PICKED_FROM = "source-snapshot-id"
 _ORIGINS = (_PICKED_FROM, "neve.batch-id", "neve.append-id")
 # Stands for the adders of a file that several commits have added.
 _SEVERAL = -1
+# With and without TLS.
+_SAME_STORE = {"abfs": "abfss"}
 
 
 @dataclass(frozen=True)
@@ -201,7 +204,10 @@ def live_files_of(read: ReadFile, manifest: Manifest) -> Iterator[ManifestFile]:
 def place_of(path: str) -> str:
     """Return a path in one spelling: a file of the same store may be named in several."""
     place = store_path(path)
-    return f"{place.scheme}://{place.bucket}/{place.key}"
+    if place.scheme == "file":
+        # A file system takes `/w//t/./x` for `/w/t/x`; in an object store they are two.
+        return "file:///" + posixpath.normpath("/" + place.key.lstrip("/"))
+    return f"{_SAME_STORE.get(place.scheme, place.scheme)}://{place.bucket}/{place.key}"
 
 
 class _ManifestLists:
@@ -233,22 +239,39 @@ def _unreachable_data(
         other = candidates.setdefault(place_of(file.path), file)
         if other.added_by != file.added_by:
             candidates[place_of(file.path)] = replace(file, added_by=_SEVERAL)
-    # A file is in one manifest of a snapshot: those that all these snapshots share need no look.
-    named = [
-        places
-        for each in change.gone.values()
-        if not unreachable.keys().isdisjoint(places := set(map(place_of, lists.paths(each))))
-    ]
-    seen = set.intersection(*named) if named else set()
+    shared = _shared_manifests(lists, change.gone.values(), unreachable)
     newest_first = sorted(neighbours, key=lambda each: -(each.get("sequence-number") or 0))
-    _subtract(read, lists, candidates, newest_first, seen, change.first_adders())
+    _subtract(read, lists, candidates, newest_first, set(shared), change.first_adders())
     if candidates:
         doubtful = change.may_be_added_again({file.added_by for file in candidates.values()})
         others = change.all_kept if doubtful else change.aside()
         lists.prefetch(others)
         # What was passed over because of its age is looked at now.
-        _subtract(read, lists, candidates, others, set.intersection(*named))
+        _subtract(read, lists, candidates, others, shared)
     return {file.path for file in candidates.values()}
+
+
+def _shared_manifests(
+    lists: _ManifestLists, gone: Iterable[Snapshot], unreachable: Mapping[str, Manifest]
+) -> set[str]:
+    """Return the manifests that need no look: all snapshots with an unreachable one share them.
+
+    A data file is in one manifest of a snapshot. A Puffin file may be in several: its deletion
+    vectors are entries of their own, and those of two partition specs are in two manifests.
+    """
+    has_deletes = any(manifest.has_deletes for manifest in unreachable.values())
+    named = []
+    for snapshot in gone:
+        manifests = {place_of(manifest.path): manifest for manifest in lists.manifests(snapshot)}
+        if not unreachable.keys().isdisjoint(manifests):
+            named.append(
+                {
+                    place
+                    for place, manifest in manifests.items()
+                    if not (has_deletes and manifest.has_deletes)
+                }
+            )
+    return set.intersection(*named) if named else set()
 
 
 def _subtract(

@@ -24,7 +24,7 @@ from neve.lake.file_store import FileStore
 from neve.lake.json_table import JsonTable, json_table
 from neve.lake.metadata_json import MetadataJson
 from neve.lake.profile import profile_named
-from neve.lake.reachable_files import ReachableFiles
+from neve.lake.reachable_files import ReachableFiles, metadata_files
 from neve.lake.store_paths import store_path
 from neve.lake.unreachable import place_of
 
@@ -188,7 +188,7 @@ def _shared_with(
         name = ".".join(identifier)
         if not isinstance(other, MetadataJson):
             return f"the location of table {name}, which cannot be read, is not known"
-        for path in (other.location, *_data_paths(other)):
+        for path in (other.location, *_data_paths(other), *_known_files(other)):
             there = place_of(path.rstrip("/")) + "/"
             if there.startswith(place) or place.startswith(there):
                 return f"its location is shared with table {name}"
@@ -199,6 +199,17 @@ def _data_paths(metadata: MetadataJson) -> list[str]:
     """Return where else a table's writers put files."""
     keys = ("write.data.path", "write.metadata.path", "write.object-storage.path")
     return [metadata.properties[key] for key in keys if key in metadata.properties]
+
+
+def _known_files(metadata: MetadataJson) -> Iterator[str]:
+    """Yield files that a table needs, as far as its metadata alone names them.
+
+    They lie elsewhere than its location says if that was changed: data files then do, too.
+    """
+    yield from metadata_files(metadata)
+    for snapshot in metadata.snapshots.values():
+        if snapshot.get("manifest-list"):
+            yield snapshot["manifest-list"]
 
 
 def _access(table: JsonTable) -> dict[str, str]:

@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 
 _UNITS = ("hour", "day", "month", "year")
 _TYPES = ("date", "timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns")
+# A time without a zone may be of any: in UTC-12 clocks show what they showed in UTC 12 hours ago.
+_FURTHEST_WEST = timedelta(hours=12)
 # Rows that merges have written or read are told by the changelog, and by nothing else.
 _KEPT_KINDS = (TableKind.MIRROR, TableKind.SIDE, TableKind.CHANGELOG)
 
@@ -72,7 +74,8 @@ def plan_row_age(
     (column,) = columns
     kind = next(str(field["type"]) for field in metadata.fields if field["name"] == column)
     unit = max(units, key=_UNITS.index)
-    before = _floor(datetime.fromtimestamp(now - age.after_seconds, timezone.utc), unit)
+    oldest = datetime.fromtimestamp(now - age.after_seconds, timezone.utc)
+    before = _floor(oldest if kind.startswith("timestamptz") else oldest - _FURTHEST_WEST, unit)
     reason = f"older than {timedelta(seconds=age.after_seconds)}, by whole {unit}s"
     return RowAgePlan(name, column, kind, before, reason)
 

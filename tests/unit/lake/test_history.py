@@ -5,7 +5,7 @@ from datetime import datetime, timezone
 
 import pytest
 
-from neve.lake.history import history
+from neve.lake.history import history, not_current_since
 from neve.lake.metadata_json import MetadataJson
 
 START = 1_793_491_200_000  # 2026-11-01T00:00:00Z
@@ -93,3 +93,10 @@ def test_ten_thousand_snapshots_take_a_moment():
     started = time.process_time()
     assert len(history(table)) == 10_000
     assert time.process_time() - started < 1
+
+
+def test_a_version_of_a_branch_is_current_there_until_the_next_one():
+    """Nobody has read 2 as `main`; somebody may have read it by its branch, just before 3."""
+    table = metadata([(1, None, {}), (2, 1, {}), (3, 2, {})], [(1, 0)], {"dev": 3})
+    table.snapshots[3]["timestamp-ms"] = START + 500
+    assert not_current_since(table) == {2: START + 500, 3: START + 500}

@@ -8,10 +8,13 @@ import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pyarrow as pa
 import pytest
+from pyiceberg.table.update import SetLocationUpdate
 
 import neve
 from neve.errors import CorruptionError, NeveError
+from neve.lake.reachable_files import ReachableFiles
 from neve.lake.staging import StagingTable
 from neve.lake.unconfirmed import UnconfirmedWrite
 from neve.upkeep import orphans as orphans_module
@@ -208,3 +211,41 @@ def test_memory_stays_flat_with_a_million_files():
         """,
     )
     assert grown < 40
+
+
+@pytest.mark.parametrize("ending", ["#old", "?x=1", "\t"])
+def test_deleting_an_orphan_does_not_delete_the_file_whose_name_its_name_begins_with(lake, ending):
+    """PyIceberg takes paths with a scheme for URLs: `a.parquet#old` would be `a.parquet`."""
+    bench = Bench(lake)
+    data = next(path for path in bench.needed if path.endswith(".parquet"))
+    (left,) = bench.leave(Path(data + ending).relative_to(bench.location))
+    search = bench.search()
+    plan = search.plan(time.time() - 3 * DAY)
+    assert [Path(orphan.path).name for orphan in plan.orphans] == [Path(left).name]
+    removed = search.remove(plan)
+    assert bench.needed <= bench.all_files()
+    assert sum(bench.appender.ids().values()) == 5
+    assert removed.files == (0 if Path(left).exists() else 1)
+
+
+def test_a_needed_file_is_known_by_any_spelling_of_its_path(lake):
+    """`/w//t/data/x`, `file://localhost/…`; another authority or scheme of the same store."""
+    files = ReachableFiles(lambda _: b"")
+    files.add(["file:///w//t/./data/x", "file://localhost/w/t/data/y"])
+    files.add(["abfs://c@a.dfs.core.windows.net/t/x", "hdfs://nn:8020/t/y", "s3n://b/t//z"])
+    needed = ["/w/t/data/x", "file:/w/t/data/y", "abfss://c@a.dfs.core.windows.net/t/x"]
+    needed += ["hdfs:///t/y", "s3://b/t//z"]
+    assert [path for path in needed if path not in files] == []
+    assert "s3://b/t/z" not in files
+    assert "/w/t/data/z" not in files
+
+
+def test_no_orphans_are_sought_where_another_table_has_left_files(lake):
+    """A table whose location was changed keeps its older files where they are."""
+    bench = Bench(lake)
+    schema = bench.appender.load().schema()
+    other = lake.catalog().create_table(("ns", "other"), schema, location=f"{bench.location}/a")
+    other.append(pa.table({"id": [1]}))
+    moved = SetLocationUpdate(location=f"{bench.location}-elsewhere")
+    lake.catalog().commit_table(other, (), (moved,))
+    assert bench.plan().skipped == "its location is shared with table ns.other"
