@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,10 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from neve.buffer.frame import ENTRY_BYTES, Entry, parse_entries, read_heads
+from neve.errors import CorruptionError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from neve.buffer.frame import Head
     from neve.buffer.layout import Part, StoredFile
     from neve.buffer.store import BufferStore
 
@@ -89,6 +92,18 @@ class PartIndexes:
         loaded = {file: index for file, index in known.items() if index is not None}
         self._keep(loaded)
         return [loaded[part.file] for part in parts]
+
+    def load_until_damage(self, part: Part) -> PartIndex:
+        """Return the entries of a part, of a damaged one those before the damage.
+
+        Raises NotFoundError: it is not there any more.
+        """
+        with suppress(CorruptionError):
+            return self.load([part])[0]
+        heads: list[Head] = []
+        with self._store.open_file(part.file.path) as read, suppress(CorruptionError):
+            heads.extend(read_heads(read, part.file.size))
+        return PartIndex(b"".join(head.packed_entries for head in heads), is_closing=False)
 
     def add(self, file: StoredFile, index: PartIndex) -> None:
         """Remember what this process has just put under that path."""

@@ -231,9 +231,14 @@ class BufferReader:
             for stream in listing.streams.values()
             for part in (*stream.retired, *stream.waiting())
         ]
+        try:
+            indexes = self._known.load(parts)
+        except CorruptionError:
+            # Reading the segment reports it; here it only means that a copy may not be noticed.
+            indexes = [self._known.load_until_damage(part) for part in parts]
         return [
             KnownRequests(part.stream, part.number, part.kind is Kind.RETIRED, index)
-            for part, index in zip(parts, self._known.load(parts), strict=True)
+            for part, index in zip(parts, indexes, strict=True)
         ]
 
     def retire(self, stream: str, through: int, listing: SignalListing | None = None) -> None:

@@ -33,6 +33,8 @@ MIB = 1024 * 1024
 ROW_GROUP_BYTES = 128 * MIB
 # Compressed runs of one table: more of them become a file, which is then large enough by far.
 RUNS_BYTES = 192 * MIB
+# And rows of such runs: to merge them takes some 50 bytes for each, however small they are.
+RUNS_ROWS = 2_000_000
 
 _ROW_BYTES = "row bytes"
 
@@ -93,7 +95,8 @@ class GatheredRows:
         if not self._own:
             return self.write()
         self._runs.append(compressed(self._sorted_run()))
-        return self.write() if self.bytes > RUNS_BYTES else []
+        rows = sum(len(run) for run in self._runs)
+        return self.write() if self.bytes > RUNS_BYTES or rows > RUNS_ROWS else []
 
     def write(self) -> list[DataFile]:
         """Write all rows as files: one for each day, sorted as the table says; see `far_days`."""

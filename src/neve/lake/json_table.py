@@ -36,6 +36,9 @@ logger = logging.getLogger(__name__)
 
 # Of a table whose row names a new metadata file before the old one was read.
 _MOST_READS = 20
+# A REST server may hand out a login to the store with the metadata, which expires after a quarter
+# of an hour at the earliest. One that answers 304 hands out none: so often it is not offered that.
+LOGIN_SECONDS = 300.0
 
 
 class JsonTable(Protocol):
@@ -59,7 +62,7 @@ class JsonTable(Protocol):
         """Reads and writes the table's files."""
 
     def refresh(self) -> None:
-        """Ask the catalog anew; metadata that has not changed is not read again.
+        """Ask the catalog anew; metadata that has not changed is not read again each time.
 
         Raises NotFoundError: the table was dropped, or created again.
         """
@@ -248,12 +251,20 @@ class _RestTable(_Table):
     ) -> None:
         super().__init__(profile, catalog, identifier, uuid)
         self._catalog = catalog
+        # When the login to the store was handed out.
+        self._login_at = 0.0
 
     def _read(self) -> tuple[MetadataJson, FileIO]:
-        known, io = self._metadata, self._io
-        if known is None or io is None:
-            return self._catalog.read_document(self.identifier)
-        return self._catalog.read_changed_document(self.identifier, known) or (known, io)
+        known, io, began = self._metadata, self._io, time.monotonic()
+        if known is None or io is None or began - self._login_at > LOGIN_SECONDS:
+            answer = self._catalog.read_document(self.identifier)
+        else:
+            changed = self._catalog.read_changed_document(self.identifier, known)
+            if changed is None:
+                return known, io
+            answer = changed
+        self._login_at = began
+        return answer
 
     def commit(
         self,

@@ -97,3 +97,16 @@ def test_runs_that_are_too_large_even_compressed_become_a_file(tmp_path, runs, m
         assert bench.names("logs") == Counter(bodies)
         assert len(list(lake.catalog().load_table("otel.logs").scan().plan_files())) > 1
     assert runs
+
+
+def test_runs_of_very_many_rows_become_a_file_before_they_are_merged(tmp_path, runs, monkeypatch):
+    """To merge runs takes memory for each row, however small it is compressed."""
+    monkeypatch.setattr(gathered_rows, "RUNS_ROWS", 10_000)
+    with neve.open(sqlite_settings(tmp_path)) as lake:
+        bench = Bench(lake, tmp_path, flush_bytes=FLUSH_BYTES)
+        bodies = send(bench, 1)
+        assert bench.run().rows == len(bodies)
+        assert max(runs) < 10_000, runs
+        table = lake.catalog().load_table("otel.logs")
+        assert len(list(table.scan().plan_files())) > 1
+        assert Counter(table.scan().to_arrow()["body"].to_pylist()) == Counter(bodies)

@@ -77,7 +77,9 @@ def check_every_field(bench, signal):
     assert report.dead_letters == len(letters) > 0
 
 
-def test_a_damaged_segment_is_kept_whole_and_told_of_and_blocks_nothing(bench):
+# In its preamble, in the head of a frame, among the entries, and in a payload.
+@pytest.mark.parametrize("damaged_byte", [3, 20, 60, -1])
+def test_a_damaged_segment_is_kept_whole_and_told_of_and_blocks_nothing(bench, damaged_byte):
     bench.send(Signal.LOGS, "good")
     bench.send(Signal.LOGS, "bad")
     worker = bench.worker()
@@ -87,7 +89,7 @@ def test_a_damaged_segment_is_kept_whole_and_told_of_and_blocks_nothing(bench):
     lost = "bad" if b"bad" in batch["payload"][0].as_py() else "good"
     path = Path(bench.buffer.location, segment.path)
     data = bytearray(path.read_bytes())
-    data[-1] ^= 255
+    data[damaged_byte] ^= 255
     path.write_bytes(data)
     report = bench.run()
     kept = {"good", "bad"} - {lost}

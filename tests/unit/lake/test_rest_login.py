@@ -1,0 +1,90 @@
+"""A table of a REST catalog that is kept for long: the login to its store is renewed in time."""
+
+import json
+import time
+from dataclasses import dataclass, field
+
+import pytest
+
+import neve
+from neve.lake.json_table import json_table
+from tests.support.lakes import rest_settings
+from tests.support.proxy import Response, json_response, running_proxy
+from tests.support.servers import S3Server
+from tests.support.table_documents import TableHistory
+
+
+@dataclass
+class Server:
+    """A catalog of one table that hands out a new login with each answer that has metadata."""
+
+    history: TableHistory
+    logins: int = 0
+    statuses: list = field(default_factory=list)
+
+    def __call__(self, request, _forward):
+        if request.path.endswith("/config"):
+            return json_response(200, {"defaults": {}, "overrides": {}})
+        if request.path.endswith("/namespaces"):
+            return json_response(200, {"namespaces": []})
+        etag = f'"{self.history.next_id}"'
+        if request.method == "POST":
+            self.history.append()
+            return self._answer()
+        if request.headers.get("If-None-Match") == etag:
+            self.statuses.append(304)
+            return Response(304, {"ETag": etag})
+        self.logins += 1
+        self.statuses.append(200)
+        return self._answer({"s3.session-token": f"login {self.logins}"})
+
+    def _answer(self, config=None):
+        metadata = self.history.metadata()
+        answer = {
+            "metadata-location": metadata.metadata_location,
+            "metadata": json.loads(json.dumps(metadata.document)),
+            "config": config or {},
+        }
+        headers = {"ETag": f'"{self.history.next_id}"'}
+        response = json_response(200, answer)
+        return Response(200, {**response.headers, **headers}, response.body)
+
+
+@pytest.fixture
+def server():
+    history = TableHistory("s3://lake/orders")
+    history.append()
+    return Server(history)
+
+
+@pytest.fixture
+def later(monkeypatch):
+    """Let time pass."""
+    real, passed = time.monotonic, [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: real() + passed[0])
+
+    def pass_seconds(seconds):
+        passed[0] += seconds
+
+    return pass_seconds
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_a_table_that_nobody_else_changes_gets_a_new_login(server, later, is_busy):
+    """A server answers 304 also to the ETag of our own last commit."""
+    with running_proxy(0, [server]) as proxy:
+        settings = rest_settings(proxy.uri, S3Server("http://127.0.0.1:1", "lake"))
+        with neve.open(settings) as lake:
+            table = json_table(lake.profile, lake.catalog(), ("sales", "orders"))
+            table.refresh()
+            for _ in range(10):
+                if is_busy:
+                    table.commit("main", [], "a commit")
+                table.refresh()
+                later(60)
+            assert server.statuses.count(304) > 5
+            # Of a login of an hour, and of the shortest there is.
+            later(900)
+            table.refresh()
+            assert table.io.properties["s3.session-token"] == f"login {server.logins}"
+            assert server.statuses[-1] == 200
