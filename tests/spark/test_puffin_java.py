@@ -76,9 +76,9 @@ def test_java_reads_an_index(java, tmp_path):
     path.write_bytes(index.to_bytes())
     blobs, _ = read_with_java(java, path)
     assert [blob[0] for blob in blobs] == [
-        "neve-index-bucket-v1",
-        "neve-index-directory-v1",
-        "neve-index-contents-v1",
+        "neve-index-bucket-v2",
+        "neve-index-directory-v2",
+        "neve-index-contents-v2",
     ]
 
 

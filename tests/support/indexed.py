@@ -31,6 +31,8 @@ from neve.lake.vectors import DeletionVector, encode_vector
 
 _numbers = itertools.count()
 MARKS = {TOMBSTONE: None, SEVERAL: "several"}
+# When all tombstones were written, which their entries say instead of a position.
+BURIED_SECONDS = 1_700_000_000
 """What stands in place of a file in `Workbench.contents`."""
 
 
@@ -125,6 +127,10 @@ class Workbench:
         if kinds is not None:
             fields.append(pa.field("neve_kind", pa.string()))
             arrays.append(pa.array(kinds))
+            fields.append(pa.field("neve_merged_at", pa.timestamp("us", tz="UTC")))
+            arrays.append(
+                pa.array([BURIED_SECONDS * 1_000_000] * len(kinds), pa.timestamp("us", tz="UTC"))
+            )
         pq.write_table(pa.table(arrays, schema=pa.schema(fields)), path, row_group_size=3)
         return path
 
@@ -186,7 +192,7 @@ class Workbench:
         for key, sequence in itertools.chain(*self.now.buried.values()):
             buried[key] = max(sequence, buried.get(key, sequence))
         wanted: dict[Any, tuple[str | None, int, Any]] = {
-            key: (None, -1, sequence) for key, sequence in buried.items()
+            key: (None, BURIED_SECONDS, sequence) for key, sequence in buried.items()
         }
         wanted_rows: set[Any] = set()
         for key, path, position, sequence in self.now.live():

@@ -88,7 +88,7 @@ def test_wide_rows_are_written_in_portions(tmp_path, monkeypatch, batches, porti
     )
     mirror = table_at(tmp_path)
     shape = Shape(("id",), ("lsn",), from_arrow_schema(schema_to_pyarrow(MIRROR)))
-    task = _WriteRows(mirror, {}, mirror, {}, shape, None, 0, (), None)
+    task = _WriteRows(mirror, {}, mirror, {}, shape, None, 0, (), None, 0)
     before = pa.total_allocated_bytes()
     with PeakArrowMemory() as memory:
         results = [batch["written"][0].as_py() for batch in task(wide_batches(batches))]
