@@ -155,9 +155,9 @@ def test_a_publish_meanwhile_is_kept(lake, monkeypatch):
     written = write(lake, [0])
     commit = GroupRewrite._commit
 
-    def late(rewrite, group):
+    def late(rewrite, group, counters):
         written.update(write(lake, [1], files=2))
-        commit(rewrite, group)
+        commit(rewrite, group, counters)
 
     monkeypatch.setattr(GroupRewrite, "_commit", late)
     (report,) = lake.maintain()
@@ -192,12 +192,12 @@ def test_a_rewrite_that_loses_to_a_merge_gives_way_and_tries_again(lake, monkeyp
     churn(mirrored)
     commit, losses = GroupRewrite._commit, []
 
-    def late(rewrite, group):
+    def late(rewrite, group, counters):
         if not losses:
             losses.append(group)
             mirrored.append(event("U", 5000, 7, "meanwhile"))
             mirrored.merge()
-        commit(rewrite, group)
+        commit(rewrite, group, counters)
 
     monkeypatch.setattr(GroupRewrite, "_commit", late)
     (report,) = lake.maintain(mirrored.mirror)
