@@ -88,9 +88,7 @@ def append_rows(settings, namespace: str, first: int, count: int, seconds: float
     """Append rows one by one, in a process of its own; return how long the slowest one took."""
     policy = RetryPolicy(deadline_seconds=seconds)
     with neve.open(settings) as lake:
-        # With 20, all that a process has looked at can be removed while it pauses after a conflict:
-        # it could not prove that its append is not there.
-        appender = Appender(lake, namespace, SnapshotLimit(100))
+        appender = Appender(lake, namespace, SnapshotLimit(20))
         slowest = 0.0
         for number in range(first, first + count):
             started = time.monotonic()
