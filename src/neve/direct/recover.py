@@ -188,8 +188,7 @@ class _Recovery:
             if table is not None:
                 # Registering one record removes no snapshot that could decide on the next one.
                 target = AppendTable(profile, table, SnapshotLimit(None))
-                history = AppendHistory(profile, target)
-                history.expect(self._records[identifier])
+                history = AppendHistory(profile, target, self._records[identifier])
             self._histories[identifier] = history
         return self._histories[identifier]
 
@@ -210,7 +209,6 @@ class _Recovery:
                 counters=CommitCounters(),
                 others_append=True,
             )
-            history.skip(appended.snapshot_id)
             failpoints.reach("recover.registered")
             plan = replace(plan, snapshot_id=appended.snapshot_id)
         self._store.remove(record.append_id)

@@ -7,18 +7,15 @@ and its rows are in the table all the same.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from pyiceberg.manifest import ManifestContent, read_manifest_list
-
+from neve.lake.append_history import RetainedFiles, has_all_files_since
 from neve.lake.faults import explained
-from neve.lake.snapshot_limit import removed_appends
 
 if TYPE_CHECKING:
-    from pyiceberg.manifest import ManifestFile
-
     from neve.direct.recovery import RecoveryRecord
     from neve.lake.appends import AppendTable
     from neve.lake.profile import CatalogProfile
@@ -51,69 +48,24 @@ def leave(reason: str, hint: str = FORGET_HINT) -> RecordPlan:
 
 
 class AppendHistory:
-    """What the retained snapshots of a table show of appends."""
+    """What the retained snapshots of a table show of the appends of some records."""
 
-    def __init__(self, profile: CatalogProfile, target: AppendTable) -> None:
+    def __init__(
+        self, profile: CatalogProfile, target: AppendTable, records: Sequence[RecoveryRecord]
+    ) -> None:
         self.profile = profile
         self.target = target
-        self._live: set[str] = set()
-        self._snapshots_read: set[int] = set()
-        self._manifests_read: set[str] = set()
-        self._wanted: set[str] = set()
-        self._first_sequence_number = 0
-
-    def expect(self, records: list[RecoveryRecord]) -> None:
-        """Say which records are asked for: manifests are read once for all of them."""
-        self._wanted = {file.path for record in records for file in record.files}
-        self._first_sequence_number = min(record.base_sequence_number for record in records)
-
-    def skip(self, snapshot_id: int) -> None:
-        """Do not read a snapshot: the caller made it, and knows what it has."""
-        self._snapshots_read.add(snapshot_id)
-
-    def is_complete_since(self, sequence_number: int) -> bool:
-        """Tell whether no snapshot with a greater sequence number was removed.
-
-        Each commit of a snapshot takes the next number (Iceberg specification, "Sequence
-        Numbers"), so that a removed snapshot leaves a gap. Following parents would not do:
-        PyIceberg's expiry makes the oldest retained snapshot look like the first one, and a
-        snapshot that `main` was rolled back from has no child. Snapshots that direct writes have
-        removed are no gap: later ones still have their files.
-        """
-        metadata = self.target.document
-        if metadata.format_version == 1:
-            return False
-        known = {each.get("sequence-number") for each in metadata.snapshots.values()}
-        known.update(*removed_appends(metadata))
-        last = metadata.document["last-sequence-number"]
-        # Less than it was: somebody has restored old metadata.
-        return sequence_number <= last and known.issuperset(range(sequence_number + 1, last + 1))
+        self._files = RetainedFiles(
+            target.io,
+            {file.path for record in records for file in record.files},
+            min(record.base_sequence_number for record in records),
+        )
 
     def live_paths(self, record: RecoveryRecord) -> set[str]:
         """Return which files of a record are in some retained snapshot."""
         with explained(self.profile):
-            for snapshot_id, snapshot in self.target.document.snapshots.items():
-                number = snapshot.get("sequence-number") or 0
-                if snapshot_id in self._snapshots_read or number <= self._first_sequence_number:
-                    continue
-                for manifest in read_manifest_list(
-                    self.target.io.new_input(snapshot["manifest-list"])
-                ):
-                    self._read(manifest)
-                self._snapshots_read.add(snapshot_id)
-        return self._live.intersection(file.path for file in record.files)
-
-    def _read(self, manifest: ManifestFile) -> None:
-        if (
-            manifest.content is not ManifestContent.DATA
-            or (manifest.sequence_number or 0) <= self._first_sequence_number
-            or manifest.manifest_path in self._manifests_read
-        ):
-            return
-        entries = manifest.fetch_manifest_entry(self.target.io, discard_deleted=True)
-        paths = {entry.data_file.file_path for entry in entries}
-        self._live |= paths & self._wanted
-        self._manifests_read.add(manifest.manifest_path)
+            live = self._files.find(self.target.document)
+        return {file.path for file in record.files if file.path in live}
 
 
 def plan_record(record: RecoveryRecord, history: AppendHistory) -> RecordPlan:
@@ -134,7 +86,7 @@ def plan_record(record: RecoveryRecord, history: AppendHistory) -> RecordPlan:
         return RecordPlan(Action.REMOVE, "the table has all its files")
     if live:
         return leave(f"the table has {len(live)} of its {len(record.files)} files")
-    if not history.is_complete_since(record.base_sequence_number):
+    if not has_all_files_since(target.document, record.base_sequence_number):
         return leave(
             "snapshots made since were removed, so that nothing shows whether it was committed"
         )

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from neve.errors import ConflictError, UnsupportedError
-from neve.lake.append_history import applied_appends, has_history_since
+from neve.lake.append_history import SeenVersion, applied_appends, find_removed_append
 from neve.lake.append_snapshot import NewSnapshot, snapshot_json, write_append
 from neve.lake.commit_errors import refused, unknown
 from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_known
@@ -77,18 +77,21 @@ class _Append:
     """An append that is not known to be applied.
 
     Args:
+        seen: the version in which the table was last seen to lack it.
         is_sent: whether an earlier attempt, or others, may have applied it.
-        looked_at: what `main` was when the table was last seen to lack it; only later snapshots
-            may have it.
         is_abandoned: who wanted it has given up, and knows that it may be applied.
     """
 
     append_id: str
     files: tuple[DataFile, ...]
+    seen: SeenVersion
     applied: Appended | None = None
     is_sent: bool = False
     is_abandoned: bool = False
-    looked_at: int | None = None
+
+    @property
+    def paths(self) -> set[str]:
+        return {file.file_path for file in self.files}
 
 
 class AppendTable:
@@ -197,7 +200,8 @@ class AppendTable:
                 The files must stay.
             NeveError: the catalog or the store failed; nothing was applied.
         """
-        append = _Append(append_id, tuple(files), is_sent=others_append, looked_at=self.main_id)
+        seen = SeenVersion.of(self._table.metadata)
+        append = _Append(append_id, tuple(files), seen, is_sent=others_append)
         end = policy.clock() + policy.deadline_seconds
         joined = self._join(append, policy.deadline_seconds)
         if joined is None:
@@ -289,10 +293,14 @@ class AppendTable:
         def find_all() -> bool | None:
             snapshots = applied_appends(self._table.metadata)
             for each in joined:
-                if each.append_id in snapshots:
-                    each.applied = Appended(snapshots[each.append_id], attempts.manifests)
-                elif has_history_since(self._table.metadata, each.looked_at):
-                    each.looked_at = self.main_id
+                snapshot_id = snapshots.get(each.append_id)
+                if snapshot_id is None:
+                    with explained(self._profile):
+                        snapshot_id, each.seen = find_removed_append(
+                            self._table.metadata, self.io, each.paths, each.seen
+                        )
+                if snapshot_id is not None:
+                    each.applied = Appended(snapshot_id, attempts.manifests)
             return True if all(each.applied for each in joined) else None
 
         try:
@@ -325,9 +333,10 @@ class AppendTable:
     def _attempt(self, joined: Sequence[_Append], attempts: _Attempts) -> bool:
         left = [each for each in joined if each.applied is None]
         for each in left:
-            if each.is_sent and each.looked_at != self.main_id:
+            now = SeenVersion.of(self._table.metadata)
+            if each.is_sent and each.seen != now:
                 raise unknown(self.name, "an append", "snapshots that may have it have expired")
-            each.looked_at = self.main_id
+            each.seen = now
         files = [file for each in left for file in each.files]
         summary = {APPEND_ID: ",".join(each.append_id for each in left)}
         new = self._write(files, summary)

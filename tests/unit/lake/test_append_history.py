@@ -3,7 +3,7 @@
 import pytest
 
 import neve
-from neve.lake.append_history import applied_appends, has_history_since
+from neve.lake.append_history import SeenVersion, applied_appends, has_all_snapshots_since
 from tests.support.appending import Appender
 from tests.support.lakes import sqlite_settings
 
@@ -15,22 +15,29 @@ def appender(tmp_path):
 
 
 def test_the_history_is_whole_from_the_beginning_and_from_each_snapshot(appender):
-    assert has_history_since(appender.table.document, None)
-    ids = [appender.append(number, append_id=str(number)).snapshot_id for number in range(3)]
+    seen = [SeenVersion.of(appender.table.document)]
+    ids = []
+    for number in range(3):
+        ids.append(appender.append(number, append_id=str(number)).snapshot_id)
+        seen.append(SeenVersion.of(appender.table.document))
     document = appender.table.document
-    assert has_history_since(document, None)
-    assert all(has_history_since(document, snapshot_id) for snapshot_id in ids)
-    assert not has_history_since(document, 17)
+    assert all(has_all_snapshots_since(document, version) for version in seen)
+    # Of a table whose old metadata was restored.
+    assert not has_all_snapshots_since(document, SeenVersion(17, 4))
     assert applied_appends(document) == {str(number): ids[number] for number in range(3)}
 
 
 def test_a_missing_parent_is_no_proof(appender):
     """PyIceberg's expiry makes the oldest retained snapshot look like the first one."""
-    first, second, third = (appender.append(number).snapshot_id for number in range(3))
+    start = SeenVersion.of(appender.table.document)
+    first = appender.append(0).snapshot_id
+    second = appender.append(1).snapshot_id
+    after_second = SeenVersion.of(appender.table.document)
+    third = appender.append(2).snapshot_id
     appender.load().maintenance.expire_snapshots().by_id(first).commit()
     appender.table.refresh()
     document = appender.table.document
     assert set(document.snapshots) == {second, third}
     assert document.snapshots[second].get("parent-snapshot-id") is None
-    assert not has_history_since(document, None)
-    assert has_history_since(document, second)
+    assert not has_all_snapshots_since(document, start)
+    assert has_all_snapshots_since(document, after_second)

@@ -313,22 +313,63 @@ def test_a_deadline_leaves_the_outcome_unknown_and_all_files_in_place(lake, gate
     assert Path(file.file_path.removeprefix("file://")).exists()
 
 
-def test_absence_is_no_proof_once_the_history_was_removed(lake, gate):
-    """The answer is lost, and before the table is read others have pushed the snapshot out."""
+@pytest.mark.parametrize("is_applied", [True, False])
+def test_files_settle_an_append_whose_snapshot_others_may_have_removed(lake, gate, is_applied):
+    """The answer is lost, and before the table is read others have removed all versions known."""
     appender, others = Appender(lake), Appender(lake, limit=SnapshotLimit(3))
+    appender.append(0)
 
-    def applied_and_pushed_out(swap):
-        swap()
+    def lost_and_pushed_out(swap):
+        if is_applied:
+            swap()
         for number in range(10, 20):
             others.append(number)
         raise CommitStateUnknownException("the connection was lost")
 
-    gate.plan = {1: applied_and_pushed_out}
+    gate.plan = {gate.count + 1: lost_and_pushed_out}
+    appended = appender.append(1)
+    assert appender.ids() == Counter([0, 1, *range(10, 20)])
+    assert appended.snapshot_id in {each for each, *_ in appender.entries().values()}
+    assert appender.counters.attempts == (2 if is_applied else 3)
+
+
+def test_files_settle_an_append_that_was_compacted_since(lake, gate):
+    """`main` has its rows in other files: an older retained snapshot shows that it is applied."""
+    appender, others = Appender(lake), Appender(lake, limit=SnapshotLimit(3))
+    appender.append(0)
+
+    def applied_and_rewritten(swap):
+        swap()
+        for number in range(10, 20):
+            others.append(number)
+        others.load().overwrite(others.load().scan().to_arrow())
+        raise CommitStateUnknownException("the connection was lost")
+
+    gate.plan = {gate.count + 1: applied_and_rewritten}
+    appender.append(1)
+    assert appender.ids() == Counter([0, 1, *range(10, 20)])
+
+
+def test_absence_is_no_proof_once_the_history_was_expired(lake, gate):
+    """The answer is lost, and somebody has expired versions that may have had the files."""
+    appender, others = Appender(lake), Appender(lake)
+
+    def applied_and_expired(swap):
+        swap()
+        ids = [others.append(number).snapshot_id for number in range(10, 14)]
+        old = [
+            each for each in others.load().metadata.snapshots if each.snapshot_id not in ids[-2:]
+        ]
+        expiry = others.load().maintenance.expire_snapshots()
+        expiry.by_ids([each.snapshot_id for each in old]).commit()
+        raise CommitStateUnknownException("the connection was lost")
+
+    gate.plan = {1: applied_and_expired}
     waited = []
     policy = RetryPolicy(clock=lambda: sum(waited), sleep=waited.append, deadline_seconds=5)
     with pytest.raises(UnknownOutcomeError, match="snapshots that may have it have expired"):
         appender.append(1, policy=policy)
-    assert appender.ids() == Counter([1, *range(10, 20)])
+    assert appender.ids() == Counter([1, *range(10, 14)])
 
 
 def test_a_table_that_others_have_moved_far_is_read_again(lake):
