@@ -1,15 +1,18 @@
 """What maintenance gains and costs, before and after in one run.
 
-    python -m benchmarks.upkeep [telemetry|merges|health] [size]
+    python -m benchmarks.upkeep [telemetry|merges|health|opens] [size] [directory]
 
 - `telemetry`: a day of spans in `size` commits (2,880), one file each, over 24 hours. A query for
   one service in one hour and one for a trace by its id, with Spark and with DuckDB, before and
   after `neve maintain`; the compaction's rate against Iceberg's `rewrite_data_files` with binpack,
   which does not sort, on the same files in the same session; and what reading a map costs against a
-  promoted column, since Iceberg's vectorised reader falls back to rows for maps.
+  promoted column, since Iceberg's vectorised reader falls back to rows for maps. With a directory,
+  the lake is made there first, and a lake that is there already is measured.
 - `merges`: two mirrors with 200,000 rows, `size` merges (200) of 500 changes each, one maintained
   every 20 merges, the other never. Times of the last ten merges, and of queries, against the first.
 - `health`: of `size` tables (200) on the embedded catalog.
+- `opens`: how often health and maintenance open the manifests and the data files of a table with
+  `size` small files (5,000).
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -135,13 +139,18 @@ def ask(lake: OpenLake, commits: int) -> dict[tuple[str, str], float]:
     }
 
 
-def telemetry(commits: int) -> None:
-    with tempfile.TemporaryDirectory() as directory, open_lake(Path(directory)) as lake:
-        began = time.perf_counter()
-        with lake.writer() as writer:
-            for number in range(commits):
-                assert writer.write_and_commit("traces", None, spans(number, commits)).committed
-        sys.stderr.write(f"{commits} commits in {time.perf_counter() - began:.0f} s\n")
+def write_day(lake: OpenLake, commits: int) -> None:
+    began = time.perf_counter()
+    with lake.writer() as writer:
+        for number in range(commits):
+            assert writer.write_and_commit("traces", None, spans(number, commits)).committed
+    sys.stderr.write(f"{commits} commits in {time.perf_counter() - began:.0f} s\n")
+
+
+def telemetry(commits: int, directory: str | None = None) -> None:
+    with tempfile.TemporaryDirectory() as other, open_lake(Path(directory or other)) as lake:
+        if ("otel", "traces") not in lake.reader().list_tables():
+            write_day(lake, commits)
         before = ask(lake, commits)
         (health,) = lake.health(TRACES)
         size, first = health.bytes, lake.table(TRACES).current_snapshot_id
@@ -295,14 +304,49 @@ def health(tables: int) -> None:
         report(f"health of {tables} tables", time.perf_counter() - began, "s", None, "<= 30")
 
 
-SECTIONS = {"telemetry": (telemetry, 2880), "merges": (merges, 200), "health": (health, 200)}
+def opens(files: int) -> None:
+    """Count what is opened; small commits of the direct writer, all of one hour."""
+    from tests.support.file_opens import counted_opens
+
+    with tempfile.TemporaryDirectory() as directory, open_lake(Path(directory)) as lake:
+        with lake.writer() as writer:
+            for number in range(files):
+                rows = spans(number, 24 * files).slice(0, 3)
+                assert writer.write_and_commit("traces", None, rows).committed
+        table = lake.catalog().load_table(TRACES)
+        location = Path(table.location().removeprefix("file://"))
+        data = next((location / "data").iterdir())
+        snapshot = table.current_snapshot()
+        assert snapshot is not None
+        manifests = {Path(each.manifest_path).name for each in snapshot.manifests(table.io)}
+        with counted_opens(data, location / "metadata") as opened:
+            lake.health(TRACES)
+        report("opens of each manifest, health", _most(opened, manifests), "times", None, "<= 1")
+        names = {path.name for path in data.glob("*.parquet")}
+        plans = lake.plan_maintenance(TRACES)
+        with counted_opens(data) as opened:
+            (done,) = lake.maintain(plans=plans)
+        assert done.rewritten_files == files, done
+        report("opens of each data file, maintain", _most(opened, names), "times", None, "<= 1")
+
+
+def _most(opened: Counter[str], names: set[str]) -> int:
+    return max(opened[name] for name in names)
+
+
+SECTIONS: dict[str, tuple[Callable[..., None], int]] = {
+    "telemetry": (telemetry, 2880),
+    "merges": (merges, 200),
+    "health": (health, 200),
+    "opens": (opens, 5000),
+}
 
 
 def main() -> None:
     chosen = sys.argv[1:2] or list(SECTIONS)
     for name in chosen:
         section, size = SECTIONS[name]
-        section(int(sys.argv[2]) if len(sys.argv) > 2 else size)
+        section(int(sys.argv[2]) if len(sys.argv) > 2 else size, *sys.argv[3:])
 
 
 if __name__ == "__main__":

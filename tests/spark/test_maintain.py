@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from collections import Counter
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -23,6 +25,8 @@ from neve.observe.metrics import Registry, common_labels
 from neve.service.maintenance import TableMaintenance
 from neve.telemetry.schemas import SCHEMAS
 from neve.upkeep.maintainer import Maintainer
+from neve.upkeep.plan import Step, plan_maintenance
+from tests.support.file_opens import counted_opens
 from tests.support.lakes import sqlite_settings
 from tests.support.merging import Mirrored, event
 from tests.support.power_cut import power_cut
@@ -107,14 +111,31 @@ def test_closed_hours_become_sorted_files_with_bloom_filters(lake):
 
 
 def has_bloom_filter(path):
-    """Tell by the sizes: Parquet puts bloom filters between the pages and the footer."""
-    group = pq.ParquetFile(path).metadata.row_group(0)
-    ends = [
-        (column.dictionary_page_offset or column.data_page_offset) + column.total_compressed_size
-        for column in map(group.column, range(group.num_columns))
-    ]
-    footer = int.from_bytes(path.read_bytes()[-8:-4], "little")
-    return path.stat().st_size - 8 - footer - max(ends) > 1000
+    """Tell whether every row group has one, and not of the mebibyte that Parquet takes itself."""
+    rows = duckdb.execute(
+        "SELECT bloom_filter_length FROM parquet_metadata(?) WHERE path_in_schema = 'trace_id'",
+        [str(path)],
+    ).fetchall()
+    return all(size is not None and size < 1000 for (size,) in rows)
+
+
+def test_small_files_are_read_once(lake):
+    write(lake, [0, 1], files=30)
+    old = {path.name for path in data_files(lake)}
+    table = lake.catalog().load_table(TRACES)
+    manifests = {Path(m.manifest_path).name for m in table.current_snapshot().manifests(table.io)}
+    metadata = Path(table.location().removeprefix("file://"), "metadata")
+    data = data_files(lake)[0].parent
+    with counted_opens(data, metadata) as opens:
+        (health,) = lake.health(TRACES)
+    # Health reads no data, and each manifest once.
+    assert {opens[name] for name in old} == {0}
+    assert {opens[name] for name in manifests} == {1}
+    plans = lake.plan_maintenance(TRACES)
+    with counted_opens(data, metadata) as opens:
+        (report,) = lake.maintain(plans=plans)
+    assert (report.rewritten_files, report.new_files, health.files) == (60, 2, 60)
+    assert {opens[name] for name in old} == {1}
 
 
 def test_a_dry_run_names_what_is_then_done(lake, tmp_path, capsys):
@@ -155,9 +176,9 @@ def test_a_publish_meanwhile_is_kept(lake, monkeypatch):
     written = write(lake, [0])
     commit = GroupRewrite._commit
 
-    def late(rewrite, group, counters):
+    def late(rewrite, groups, counters):
         written.update(write(lake, [1], files=2))
-        commit(rewrite, group, counters)
+        commit(rewrite, groups, counters)
 
     monkeypatch.setattr(GroupRewrite, "_commit", late)
     (report,) = lake.maintain()
@@ -192,12 +213,12 @@ def test_a_rewrite_that_loses_to_a_merge_gives_way_and_tries_again(lake, monkeyp
     churn(mirrored)
     commit, losses = GroupRewrite._commit, []
 
-    def late(rewrite, group, counters):
+    def late(rewrite, groups, counters):
         if not losses:
-            losses.append(group)
+            losses.append(groups)
             mirrored.append(event("U", 5000, 7, "meanwhile"))
             mirrored.merge()
-        commit(rewrite, group, counters)
+        commit(rewrite, groups, counters)
 
     monkeypatch.setattr(GroupRewrite, "_commit", late)
     (report,) = lake.maintain(mirrored.mirror)
@@ -236,6 +257,30 @@ def test_a_policy_orders_days_along_a_z_curve(lake):
     assert [plan.actions for plan in lake.plan_maintenance()] == [()]
     with_policies(lake, **{TRACES: {"zorder": ["servic"]}})
     assert "has no column servic" in lake.plan_maintenance()[0].error
+
+
+def test_statistics_tell_spark_how_many_values_a_column_has(lake):
+    mirrored = Mirrored(lake)
+    churn(mirrored)
+    with_policies(lake, **{mirrored.mirror: {"statistics": ["id"]}})
+    later = time.time() + 3600
+    plans = plan_maintenance(lake, [mirrored.mirror], now=later)
+    assert plans[0].actions[-1].step is Step.STATISTICS
+    (report,) = Maintainer(lake).carry_out(plans)
+    assert (report.actions, report.error, report.left) == (len(plans[0].actions), None, [])
+    metadata = lake.catalog().load_table(mirrored.mirror).metadata
+    counted = [
+        blob.properties["ndv"]
+        for file in metadata.statistics
+        if file.snapshot_id == metadata.current_snapshot_id
+        for blob in file.blob_metadata
+    ]
+    assert counted == ["20"]
+    # Computed once for a snapshot; and the index, whose statistics file is replaced, is found.
+    assert plan_maintenance(lake, [mirrored.mirror], now=later)[0].actions == ()
+    mirrored.append(event("D", 9000, 3), event("I", 9001, 500, "new"))
+    mirrored.merge(strategy=Strategy.INDEX)
+    mirrored.check()
 
 
 def test_a_policy_that_names_no_table_is_refused(lake):

@@ -26,6 +26,7 @@ id + 1 | l * 1 AS e1 | id * 2.5e0 AS a1 | id / 2 | id / 2e0 AS a2 | id / (id + 1
 id = 1 | id <> 1 | id < l | d > 0.5 AS a3 | f > 0.1 AS a4 | f = d | de >= 1.25 AS a5 | de > 1
 de < de38 | l > d | s = ' é𝄞 ' | id <=> 1 | bi > bi | u = u
 ts > '2024-10-04 01:02:03.123455' AS a7 | tn <= TIMESTAMP_NTZ '2024-02-29 12:00:00.000001' AS a8
+ts >= TIMESTAMP '2024-10-04T03:02:03.123455+02:00' AS e2 | ts < '2024-10-04T01:02:03Z' AS e3
 da = '9999-12-31' AS a9 | ts >= TIMESTAMP '1970-01-01' AS b1 | da < DATE '2000-01-01' AS b2
 bo AND id = 1 | bo OR id = 3 | NOT bo | id IS NULL | l IS NOT NULL | NOT (id > 1 AND bo)
 id BETWEEN 1 AND 2 | id NOT BETWEEN 1 AND 2 | id IN (1, 2) | id NOT IN (1, 2) | s IN ('', 'x')

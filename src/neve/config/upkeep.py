@@ -68,6 +68,14 @@ class TablePolicySettings(Section):
     zorder: tuple[str, ...] = Field(
         (), description="Columns by which compaction z-orders rows; none means the table's sort."
     )
+    statistics: tuple[str, ...] = Field(
+        (),
+        description=(
+            "Columns of which distinct values are counted for Spark's optimizer "
+            "(spark.sql.cbo.enabled), whenever the table was written and then left alone for ten "
+            "minutes; none means no statistics."
+        ),
+    )
     target_file_bytes: ByteCount | None = Field(
         None, gt=0, description="Size of compacted files; unset means upkeep.target_file_bytes."
     )

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import logging
-import threading
+import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from neve import failpoints
-from neve.errors import NeveError
+from neve.errors import ConflictError, NeveError
 from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_known
 from neve.lake.identifier import quote_identifier
 from neve.lake.java_commits import committing_in_java
-from neve.lake.jvm.file_rewrites import (
-    FileRewrite,
-    WrittenGroup,
-    add_unsorted_order,
-)
-from neve.lake.jvm.file_rewrites import (
-    SortColumn as SortColumn,
-)
+from neve.lake.jvm.file_rewrites import FileRewrite, add_unsorted_order
+from neve.lake.jvm.file_rewrites import SortColumn as SortColumn
+from neve.lake.jvm.file_rewrites import WrittenGroup as WrittenGroup
+from neve.lake.rewrite_properties import PlannedOutput as PlannedOutput
 
 if TYPE_CHECKING:
     from neve.lake.lake import Lake
@@ -36,73 +31,80 @@ REWRITE_ID = "neve.rewrite-id"
 _ATTEMPTS = 3
 
 
-@dataclass(frozen=True)
-class Rewritten:
-    """What became of a group."""
-
-    input_files: int
-    output_files: int
-    output_bytes: int
-
-
 class GroupRewrite:
-    """A table at one snapshot, whose files are rewritten group by group, one commit each."""
+    """A table at one snapshot, whose files are rewritten group by group.
+
+    Groups may be written by several threads; one commits them.
+    """
 
     def __init__(self, lake: Lake, ref: TableRef) -> None:
         self._lake = lake
         self._ref = ref
-        # Groups are written side by side; commits of this process would only refuse each other.
-        self._committing = threading.Lock()
         with lake.explaining():
             self._rewrite = FileRewrite(lake.spark, ref)
 
-    def rewrite(
-        self,
-        paths: Sequence[str],
-        order: Sequence[SortColumn],
-        output_files: int,
-        target_file_bytes: int,
-    ) -> Rewritten | None:
-        """Rewrite files that are still there; None: fewer than two are, and nothing is to be done.
+    def write(
+        self, paths: Sequence[str], order: Sequence[SortColumn], output: PlannedOutput
+    ) -> WrittenGroup | None:
+        """Write the rows of files that are still there into new files, without deleted ones.
 
-        Atomic; rows stay the same, deleted ones go.
-
-        Raises:
-            ConflictError: rows of these files were deleted, or the files replaced, meanwhile;
-                nothing was applied, and the new files are deleted.
-            UnknownOutcomeError: the answer was lost; nothing is deleted.
-            NeveError: what else the commit raises; the new files are deleted, unless the answer of
-                an earlier attempt was lost, which may come through yet.
+        Commits nothing. None: fewer than two files are still there, and nothing is to be done.
         """
         with self._lake.explaining():
             present = self._rewrite.present(paths)
             if not present or (len(present) < 2 <= len(paths)):
                 return None
-            group = self._rewrite.write(present, order, output_files, target_file_bytes)
+            return self._rewrite.write(present, order, output)
+
+    def commit(self, groups: Sequence[WrittenGroup]) -> list[WrittenGroup]:
+        """Replace the old files of groups by the new ones. Rows stay the same.
+
+        One atomic commit; if it is refused, one for each group, so that a lost race costs one
+        group.
+
+        Returns:
+            The groups that lost: rows of their files were deleted, or the files replaced,
+            meanwhile; nothing of them was applied, and their new files are deleted.
+
+        Raises:
+            UnknownOutcomeError: the answer was lost; nothing is deleted.
+            NeveError: what else the commit raises; the new files are deleted, unless the answer of
+                an earlier attempt was lost, which may come through yet.
+        """
         failpoints.reach("compact.written")
         counters = CommitCounters()
         try:
-            with self._committing:
-                self._commit(group, counters)
+            self._commit(groups, counters)
+        except ConflictError:
+            if len(groups) > 1 and counters.unknown_outcomes == 0:
+                return [lost for group in groups for lost in self.commit([group])]
+            self._abort(groups, counters)
+            return list(groups)
         except NeveError:
-            if counters.unknown_outcomes == 0:
-                with self._lake.explaining():
-                    self._rewrite.abort(group)
+            self._abort(groups, counters)
             raise
         failpoints.reach("compact.committed")
-        return Rewritten(len(present), group.files, group.bytes)
+        return []
 
-    def _commit(self, group: WrittenGroup, counters: CommitCounters) -> None:
-        summary = {REWRITE_ID: group.id}
+    def _abort(self, groups: Sequence[WrittenGroup], counters: CommitCounters) -> None:
+        if counters.unknown_outcomes == 0:
+            with self._lake.explaining():
+                for group in groups:
+                    self._rewrite.abort(group)
+
+    def _commit(self, groups: Sequence[WrittenGroup], counters: CommitCounters) -> None:
+        """Replace the files of groups, atomically. A group may be tried again with fewer others."""
+        rewrite_id = groups[0].id if len(groups) == 1 else str(uuid.uuid4())
+        summary = {REWRITE_ID: rewrite_id}
 
         def attempt() -> bool:
             with committing_in_java(self._ref.name, "replacing data files"):
-                self._rewrite.commit(group, summary)
+                self._rewrite.commit(groups, summary)
             return True
 
         def find_applied() -> bool | None:
             with self._lake.explaining():
-                return self._rewrite.has_commit(REWRITE_ID, group.id) or None
+                return self._rewrite.has_commit(REWRITE_ID, rewrite_id) or None
 
         commit_until_known(
             lambda: None,
@@ -144,7 +146,7 @@ def call_procedure(
     """Call one of Iceberg's procedures on a table; return the first row of its result.
 
     Args:
-        arguments: texts and numbers by name; a mapping becomes a map of texts.
+        arguments: texts and numbers by name; a mapping becomes a map of texts, a tuple an array.
 
     Raises:
         ConflictError: other writers were first in each of Iceberg's attempts.
@@ -158,6 +160,10 @@ def call_procedure(
                 texts[f"{name}_{number}"] = str(inner)
                 pairs.append(f"'{key}', :{name}_{number}")
             call.append(f"{name} => map({', '.join(pairs)})")
+        elif isinstance(value, tuple):
+            names = [f"{name}_{number}" for number in range(len(value))]
+            texts |= dict(zip(names, value, strict=True))
+            call.append(f"{name} => array({', '.join(f':{each}' for each in names)})")
         else:
             texts[name] = value
             call.append(f"{name} => :{name}")

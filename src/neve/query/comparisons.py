@@ -27,6 +27,10 @@ from neve.query.typed import Typed
 _DATE_TEXT = re.compile(r"'\d{4}-\d\d-\d\d'")
 _TIME_TEXT = re.compile(r"'\d{4}-\d\d-\d\d([ T]([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d{1,6})?)?)?'")
 
+_TIME_WITH_OFFSET = re.compile(
+    r"'\d{4}-\d\d-\d\d[ T]([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?(Z|[+-](0\d|1[0-4]):[0-5]\d)'"
+)
+
 
 def compared(left: Typed, right: Typed) -> tuple[Typed, Typed]:
     """Return both sides of a comparison as they meet in both engines.
@@ -96,8 +100,11 @@ def time_constant(text: Typed, kind: SqlType) -> Typed:
     Not before 1970: DuckDB 1.5 rounds such a time towards 1970 when it looks for the partition by
     year, month, day or hour that has it, and misses the rows.
     """
-    if text.sql < "'1970":
+    has_offset = _TIME_WITH_OFFSET.fullmatch(text.sql) is not None
+    if text.sql < ("'1970-01-02" if has_offset else "'1970"):
         raise NotPlainError("a time before 1970")
+    if kind == TIMESTAMPTZ and has_offset:
+        return replace(text, sql=f"TIMESTAMPTZ {text.sql}", type=kind)
     if kind == DATE and _DATE_TEXT.fullmatch(text.sql):
         return replace(text, sql=f"DATE {text.sql}", type=DATE)
     if kind in (TIMESTAMP, TIMESTAMPTZ) and _TIME_TEXT.fullmatch(text.sql):

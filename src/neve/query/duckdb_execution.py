@@ -13,6 +13,7 @@ from neve.errors import SqlError
 from neve.query.answer import Answer
 from neve.query.duckdb_connection import connect, load_extension
 from neve.query.sql_types import arrow_type, of_duckdb
+from neve.query.typed import quote_text
 
 if TYPE_CHECKING:
     from neve.query.typed import Columns
@@ -53,11 +54,26 @@ class Execution:
 
         return self._wait(read)
 
-    def execute(self, sql: str) -> Columns:
-        """Execute a statement that makes a view or a secret; return the columns of its result."""
+    def execute(self, sql: str) -> None:
+        """Execute a statement that makes a view or a secret."""
         self._views.append(sql)
-        result = self._wait(lambda: self._connection.execute(sql).description)
-        return tuple((column[0], of_duckdb(column[1])) for column in result or ())
+        self._wait(lambda: self._connection.execute(sql))
+
+    def columns(self, view: str) -> Columns:
+        """Return the columns of a view that was made here.
+
+        From DuckDB's catalog: a query would have it read the table's metadata and manifests again.
+        """
+
+        def read() -> list[Any]:
+            # Not with a parameter: for any, DuckDB loads pandas.
+            found = self._connection.execute(
+                "SELECT column_name, data_type FROM duckdb_columns() WHERE database_name = 'temp' "  # noqa: S608 - quoted
+                f"AND table_name = {quote_text(view)} ORDER BY column_index"
+            )
+            return [(name, self._connection.type(kind)) for name, kind in found.fetchall()]
+
+        return tuple((name, of_duckdb(kind)) for name, kind in self._wait(read))
 
     def read_stores(self) -> None:
         """Load what reads object stores. Idempotent."""

@@ -78,7 +78,7 @@ class TableViews:
             f"CREATE TEMP VIEW {view} AS FROM iceberg_scan({quote_text(location)}) "
             f"SELECT *{self._hidden_columns(ref)}"
         )
-        return name, self._execution.execute(f"FROM {view} LIMIT 0")
+        return name, self._execution.columns(name)
 
     def _hidden_columns(self, ref: TableRef) -> str:
         """Hide from DuckDB that the source of a partition by time is a column of the table."""

@@ -28,7 +28,12 @@ _SMALLEST_TIER = 64 * 1024
 
 @dataclass(frozen=True)
 class FileGroup:
-    """Files of one partition that are rewritten together, in one commit."""
+    """Files of one partition that are rewritten together: committed all or none.
+
+    Args:
+        is_closed: whether they are of an hour or day that is over: hardly anybody deletes rows of
+            them meanwhile.
+    """
 
     partition: Partition
     why: str
@@ -37,6 +42,7 @@ class FileGroup:
     records: int
     deleted: int
     output_files: int
+    is_closed: bool = False
 
     def halves(self) -> tuple[FileGroup, ...]:
         """Return two smaller groups; none if there is only one file."""
@@ -52,6 +58,7 @@ class FileGroup:
                 self.records * len(paths) // len(self.paths),
                 self.deleted * len(paths) // len(self.paths),
                 max(1, self.output_files // 2),
+                self.is_closed,
             )
             for paths in (self.paths[:middle], self.paths[middle:])
         )
@@ -163,4 +170,5 @@ def _group(files: Sequence[SmallFile], why: str, policy: CompactionPolicy) -> Fi
         sum(file.records for file in files),
         sum(file.deleted for file in files),
         policy.files_for(size),
+        files[0].hour is not None and not any(file.deleted for file in files),
     )

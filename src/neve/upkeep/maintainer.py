@@ -5,62 +5,29 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from neve.errors import ConflictError, NeveError
-from neve.lake.compaction import GroupRewrite, Rewritten, call_procedure, rewrite_in_z_order
+from neve.lake.compaction import GroupRewrite, call_procedure, rewrite_in_z_order
 from neve.observe import sentry
 from neve.observe.traces import span
+from neve.upkeep.maintenance_report import MaintenanceReport as MaintenanceReport
 from neve.upkeep.plan import Action, Step, TablePlan
 from neve.upkeep.removals import PlannedOrphans, PlannedVersions
 from neve.upkeep.retention import carry_out_retention
 from neve.upkeep.row_age import delete_old_rows
+from neve.upkeep.table_rewriting import TableRewriting
 
 if TYPE_CHECKING:
     from neve.lake import Lake
     from neve.lake.table_ref import TableRef
-    from neve.upkeep.compaction import FileGroup
 
 logger = logging.getLogger(__name__)
 
 PART = "maintain"
 # A group that lost to another writer is halved so often, each time on the newest version.
 _MOST_HALVINGS = 2
-
-
-@dataclass
-class MaintenanceReport:
-    """What was done to one table.
-
-    Args:
-        left: what was not done, and why; the next run tries it again.
-        notes: what was not done by intention.
-        conflicts: how often another writer was first.
-        error: why the table failed; what was committed before stays.
-    """
-
-    table: str
-    actions: int = 0
-    rewritten_files: int = 0
-    new_files: int = 0
-    rewritten_bytes: int = 0
-    new_bytes: int = 0
-    expired_snapshots: int = 0
-    deleted_rows: int = 0
-    removed_orphans: int = 0
-    removed_bytes: int = 0
-    conflicts: int = 0
-    seconds: float = 0.0
-    left: list[str] = field(default_factory=list)
-    notes: tuple[str, ...] = ()
-    error: str | None = None
-
-    @property
-    def failed(self) -> bool:
-        return self.error is not None
 
 
 class Maintainer:
@@ -120,52 +87,17 @@ class Maintainer:
 
     def _rewrite_groups(self, plan: TablePlan, ref: TableRef, report: MaintenanceReport) -> None:
         groups = [action.group for action in plan.actions if action.group is not None]
-        if not groups:
-            return
-        rewrite = GroupRewrite(self._lake, ref)
-        lost: list[FileGroup] = []
-
-        def work(group: FileGroup) -> None:
-            if self._may_begin(report, group.why) and not self._try(plan, rewrite, group, report):
-                lost.append(group)
-
-        self._in_threads(work, groups)
-        for _ in range(_MOST_HALVINGS):
-            if not lost:
+        for halvings in range(_MOST_HALVINGS + 1):
+            if not groups:
                 return
-            smaller = [half for group in lost for half in (group.halves() or (group,))]
-            lost.clear()
-            rewrite = GroupRewrite(self._lake, ref)
-            for group in smaller:
-                work(group)
-        report.left += [f"{group.why}: another writer was first each time" for group in lost]
-
-    def _in_threads(self, work: Callable[[FileGroup], None], groups: Sequence[FileGroup]) -> None:
-        if self._groups_at_once == 1:
-            for group in groups:
-                work(group)
-            return
-        with ThreadPoolExecutor(self._groups_at_once, "neve-rewrites") as pool:
-            for done in [pool.submit(work, group) for group in groups]:
-                done.result()
-
-    def _try(
-        self, plan: TablePlan, rewrite: GroupRewrite, group: FileGroup, report: MaintenanceReport
-    ) -> bool:
-        """Rewrite a group; False: another writer was first."""
-        self._lake.progress(f"{plan.table}: {group.why}, {len(group.paths):,} files")
-        try:
-            done = rewrite.rewrite(
-                group.paths, plan.order, group.output_files, plan.target_file_bytes
+            if halvings:
+                groups = [half for group in groups for half in (group.halves() or (group,))]
+            rewriting = TableRewriting(self._lake, plan, GroupRewrite(self._lake, ref), report)
+            at_once = 1 if halvings else self._groups_at_once
+            groups = rewriting.rewrite(
+                groups, at_once, lambda group: self._may_begin(report, group.why)
             )
-        except ConflictError as error:
-            files = len(group.paths)
-            logger.info("%s: a rewrite of %d files gave way: %s", plan.table, files, error)
-            report.conflicts += 1
-            return False
-        if done is not None:
-            _count(report, group, done)
-        return True
+        report.left += [f"{group.why}: another writer was first each time" for group in groups]
 
     def _call_all(
         self, plan: TablePlan, ref: TableRef, actions: Iterable[Action], report: MaintenanceReport
@@ -196,6 +128,10 @@ class Maintainer:
                 self._remove(action.orphans, report)
             elif action.step is Step.MANIFESTS:
                 call_procedure(self._lake, ref, "rewrite_manifests", {"use_caching": False})
+            elif action.step is Step.STATISTICS:
+                # Replaces the snapshot's statistics file. A mirror's index is named by a property,
+                # too, and found by it then.
+                call_procedure(self._lake, ref, "compute_table_stats", {"columns": action.columns})
         except ConflictError as error:
             logger.info("%s: %s gave way: %s", plan.table, action.step.value, error)
             report.conflicts += 1
@@ -239,11 +175,3 @@ class Maintainer:
         logger.warning("%s was not maintained: %s", report.table, reason)
         sentry.capture(error, PART, report.table)
         report.error = reason
-
-
-def _count(report: MaintenanceReport, group: FileGroup, done: Rewritten) -> None:
-    report.actions += 1
-    report.rewritten_files += done.input_files
-    report.new_files += done.output_files
-    report.rewritten_bytes += group.bytes
-    report.new_bytes += done.output_bytes

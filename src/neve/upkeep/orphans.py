@@ -103,12 +103,16 @@ class OrphanSearch:
         reason = why_not(self.lake, self.ref, table.metadata)
         if reason:
             return OrphanPlan(self.ref.name, table.metadata.uuid, skipped=reason)
-        reachable = self._reachable_of(table)
+        reachable: ReachableFiles | None = None
         orphans: list[Orphan] = []
         listed, is_complete = 0, True
         for file in self._files(table):
             listed += 1
-            if file.modified < older_than and file.path not in reachable:
+            if file.modified >= older_than:
+                continue
+            # Only now: it reads every manifest of every snapshot.
+            reachable = reachable or self._reachable_of(table)
+            if file.path not in reachable:
                 if len(orphans) == most:
                     is_complete = False
                     break

@@ -30,6 +30,7 @@ from neve.upkeep.removals import (
 )
 from neve.upkeep.retention_policy import policies_without_table
 from neve.upkeep.row_age import RowAgePlan
+from neve.upkeep.statistics import plan_statistics
 
 if TYPE_CHECKING:
     from neve.lake import Lake
@@ -51,6 +52,7 @@ class Step(str, Enum):
     ZORDER = "rewrite files in Z order"
     POSITION_DELETES = "rewrite position deletes"
     MANIFESTS = "rewrite manifests"
+    STATISTICS = "compute statistics"
     EXPIRE = "expire snapshots"
     ORPHANS = "remove orphans"
     OLD_ROWS = "delete old rows"
@@ -64,6 +66,7 @@ class Action:
         bytes: how much is read and written anew.
         group: the files, where they are chosen here; otherwise Iceberg's procedure chooses them.
         where: which rows the procedure is for.
+        columns: of which statistics are computed.
     """
 
     table: str
@@ -75,6 +78,7 @@ class Action:
     partition: str = ""
     group: FileGroup | None = field(default=None, repr=False)
     where: str | None = None
+    columns: tuple[str, ...] = ()
     versions: PlannedVersions | None = field(default=None, repr=False)
     orphans: PlannedOrphans | None = field(default=None, repr=False)
     old_rows: RowAgePlan | None = field(default=None, repr=False)
@@ -163,7 +167,8 @@ def _with_removals(
         return replace(plan, actions=(), error=str(error))
     first, more = [], []
     if orphans is not None and orphans.plan.skipped:
-        plan = replace(plan, notes=(f"no orphans are removed: {orphans.plan.skipped}",))
+        note = f"no orphans are removed: {orphans.plan.skipped}"
+        plan = replace(plan, notes=(*plan.notes, note))
     if old_rows is not None:
         # First: what is deleted need not be rewritten.
         effect = f"rows with {old_rows.column} before {old_rows.before:%Y-%m-%d %H:%M} go"
@@ -200,13 +205,26 @@ def _plan_table(observed: ObservedTable | UnreadableTable, now: float) -> TableP
         small_bytes=policy.small_bytes,
         min_files=policy.min_files,
     )
-    if not observed.is_compacted:
-        return plan
     try:
-        _check_columns(observed)
-        return replace(plan, actions=tuple(_actions(observed, plan, now)))
+        if observed.is_compacted:
+            _check_columns(observed)
+            plan = replace(plan, actions=tuple(_actions(observed, plan, now)))
+        return _with_statistics(plan, observed, now)
     except NeveError as error:
-        return replace(plan, error=str(error))
+        return replace(plan, actions=(), error=str(error))
+
+
+def _with_statistics(plan: TablePlan, observed: ObservedTable, now: float) -> TablePlan:
+    """Add statistics, after all that makes a new snapshot: they hold for one."""
+    statistics = plan_statistics(observed, now, is_rewritten=bool(plan.actions))
+    if statistics is None:
+        return plan
+    if statistics.skipped:
+        note = f"no statistics are computed: {statistics.skipped}"
+        return replace(plan, notes=(*plan.notes, note))
+    effect = f"Spark's optimizer knows the distinct values of {', '.join(statistics.columns)}"
+    action = Action(plan.table, Step.STATISTICS, statistics.why, effect, columns=statistics.columns)
+    return replace(plan, actions=(*plan.actions, action))
 
 
 def _check_columns(observed: ObservedTable) -> None:

@@ -25,6 +25,7 @@ class CompactionPolicy:
         settle_seconds: an hour is closed so long after its end; what comes later is late.
         max_group_bytes: of files that are rewritten together: what is lost when the commit is.
         zorder: columns that closed days are ordered by, along a Z curve, instead of the sort order.
+        statistics: columns of which distinct values are counted; none: no statistics are computed.
     """
 
     enabled: bool | None = None
@@ -37,6 +38,7 @@ class CompactionPolicy:
     max_manifests: int = 100
     max_delete_files: int = 20
     zorder: tuple[str, ...] = ()
+    statistics: tuple[str, ...] = ()
 
     def files_for(self, size: int) -> int:
         """Return how many files of the target size hold so many bytes."""
@@ -51,11 +53,13 @@ def compaction_policy(settings: Settings, table: str) -> CompactionPolicy:
     upkeep = settings.upkeep
     enabled, target = None, upkeep.target_file_bytes
     zorder: tuple[str, ...] = ()
+    statistics: tuple[str, ...] = ()
     fitting = (pattern for pattern in upkeep.tables if fnmatchcase(table, pattern))
     for pattern in sorted(fitting, key=len):
         policy = upkeep.tables[pattern]
         enabled = enabled if policy.compact is None else policy.compact
         zorder = policy.zorder or zorder
+        statistics = policy.statistics or statistics
         target = policy.target_file_bytes or target
     return CompactionPolicy(
         enabled,
@@ -64,4 +68,5 @@ def compaction_policy(settings: Settings, table: str) -> CompactionPolicy:
         upkeep.min_small_files,
         upkeep.deleted_rows_share,
         zorder=zorder,
+        statistics=statistics,
     )

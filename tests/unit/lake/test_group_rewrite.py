@@ -2,49 +2,54 @@
 
 from __future__ import annotations
 
-import threading
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from types import SimpleNamespace
 
-import pytest
-
 from neve.errors import CatalogError, ConflictError, NeveError, UnknownOutcomeError
-from neve.lake.compaction import GroupRewrite
+from neve.lake.compaction import GroupRewrite, WrittenGroup
 from neve.lake.table_ref import TableRef
 
 
 class Rewrite:
-    """Commits that fail one after the other; the table shows none of them."""
+    """Commits that fail one after the other, or with a certain group; the table shows none."""
 
-    def __init__(self, *failures) -> None:
+    def __init__(self, *failures, refuses="") -> None:
         self.failures = list(failures)
-        self.aborted = False
+        self.refuses = refuses
+        self.attempts: list[str] = []
+        self.aborted: list[str] = []
 
-    def present(self, paths):
-        return paths
-
-    def write(self, *_):
-        return SimpleNamespace(id="x", files=1, bytes=1)
-
-    def commit(self, *_):
-        raise self.failures.pop(0)
+    def commit(self, groups, _summary):
+        self.attempts.append("".join(group.id for group in groups))
+        if self.failures:
+            raise self.failures.pop(0)
+        if self.refuses and self.refuses in self.attempts[-1]:
+            raise ConflictError("rows were deleted")
 
     def has_commit(self, *_):
         return False
 
-    def abort(self, _):
-        self.aborted = True
+    def abort(self, group):
+        self.aborted.append(group.id)
 
 
-def is_aborted(*failures):
+def group_rewrite(java):
     rewrite = GroupRewrite.__new__(GroupRewrite)
     rewrite._lake = SimpleNamespace(explaining=nullcontext)
     rewrite._ref = TableRef("lake", ("ns", "t"))
-    rewrite._committing = threading.Lock()
-    rewrite._rewrite = Rewrite(*failures)
-    with pytest.raises(NeveError):
-        rewrite.rewrite(["a", "b"], (), 1, 1)
-    return rewrite._rewrite.aborted
+    rewrite._rewrite = java
+    return rewrite
+
+
+def written(name="x"):
+    return WrittenGroup(name, 1, 1, 2, None)
+
+
+def is_aborted(*failures):
+    rewrite = group_rewrite(Rewrite(*failures))
+    with suppress(NeveError):
+        assert rewrite.commit([written()]) == [written()]
+    return bool(rewrite._rewrite.aborted)
 
 
 def test_new_files_stay_if_any_attempt_may_have_been_applied():
@@ -59,3 +64,15 @@ def test_new_files_go_if_every_attempt_was_refused():
     refused = ConflictError("refused")
     assert is_aborted(refused, refused, refused)
     assert is_aborted(CatalogError("no access"))
+
+
+def test_groups_share_a_commit_and_one_that_lost_is_refused_alone():
+    java = Rewrite(refuses="b")
+    groups = [written(name) for name in "abc"]
+    assert group_rewrite(java).commit(groups) == [written("b")]
+    assert java.attempts[0] == "abc"
+    assert [each for each in java.attempts if len(each) == 1 and each != "b"] == ["a", "c"]
+    assert java.aborted == ["b"]
+    java = Rewrite()
+    assert group_rewrite(java).commit(groups) == []
+    assert (java.attempts, java.aborted) == (["abc"], [])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,31 @@ def test_what_is_beyond_the_budget_is_deferred(lake):
     (plan,) = lake.plan_maintenance(max_bytes=10_000)
     assert [action.why for action in plan.actions] == ["closed hour 2026-11-17 10:00"]
     assert [action.why for action in plan.deferred] == ["closed hour 2026-11-17 11:00"]
+
+
+def test_statistics_are_computed_of_tables_that_are_not_written_any_more(lake):
+    make_table(lake, TABLE, 1)
+    hour_later = time.time() + 3600
+    assert plan_maintenance(lake, now=hour_later)[0].actions == ()
+    configure(lake, statistics=["service_name"])
+    (plan,) = plan_maintenance(lake, now=hour_later)
+    ((action,),) = [plan.actions]
+    assert (action.step, action.columns) == (Step.STATISTICS, ("service_name",))
+    assert action.why.endswith("has no statistics of service_name")
+    assert plan.notes == ()
+    (plan,) = plan_maintenance(lake)
+    assert plan.actions == ()
+    assert "statistics hold for one snapshot" in plan.notes[0]
+
+
+def test_statistics_come_after_what_makes_a_new_snapshot(lake):
+    make_table(lake, TABLE, 6)
+    configure(lake, compact=True, statistics=["service_name"])
+    (plan,) = plan_maintenance(lake, now=time.time() + 3600)
+    assert [action.step for action in plan.actions] == [Step.SORT, Step.STATISTICS]
+    assert plan.actions[1].why == "files are rewritten, and the new snapshot has no statistics"
+    configure(lake, statistics=["servic"])
+    assert "has no column servic" in (lake.plan_maintenance()[0].error or "")
 
 
 def test_no_orphans_are_removed_where_two_tables_share_a_location(lake):

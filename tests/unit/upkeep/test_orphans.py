@@ -100,6 +100,14 @@ def test_what_nobody_needs_goes_and_all_that_is_needed_stays(lake):
     assert sum(bench.appender.ids().values()) == 5
 
 
+def test_no_manifest_is_read_where_every_file_is_young(lake, monkeypatch):
+    bench = Bench(lake)
+    bench.age(days=1)
+    monkeypatch.setattr(ReachableFiles, "add_table", lambda *_: pytest.fail("manifests are read"))
+    plan = bench.plan()
+    assert (plan.orphans, plan.listed > 5, plan.skipped) == ((), True, "")
+
+
 def test_what_a_commit_takes_up_after_the_search_stays(lake):
     """An append of old files lands between plan and removal."""
     bench = Bench(lake)

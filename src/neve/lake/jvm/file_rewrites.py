@@ -8,7 +8,7 @@ Everything raises what Java raises.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +16,9 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere
 
+from neve.lake.jvm.planned_files import PlannedFiles
 from neve.lake.jvm.tables import _each, _java_map, active, load
+from neve.lake.rewrite_properties import PlannedOutput, parquet_properties
 from neve.lake.table_ref import TableRef
 
 # All files of a group are read by one task: nothing is shuffled where one sort is enough.
@@ -37,12 +39,15 @@ class WrittenGroup:
     """New files that are written and not committed.
 
     Args:
+        files: how many new ones.
+        input_files: how many old ones they are to replace.
         java: Iceberg's group, for the commit.
     """
 
     id: str
     files: int
     bytes: int
+    input_files: int
     java: Any
 
 
@@ -56,36 +61,39 @@ class FileRewrite:
         snapshot = self._table.currentSnapshot()
         self._snapshot_id = None if snapshot is None else int(snapshot.snapshotId())
         # Here, and not when they are first asked for: several threads ask.
-        self._tasks = self._plan()
+        self._planned = PlannedFiles(session.sparkContext._gateway, self._table, self._snapshot_id)
 
     def present(self, paths: Collection[str]) -> list[str]:
         """Return those of the files that the snapshot has."""
-        return [path for path in paths if path in self._tasks]
+        return [path for path in paths if path in self._planned.paths]
 
     def write(
         self,
         paths: Sequence[str],
         order: Sequence[SortColumn],
-        output_files: int,
-        target_file_bytes: int,
+        output: PlannedOutput,
     ) -> WrittenGroup:
-        """Read files, deletes applied, and write their rows into new ones. Commits nothing."""
-        tasks = self._jvm.java.util.ArrayList()
-        for path in paths:
-            tasks.add(self._tasks[path])
+        """Read files that are present, deletes applied, and write their rows into new ones.
+
+        Commits nothing.
+        """
+        tasks = self._planned.tasks(paths)
         spec_id = tasks.get(0).spec().specId()
-        with self._staged(tasks) as group_id:
-            self._write_rows(group_id, order, output_files, target_file_bytes, spec_id)
+        with self._staged(tasks, self._tuned(output, is_sorted=bool(order))) as group_id:
+            self._write_rows(group_id, order, output, spec_id)
             coordinator = self._jvm.org.apache.iceberg.spark.FileRewriteCoordinator.get()
             new_files = coordinator.fetchNewFiles(self._table, group_id)
-            group = self._group(tasks, spec_id, target_file_bytes, output_files)
+            group = self._group(tasks, spec_id, output)
             group.setOutputFiles(new_files)
         size = sum(int(file.fileSizeInBytes()) for file in _each(new_files.iterator()))
-        return WrittenGroup(group_id, int(new_files.size()), size, group)
+        return WrittenGroup(group_id, int(new_files.size()), size, len(paths), group)
 
-    def commit(self, group: WrittenGroup, summary: Mapping[str, str]) -> None:
+    def commit(self, groups: Iterable[WrittenGroup], summary: Mapping[str, str]) -> None:
         """Replace the old files by the new ones, if nobody has deleted rows of them meanwhile."""
-        self._manager(summary).commitFileGroups(self._jvm.java.util.Set.of(group.java))
+        written = self._jvm.java.util.HashSet()
+        for group in groups:
+            written.add(group.java)
+        self._manager(summary).commitFileGroups(written)
 
     def abort(self, group: WrittenGroup) -> None:
         """Delete new files that were certainly not committed."""
@@ -103,8 +111,7 @@ class FileRewrite:
         self,
         group_id: str,
         order: Sequence[SortColumn],
-        output_files: int,
-        target_file_bytes: int,
+        output: PlannedOutput,
         spec_id: int,
     ) -> None:
         rows = (
@@ -114,9 +121,9 @@ class FileRewrite:
             .load(group_id)
         )
         writer = (
-            _ordered(rows, order, output_files)
+            _ordered(rows, order, output.files)
             .write.format("iceberg")
-            .option("target-file-size-bytes", target_file_bytes)
+            .option("target-file-size-bytes", output.target_file_bytes)
             .option("use-table-distribution-and-ordering", "false")
             .option("output-spec-id", spec_id)
         )
@@ -124,14 +131,30 @@ class FileRewrite:
             writer = writer.option("output-sort-order-id", self._table.sortOrder().orderId())
         writer.mode("append").save(group_id)
 
+    def _tuned(self, output: PlannedOutput, *, is_sorted: bool) -> Any:
+        """Return a copy of the table, in memory only, by whose properties new files are written."""
+        properties = dict(self._table.properties())
+        added = parquet_properties(properties, output, is_sorted=is_sorted)
+        if not added:
+            return self._table
+        iceberg = self._jvm.org.apache.iceberg
+        base = self._table.operations().current()
+        update = iceberg.TableMetadata.buildFrom(base)
+        update.setProperties(_java_map(self._session, added)).discardChanges()
+        copy = update.withMetadataLocation(base.metadataFileLocation()).build()
+        operations = iceberg.StaticTableOperations(
+            copy, self._table.io(), self._table.locationProvider()
+        )
+        return iceberg.BaseTable(operations, self._table.name())
+
     @contextmanager
-    def _staged(self, tasks: Any) -> Iterator[str]:
-        """Have Spark find the tasks under a name, as long as the block runs."""
+    def _staged(self, tasks: Any, table: Any) -> Iterator[str]:
+        """Have Spark find the tasks and the table under a name, as long as the block runs."""
         spark = self._jvm.org.apache.iceberg.spark
         cache, manager = self._table_cache(), spark.ScanTaskSetManager.get()
         group_id = str(uuid.uuid4())
         with active(self._session):
-            cache.add(group_id, self._table)
+            cache.add(group_id, table)
             manager.stageTasks(self._table, group_id, tasks)
             try:
                 yield group_id
@@ -146,7 +169,8 @@ class FileRewrite:
         get = loader.loadClass("org.apache.iceberg.spark.SparkTableCache").getMethod("get", None)
         return get.invoke(None, None)
 
-    def _group(self, tasks: Any, spec_id: int, target_file_bytes: int, output_files: int) -> Any:
+    def _group(self, tasks: Any, spec_id: int, output: PlannedOutput) -> Any:
+        size = output.target_file_bytes
         actions = self._jvm.org.apache.iceberg.actions
         info = (
             getattr(actions, "ImmutableRewriteDataFiles$FileGroupInfo")
@@ -156,9 +180,7 @@ class FileRewrite:
             .partition(tasks.get(0).file().partition())
             .build()
         )
-        return actions.RewriteFileGroup(
-            info, tasks, spec_id, target_file_bytes, target_file_bytes, output_files
-        )
+        return actions.RewriteFileGroup(info, tasks, spec_id, size, size, output.files)
 
     def _manager(self, summary: Mapping[str, str]) -> Any:
         # The new files keep the sequence number of the rows in them: equality deletes that came
@@ -170,16 +192,6 @@ class FileRewrite:
             keeps_sequence_number,
             _java_map(self._session, summary),
         )
-
-    def _plan(self) -> dict[str, Any]:
-        """Return what reads each file: a few calls over py4j for each file of the table."""
-        if self._snapshot_id is None:
-            return {}
-        planned = self._table.newScan().useSnapshot(self._snapshot_id).planFiles()
-        try:
-            return {task.file().location(): task for task in _each(planned.iterator())}
-        finally:
-            planned.close()
 
 
 def add_unsorted_order(session: SparkSession, ref: TableRef) -> None:
