@@ -16,9 +16,10 @@ from neve.errors import ConflictError, UnknownOutcomeError
 from neve.lake import json_table as json_table_module
 from neve.lake.commit_loop import RetryPolicy
 from neve.lake.create import FEW_METADATA_FILES
+from neve.lake.kept_moments import RECORD
 from neve.lake.manifests import _lists_kept
 from neve.lake.tag_commit import TagMove, move_tag
-from neve.upkeep.kept_versions import RECORD, recorded_tags
+from neve.upkeep.kept_versions import recorded_tags
 from neve.upkeep.retention import carry_out_retention, plan_retention, removal_of
 from neve.upkeep.retention_policy import retention_policy
 from neve.upkeep.table_kind import TableKind
