@@ -133,11 +133,13 @@ def _show_reports(output: Output, reports: Sequence[MaintenanceReport]) -> None:
     records = [as_record(report) for report in reports]
     output.data(_REPORT_COLUMNS, records)
     worked = [report for report in reports if report.actions or report.left or report.error]
-    if not worked:
+    if worked:
+        output.show(_SHOWN_REPORTS, [_shown(report) for report in worked])
+    else:
         output.say("Nothing was to be done.")
-        return
-    output.show(_SHOWN_REPORTS, [_shown(report) for report in worked])
-    for report in worked:
+    for report in reports:
+        for note in report.notes:
+            output.say(f"{report.table}: {note}")
         for reason in report.left:
             output.say(f"{report.table}: left for the next time: {reason}")
 

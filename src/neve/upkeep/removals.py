@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from neve.upkeep.orphans import OrphanPlan, OrphanSearch
 from neve.upkeep.retention import RetentionPlan, plan_retention
 from neve.upkeep.retention_policy import RetentionPolicy, retention_policy
-from neve.upkeep.row_age import RowAgePlan, plan_row_age
+from neve.upkeep.row_age import RowAgePlan, old_partitions, plan_row_age
 from neve.upkeep.snapshot_needs import needed_snapshots
 
 if TYPE_CHECKING:
@@ -89,7 +89,10 @@ def plan_orphans(
 
 
 def plan_old_rows(lake: Lake, observed: ObservedTable, now: float) -> RowAgePlan | None:
-    """Decide which rows are too old; None: no policy says so, or the table has no such column."""
-    policy = retention_policy(lake.settings, observed.ref.identifier, observed.metadata)
-    plan = plan_row_age(observed.name, observed.metadata, policy, now)
-    return None if plan is None or plan.skipped or plan.before is None else plan
+    """Decide which rows are too old; None: no policy says so, or no partition is old enough."""
+    metadata = observed.metadata
+    policy = retention_policy(lake.settings, observed.ref.identifier, metadata)
+    plan = plan_row_age(observed.name, metadata, policy, now)
+    if plan is None or plan.skipped:
+        return None
+    return plan if old_partitions(plan, metadata, observed.layout.bytes_by_partition) else None

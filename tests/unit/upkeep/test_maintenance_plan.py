@@ -46,6 +46,8 @@ def test_every_action_has_a_reason_and_an_effect(lake):
     assert told[Step.SORT] == ("closed hour 2026-11-17 10:00", "6 files become 1")
     assert told[Step.EXPIRE][1] == "6 snapshots become 1"
     assert told[Step.ORPHANS][0] == "1 files that no snapshot names, older than 72 h"
+    configure(lake, delete_rows_after="36500d")
+    assert [plan.actions for plan in lake.plan_maintenance()] == [()]
 
 
 def test_tables_of_others_are_left_alone_without_a_policy(lake):
