@@ -2,33 +2,98 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sys
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
 import neve
 from neve.config import Settings
-from tests.support.lakes import sqlite_settings
-from tests.support.living_lake import EAGER_UPKEEP, Activities, LivingLake
+from tests.support.lakes import postgres_settings, rest_settings, sqlite_settings
+from tests.support.leftovers import age_files, unreferenced_files
+from tests.support.living_lake import EAGER_UPKEEP, Activities, LivingLake, Place
+from tests.support.servers import (
+    running_postgres,
+    running_rest_catalog,
+    running_s3,
+    running_spark_cluster,
+)
 from tests.support.wait import until
 
-SEED = 20261118
+# Both can be chosen for the long runs: another seed kills at other moments.
+SEED = int(os.environ.get("NEVE_SOAK_SEED", "20261118"))
+SOAK_SECONDS = os.environ.get("NEVE_SOAK_SECONDS")
 # From the last change to a table that has it, Spark's start after a kill included.
 ARRIVAL_SECONDS = 120
+# A long run kills the service once in so many seconds, on average.
+SECONDS_A_KILL = 40
+
+
+@contextmanager
+def embedded(directory):
+    yield Place(sqlite_settings(directory))
+
+
+@contextmanager
+def on_postgres(directory):
+    with running_s3(directory) as s3, running_postgres(directory) as database:
+        yield Place(postgres_settings(database, s3), buckets=directory / "s3")
+
+
+@contextmanager
+def on_rest(directory):
+    with running_s3(directory) as s3, running_rest_catalog(directory, s3) as catalog:
+        yield Place(
+            rest_settings(catalog.uri, s3),
+            buckets=directory / "s3",
+            buffer=f"s3://{s3.bucket}/buffer",
+        )
+
+
+@contextmanager
+def on_cluster(directory):
+    """A REST catalog, S3, and a service whose tasks run on a standalone cluster."""
+    with ExitStack() as stack:
+        place = stack.enter_context(on_rest(directory))
+        master = stack.enter_context(running_spark_cluster(directory))
+        conf = {
+            "spark.driver.memory": "1g",
+            "spark.driver.host": "127.0.0.1",
+            "spark.executor.memory": "640m",
+            "spark.sql.shuffle.partitions": "2",
+        }
+        yield Place(place.settings, place.buckets, place.buffer, {"master": master, "conf": conf})
 
 
 @pytest.fixture
-def living(embedded_lake, tmp_path):
-    with neve.open(sqlite_settings(tmp_path)) as lake:
-        yield LivingLake(lake, tmp_path)
+def living(request, embedded_lake, tmp_path):
+    with request.param(tmp_path) as place, neve.open(place.settings) as lake:
+        yield LivingLake(lake, tmp_path, place)
+
+
+def soak(place, seconds):
+    """A long run; `NEVE_SOAK_SECONDS` makes all of them shorter or longer."""
+    seconds = int(SOAK_SECONDS or seconds)
+    kills = max(1, seconds // SECONDS_A_KILL)
+    name = f"{place.__name__.removeprefix('on_')}-{seconds}s"
+    return pytest.param(place, seconds, kills, marks=pytest.mark.soak, id=name)
 
 
 @pytest.mark.parametrize(
-    ("seconds", "kills"), [(10, 1), pytest.param(600, 15, marks=pytest.mark.soak)]
+    ("living", "seconds", "kills"),
+    [
+        pytest.param(embedded, 10, 1, id="short"),
+        soak(embedded, 600),
+        soak(on_postgres, 180),
+        soak(on_rest, 180),
+        soak(on_cluster, 180),
+    ],
+    indirect=["living"],
 )
 def test_everything_at_once_loses_and_doubles_nothing(living, seconds, kills):
-    sys.stdout.write(f"seed {SEED}\n")
+    sys.stdout.write(f"NEVE_SOAK_SEED={SEED}\n")
     pauses = random.Random(SEED)
     activities = Activities()
     with living.serving():
@@ -57,6 +122,10 @@ def test_everything_at_once_loses_and_doubles_nothing(living, seconds, kills):
         )
         assert living.service.stop(deadline_seconds=60) == 0, living.service.tail()
     living.follow()
+    sys.stdout.write(
+        f"{len(living.acknowledged)} requests, {living.waves} waves, {living.reads} reads, "
+        f"{living.starts} starts\n"
+    )
     wanted = {key: row for (key,), row in living.mirrored.wanted().items()}
     assert living.copied() == wanted
     assert living.waves > 3
@@ -67,7 +136,7 @@ def test_everything_at_once_loses_and_doubles_nothing(living, seconds, kills):
 def check_that_nothing_is_left_over(living):
     """Files that no version names are gone a day later, and every table is as it was."""
     wanted = living.mirrored.wanted()
-    living.age_files()
+    age_files(living.lake.catalog(), living.place.path)
     upkeep = {**EAGER_UPKEEP, "orphan_age": "1d"}
     settings = Settings.model_validate(
         {**living.lake.settings.model_dump(exclude_none=True), "upkeep": upkeep}
@@ -75,6 +144,6 @@ def check_that_nothing_is_left_over(living):
     with neve.open(settings) as lake:
         reports = lake.maintain()
     assert [report.error for report in reports if report.error] == []
-    assert living.unreferenced() == set()
+    assert unreferenced_files(living.lake.catalog(), living.place.path) == set()
     assert living.mirrored.found() == wanted
     assert living.log_counts() == living.acknowledged_counts()

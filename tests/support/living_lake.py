@@ -1,26 +1,28 @@
 """A lake with everything at work at once: a service, senders, changes, readers and a follower.
 
 Each works on a thread of its own until it is asked to stop. What one of them sees and must not see
-fails the test. The service is a process of its own, which can be killed at any moment.
+fails the test. The service is a process of its own, which can be killed at any moment. Where the
+lake is, and where its service runs Spark, is told by a `Place`.
 """
 
 from __future__ import annotations
 
 import http.client
-import os
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 
+from neve.config import Settings
 from neve.signals import Signal
 from tests.support.command import NEVE
+from tests.support.leftovers import local_path
 from tests.support.merging import Mirrored, event
 from tests.support.otlp_bodies import protobuf
 from tests.support.process import Process, free_port
@@ -28,14 +30,11 @@ from tests.support.scraping import Scraped
 from tests.support.servers import SHORT_LIVED_JAVA
 
 if TYPE_CHECKING:
-    from pyiceberg.table import Table
-
     import neve.api
 
 # Records of a request, and rows of the mirror that every wave of changes updates.
 RECORDS, KEYS = 3, 200
 START_SECONDS = 90
-DAY_SECONDS = 86_400
 # Upkeep at every turn: versions go as soon as readers may be done with them.
 EAGER_UPKEEP = {
     "interval": "1s",
@@ -47,6 +46,36 @@ EAGER_UPKEEP = {
     "min_small_files": 2,
     "deleted_rows_share": 0.01,
 }
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a lake is, and what its service is told besides.
+
+    Args:
+        buckets: the directory that an object store serves, a directory for each bucket.
+        buffer: where the service buffers; None: in the test's directory.
+        spark: the service's own section, where it has another Spark than the test.
+    """
+
+    settings: Settings
+    buckets: Path | None = None
+    buffer: str | None = None
+    spark: Mapping[str, Any] | None = None
+
+    def path(self, location: str) -> Path:
+        """Return where a file of the lake is on this disk."""
+        parts = urlsplit(location)
+        if parts.scheme.startswith("s3"):
+            assert self.buckets is not None, f"{location} is in no store of this place"
+            return self.buckets / parts.netloc / unquote(parts.path).lstrip("/")
+        return local_path(location)
+
+    def environment(self) -> dict[str, str]:
+        """Return what the service needs and its configuration must not have."""
+        secret = self.settings.storage.secret_access_key
+        variable = "NEVE_STORAGE__SECRET_ACCESS_KEY"
+        return {variable: secret.get_secret_value()} if secret else {}
 
 
 class Activities:
@@ -85,18 +114,20 @@ class Activities:
 class LivingLake:
     """A lake, the service that keeps it, and what is known to be acknowledged."""
 
-    def __init__(self, lake: neve.api.OpenLake, directory: Path, **sections: Any) -> None:
+    def __init__(self, lake: neve.api.OpenLake, directory: Path, place: Place) -> None:
         self.lake = lake
         self.directory = directory
+        self.place = place
         self.mirrored = Mirrored(lake)
         self.otlp_port = free_port()
         self.observed = Scraped(free_port())
         self.acknowledged: list[str] = []
         self.waves = 0
+        self.reads = 0
         self.starts = 0
         self.config = self.mirrored.write_config(
             directory / "neve.yaml",
-            buffer={"location": str(directory / "buffer"), "seal_seconds": 0.2},
+            buffer={"location": place.buffer or str(directory / "buffer"), "seal_seconds": 0.2},
             consolidate={"trigger_seconds": 0.2},
             merge={"interval": 0.2},
             receive={
@@ -105,7 +136,7 @@ class LivingLake:
             },
             observe={"http": f"127.0.0.1:{self.observed.port}"},
             upkeep=EAGER_UPKEEP,
-            **sections,
+            **({"spark": dict(place.spark)} if place.spark else {}),
         )
         self.service: Process | None = None
 
@@ -123,7 +154,7 @@ class LivingLake:
             "neve run",
             [NEVE, "--config", self.config, "run"],
             self.directory / f"log-{self.starts}",
-            environment=SHORT_LIVED_JAVA,
+            environment={**SHORT_LIVED_JAVA, **self.place.environment()},
         )
         self.service.wait_until(lambda: self.observed.is_ready, START_SECONDS)
 
@@ -165,6 +196,7 @@ class LivingLake:
         rows = self._scan(self.mirrored.mirror)
         assert len({row["amount"] for row in rows}) <= 1, "two waves are in the mirror"
         assert len(rows) in (0, KEYS + 1), f"{len(rows)} rows are in the mirror"
+        self.reads += 1
 
     def read_logs(self) -> None:
         """No state of the logs has a record twice, or a part of a request."""
@@ -198,46 +230,3 @@ class LivingLake:
         except NoSuchTableError:
             return []
         return scanned.to_arrow().to_pylist()
-
-    # What is left of the work of all of them.
-
-    def tables(self) -> list[Table]:
-        catalog = self.lake.catalog()
-        return [
-            catalog.load_table(identifier)
-            for namespace in catalog.list_namespaces()
-            for identifier in catalog.list_tables(namespace)
-        ]
-
-    def unreferenced(self) -> set[Path]:
-        """Return the files below the tables' locations that no version of a table names."""
-        stored: set[Path] = set()
-        needed: set[Path] = set()
-        for table in self.tables():
-            location = _path(table.location())
-            stored |= {path for path in location.rglob("*") if path.is_file()}
-            needed |= set(map(_path, _files_of(table)))
-        return {path for path in stored - needed if path.suffix in (".parquet", ".avro", ".puffin")}
-
-    def age_files(self) -> None:
-        """Let all files look two days old."""
-        then = time.time() - 2 * DAY_SECONDS
-        for table in self.tables():
-            for path in _path(table.location()).rglob("*"):
-                os.utime(path, (then, then))
-
-
-def _path(location: str) -> Path:
-    return Path(unquote(urlsplit(location).path))
-
-
-def _files_of(table: Table) -> Iterator[str]:
-    yield table.metadata_location
-    for statistics in table.metadata.statistics:
-        yield statistics.statistics_path
-    for snapshot in table.snapshots():
-        yield snapshot.manifest_list
-        for manifest in snapshot.manifests(table.io):
-            yield manifest.manifest_path
-            for entry in manifest.fetch_manifest_entry(table.io):
-                yield entry.data_file.file_path

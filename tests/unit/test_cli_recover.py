@@ -100,3 +100,17 @@ def test_a_table_that_the_catalog_lost_is_registered_again(lake, capsys):
     assert "nothing is registered in its place" in capsys.readouterr().err
     assert run(["recover", "--location", "/x"]) == 2
     assert lake.rows() == lake.acknowledged_rows()
+
+
+def test_a_table_that_the_catalog_lost_is_named_and_nothing_is_done_to_it(lake, capsys):
+    lake.leave_record("kept")
+    assert run(["recover"]) == 0
+    assert "is not in the catalog" not in capsys.readouterr().out
+    with neve.open(lake.settings) as opened:
+        opened.catalog().drop_table(("otel", "logs"))
+    assert run(["recover"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "otel.logs lies in the warehouse and is not in the catalog." in said
+    assert "neve recover --table otel.logs --dry-run" in said
+    with neve.open(lake.settings) as opened:
+        assert opened.unregistered_tables() == ["otel.logs"]

@@ -177,6 +177,14 @@ def test_wrong_type_names_key_and_place():
             ),
             "upkeep.retain (5 s) is shorter than merge.interval (60 s)",
         ),
+        (
+            (
+                "upkeep: {reader_grace: 0, tables: {a.*: {retain: 5s}}}\n"
+                "merge: {interval: 1m, tables: [{namespace: a, changelog_table: b, "
+                "mirror_table: c, primary_keys: [d], sequence_column: [e]}]}"
+            ),
+            "upkeep.tables.a.*.retain (5 s) is shorter than merge.interval (60 s)",
+        ),
         ("upkeep: {orphan_age: 1h}", "upkeep.orphan_age"),
         ("receive: {xyz: 1}", "unknown key receive.xyz; there are http, grpc, workers"),
     ],

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from neve.cli.bars import bar
-from neve.cli.completion import complete_tables
 from neve.cli.output import as_record
 from neve.cli.reading import name_lake
 from neve.cli.sizes import size_text
+from neve.cli.table_arguments import ChosenTables
 from neve.errors import EXIT_INCOMPLETE
 
 if TYPE_CHECKING:
@@ -27,14 +27,7 @@ _BAR_COLUMNS = 10
 
 def health(
     context: typer.Context,
-    tables: Annotated[
-        Optional[list[str]],  # noqa: UP045 - typer reads it on Python 3.10 too
-        typer.Argument(
-            metavar="[TABLE]...",
-            help="Names, patterns such as 'otel.*', or namespaces; none means all tables.",
-            autocompletion=complete_tables,
-        ),
-    ] = None,
+    tables: ChosenTables = None,
     listing: Annotated[
         bool, typer.Option("--listing", help="List files, too: those that no snapshot names.")
     ] = False,

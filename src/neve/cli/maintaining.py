@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from neve.cli.completion import complete_tables
 from neve.cli.output import as_record
 from neve.cli.sizes import size_text
+from neve.cli.table_arguments import ChosenTables
 from neve.errors import EXIT_INCOMPLETE, UsageError
 
 if TYPE_CHECKING:
@@ -34,19 +34,12 @@ _SHOWN_REPORTS = ("table", "actions", "files", "size", "expired", "seconds", "ou
 
 def maintain(
     context: typer.Context,
-    tables: Annotated[
-        Optional[list[str]],  # noqa: UP045 - typer reads it on Python 3.10 too
-        typer.Argument(
-            metavar="[TABLE]...",
-            help="Names, patterns such as 'otel.*', or namespaces; none means all tables.",
-            autocompletion=complete_tables,
-        ),
-    ] = None,
+    tables: ChosenTables = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be done and why, and do nothing.")
     ] = False,
     max_bytes: Annotated[
-        Optional[str],  # noqa: UP045 - as above
+        Optional[str],  # noqa: UP045 - typer reads it on Python 3.10 too
         typer.Option(metavar="SIZE", help="Rewrite at most so much, such as 10GiB."),
     ] = None,
     max_minutes: Annotated[
@@ -140,11 +133,13 @@ def _show_reports(output: Output, reports: Sequence[MaintenanceReport]) -> None:
     records = [as_record(report) for report in reports]
     output.data(_REPORT_COLUMNS, records)
     worked = [report for report in reports if report.actions or report.left or report.error]
-    if not worked:
+    if worked:
+        output.show(_SHOWN_REPORTS, [_shown(report) for report in worked])
+    else:
         output.say("Nothing was to be done.")
-        return
-    output.show(_SHOWN_REPORTS, [_shown(report) for report in worked])
-    for report in worked:
+    for report in reports:
+        for note in report.notes:
+            output.say(f"{report.table}: {note}")
         for reason in report.left:
             output.say(f"{report.table}: left for the next time: {reason}")
 

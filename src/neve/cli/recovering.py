@@ -80,11 +80,17 @@ def recover(
         raise UsageError("--location and --metadata belong to --table", hint="name the table")
     with context.obj.open() as lake, output.working("reading recovery records"):
         reports = lake.recover(dry_run=dry_run)
+        unregistered = lake.unregistered_tables()
     output.data(COLUMNS, [as_record(report) for report in reports])
-    if not reports:
+    if reports:
+        output.show(_SHOWN_COLUMNS, [as_record(report) for report in reports])
+    else:
         output.say("There is no recovery record: nothing is to be done.")
-        return
-    output.show(_SHOWN_COLUMNS, [as_record(report) for report in reports])
+    for name in unregistered:
+        output.say(
+            f"{name} lies in the warehouse and is not in the catalog. If it was lost there: "
+            f"neve recover --table {name} --dry-run"
+        )
     _end(output, reports)
 
 

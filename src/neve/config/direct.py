@@ -51,7 +51,7 @@ class DirectSettings(Section):
             "own commit, so that a commit costs the same after a year as on the first day. Only "
             "snapshots of direct writes, and of appends that are older than "
             "history.expire.max-snapshot-age-ms, with nothing but appends after them; none that a "
-            "tag, a branch or a follower needs. Removed versions cannot be queried any more. S3 "
-            "Tables expires snapshots by itself."
+            "tag, a branch or a follower needs, or that upkeep is to tag. Removed versions cannot "
+            "be queried any more. S3 Tables expires snapshots by itself."
         ),
     )

@@ -392,9 +392,10 @@ class Settings(Section):
         if retain is not None:
             key = "consolidate.retain_snapshots_seconds"
             check_retention(key, retain, self.upkeep.reader_grace)
-        if self.merge.tables and self.upkeep.retain < self.merge.interval:
-            raise ValueError(
-                f"upkeep.retain ({self.upkeep.retain:g} s) is shorter than merge.interval "
-                f"({self.merge.interval:g} s): a merge could lose the version it began with"
-            )
+        for key, seconds in self.upkeep.retentions.items():
+            if self.merge.tables and seconds < self.merge.interval:
+                raise ValueError(
+                    f"upkeep.{key} ({seconds:g} s) is shorter than merge.interval "
+                    f"({self.merge.interval:g} s): a merge could lose the version it began with"
+                )
         return self

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from typing import Any
 
 from pydantic import Field, field_validator, model_validator
@@ -10,6 +12,7 @@ from neve.config.section import ByteCount, Duration, Section
 from neve.limits import MIB
 
 HOUR, DAY = 3600.0, 86_400.0
+_PATTERN_LETTERS = frozenset("*?[")
 
 
 class RowAgeSettings(Section):
@@ -180,16 +183,48 @@ class UpkeepSettings(Section):
         ),
     )
 
-    @model_validator(mode="after")
-    def _readers_outlive_no_retention(self) -> UpkeepSettings:
-        named = {"retain": self.retain} | {
+    def policy_of(self, table: str) -> TablePolicySettings:
+        """Return what is different for a table: each key from the longest pattern that sets it."""
+        fitting = [pattern for pattern in self.tables if _fits(pattern, table)]
+        chosen: dict[str, Any] = {}
+        for pattern in sorted(fitting, key=lambda each: (each == table, len(each), each)):
+            policy = self.tables[pattern]
+            chosen |= {key: getattr(policy, key) for key in policy.model_fields_set}
+        return TablePolicySettings.model_construct(set(chosen), **chosen)
+
+    def has_policy(self, table: str) -> bool:
+        """Tell whether `tables` names a table."""
+        return any(_fits(pattern, table) for pattern in self.tables)
+
+    def policies_without_table(self, tables: Iterable[str]) -> list[str]:
+        """Return a line for each key of `tables` that names none of these tables."""
+        names = list(tables)
+        return [
+            f"upkeep.tables: {pattern} fits no table"
+            if _PATTERN_LETTERS & set(pattern)
+            else f"upkeep.tables: there is no table {pattern}"
+            for pattern in self.tables
+            if not any(_fits(pattern, name) for name in names)
+        ]
+
+    @property
+    def retentions(self) -> dict[str, float]:
+        """How long every version stays: each key of this section that says so, with its seconds."""
+        return {"retain": self.retain} | {
             f"tables.{name}.retain": policy.retain
             for name, policy in self.tables.items()
             if policy.retain is not None
         }
-        for key, value in named.items():
+
+    @model_validator(mode="after")
+    def _readers_outlive_no_retention(self) -> UpkeepSettings:
+        for key, value in self.retentions.items():
             check_retention(key, value, self.reader_grace)
         return self
+
+
+def _fits(pattern: str, table: str) -> bool:
+    return pattern == table or fnmatchcase(table, pattern)
 
 
 def check_retention(key: str, seconds: float, reader_grace: float) -> None:

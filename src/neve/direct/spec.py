@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from neve.config import Settings
+from neve.config.upkeep import UpkeepSettings
+from neve.lake.snapshot_limit import SnapshotLimit
 from neve.limits import DEFAULT_REQUEST_BYTES, MIB
 from neve.telemetry.promote import Promotion, promotions_of
 
@@ -18,7 +20,7 @@ class DirectSpec:
         accepts_unconfirmed: whether a request whose commit was not confirmed in time is kept by a
             recovery record, in `recovery`.
         max_rows, max_bytes, max_seconds: of a batch of requests.
-        max_snapshots: of each table, but for what a follower has not read, up to its horizon.
+        max_snapshots: of each table, but for what `upkeep` keeps for followers and as tags.
         flush_bytes: Arrow bytes of a table's rows that are gathered before a file is written.
     """
 
@@ -33,7 +35,19 @@ class DirectSpec:
     max_request_bytes: int = DEFAULT_REQUEST_BYTES
     flush_bytes: int = 256 * MIB
     max_snapshots: int = 500
-    follow_horizon_seconds: float = 7 * 86_400.0
+    upkeep: UpkeepSettings = field(default_factory=UpkeepSettings)
+
+    def snapshot_limit(self, table: str) -> SnapshotLimit:
+        """Return which snapshots of a table a commit may remove."""
+        upkeep = self.upkeep
+        policy = upkeep.policy_of(f"{self.namespace}.{table}")
+        hourly, daily = policy.keep_hourly, policy.keep_daily
+        return SnapshotLimit(
+            self.max_snapshots,
+            upkeep.follow_horizon_seconds,
+            upkeep.keep_hourly if hourly is None else hourly,
+            upkeep.keep_daily if daily is None else daily,
+        )
 
 
 def direct_spec(settings: Settings) -> DirectSpec:
@@ -50,5 +64,5 @@ def direct_spec(settings: Settings) -> DirectSpec:
         max_seconds=direct.max_seconds,
         max_request_bytes=settings.receive.max_request_bytes,
         max_snapshots=direct.max_snapshots,
-        follow_horizon_seconds=settings.upkeep.follow_horizon_seconds,
+        upkeep=settings.upkeep,
     )

@@ -14,7 +14,6 @@ from neve.lake.appends import AppendTable
 from neve.lake.catalog import open_catalog
 from neve.lake.commit_loop import RetryPolicy, read_until_available
 from neve.lake.create import ensure_table
-from neve.lake.snapshot_limit import SnapshotLimit
 from neve.observe.commits import CommitObserver, ignore_commits
 from neve.publish.telemetry_tables import telemetry_table
 
@@ -78,7 +77,7 @@ class TableSink:
     def _ensure(self, name: str, deadline: Deadline) -> OpenTable:
         wanted = telemetry_table(self._spec.namespace, name, self._spec.promotions)
         policy = RetryPolicy(deadline_seconds=deadline.remaining_seconds())
-        limit = SnapshotLimit(self._spec.max_snapshots, self._spec.follow_horizon_seconds)
+        limit = self._spec.snapshot_limit(name)
 
         def ensure() -> OpenTable:
             live = ensure_table(self._profile, self._catalog, wanted, policy)

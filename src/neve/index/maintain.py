@@ -244,17 +244,17 @@ def unreferenced(
     )
 
 
-def remove_unreferenced(mirror: Mirror, grace_seconds: float = GRACE_SECONDS) -> int:
-    """Delete files of a mirror's index that no retained root names; return how many.
+def unreferenced_files(mirror: Mirror, grace_seconds: float = GRACE_SECONDS) -> dict[str, int]:
+    """Return files of a mirror's index that no retained root names, with their times in ms.
 
-    Idempotent. While a root that is named cannot be read, nothing is deleted.
+    While a root that is named cannot be read, there are none.
     """
     io = mirror.table.io
     try:
         files = list_files(io, mirror.index_location)
     except (UnsupportedError, OSError) as error:
         logger.info("%s: nothing of its index is removed: %s", mirror.name, error)
-        return 0
+        return {}
     retained: dict[str, frozenset[str]] = {}
     named = [
         property_of(mirror),
@@ -266,11 +266,17 @@ def remove_unreferenced(mirror: Mirror, grace_seconds: float = GRACE_SECONDS) ->
             retained[path] = _shards_of(io, path)
         except (CorruptionError, StorageError) as error:
             logger.warning("%s: nothing of its index is removed: %s", mirror.name, error)
-            return 0
+            return {}
     doomed = unreferenced(files, retained, int((time.time() - grace_seconds) * 1000))
+    return {path: files[path] for path in doomed}
+
+
+def remove_unreferenced(mirror: Mirror, grace_seconds: float = GRACE_SECONDS) -> int:
+    """Delete files of a mirror's index that no retained root names; return how many. Idempotent."""
+    doomed = unreferenced_files(mirror, grace_seconds)
     for path in doomed:
         with suppress(OSError):
-            io.delete(path)
+            mirror.table.io.delete(path)
     return len(doomed)
 
 

@@ -40,6 +40,9 @@ class RegisteredTable(Protocol):
     def read(self) -> MetadataJson | None:
         """Return the metadata as the catalog has it now; None: there is no such table."""
 
+    def named_file(self) -> str | None:
+        """Return the metadata file that the catalog names; None: only the server knows it."""
+
     def insert(self, metadata_location: str) -> None:
         """Register the table, and make its namespace; refused if there is such a table."""
 
@@ -107,6 +110,10 @@ class _DatabaseTable:
             except NoSuchTableError:
                 return None
 
+    def named_file(self) -> str | None:
+        with explained(self._profile):
+            return self._catalog.metadata_location(self._ref.identifier)
+
     def insert(self, metadata_location: str) -> None:
         with explained(self._profile):
             create_namespace(self._catalog, self._ref.identifier[:-1])
@@ -146,6 +153,9 @@ class _RestTable:
                 return self._catalog.read_document(self._ref.identifier)[0]
             except NoSuchTableError:
                 return None
+
+    def named_file(self) -> str | None:
+        return None
 
     def insert(self, metadata_location: str) -> None:
         namespace = self._ref.identifier[:-1]

@@ -17,6 +17,7 @@ from pyiceberg.manifest import read_manifest_list
 from neve.lake.append_snapshot import REPLACED
 from neve.lake.follower_tags import unread_snapshots
 from neve.lake.json_table import delete_after_commit
+from neve.lake.kept_moments import RECORD, untagged_versions
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -54,10 +55,14 @@ class SnapshotLimit:
     Args:
         most: None: none is removed here.
         follow_horizon_seconds: what a follower has not read stays, up to this age.
+        keep_hourly_seconds, keep_daily_seconds: for so long the versions at full hours and at
+            midnights stay, of a table that has tags of upkeep's: it makes theirs, and drops them.
     """
 
     most: int | None = 500
     follow_horizon_seconds: float = 7 * 86_400.0
+    keep_hourly_seconds: float = 0.0
+    keep_daily_seconds: float = 0.0
 
 
 def snapshots_to_remove(metadata: MetadataJson, limit: SnapshotLimit, now: float) -> list[int]:
@@ -72,9 +77,7 @@ def snapshots_to_remove(metadata: MetadataJson, limit: SnapshotLimit, now: float
         _operation(snapshot) != "append" for snapshot in history
     ):
         return []
-    horizon_ms = int((now - limit.follow_horizon_seconds) * 1000)
-    needed = set(metadata.refs.values()) | unread_snapshots(metadata, horizon_ms)
-    needed |= {each["snapshot-id"] for each in metadata.document.get("statistics") or ()}
+    needed = _needed(metadata, limit, now)
     age_ms = int(metadata.properties.get(_MAX_AGE, _DEFAULT_MAX_AGE_MS))
     removed = []
     for snapshot in reversed(history[-min(excess, len(history) - 1) :]):
@@ -87,6 +90,19 @@ def snapshots_to_remove(metadata: MetadataJson, limit: SnapshotLimit, now: float
         if len(removed) == _MOST_AT_ONCE:
             break
     return removed
+
+
+def _needed(metadata: MetadataJson, limit: SnapshotLimit, now: float) -> set[int]:
+    """Return the snapshots that somebody still needs, however many there are."""
+    horizon_ms = int((now - limit.follow_horizon_seconds) * 1000)
+    needed = set(metadata.refs.values()) | unread_snapshots(metadata, horizon_ms)
+    needed |= {each["snapshot-id"] for each in metadata.document.get("statistics") or ()}
+    if RECORD in metadata.properties:
+        untagged = untagged_versions(
+            metadata, limit.keep_hourly_seconds, limit.keep_daily_seconds, now
+        )
+        needed |= {snapshot_id for _, snapshot_id in untagged}
+    return needed
 
 
 def removed_appends(metadata: MetadataJson) -> list[range]:

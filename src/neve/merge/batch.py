@@ -21,7 +21,13 @@ from neve.merge.decision import ABSENT, LATE, REMOVE, REPEAT, TIE, UPSERT
 from neve.merge.locators import Decided, ScanLocator
 from neve.merge.mirror import names_at
 from neve.merge.pending import Batch, Slice, consumed_slices
-from neve.merge.read_events import mirror_columns, read_changes, read_slices, require_same_columns
+from neve.merge.read_events import (
+    mirror_columns,
+    read_changes,
+    read_slices,
+    require_same_columns,
+    retried_if_expired,
+)
 from neve.merge.rejected import parse_rejected
 from neve.merge.report import Counts, Tally
 from neve.merge.shape import (
@@ -77,7 +83,7 @@ class BatchWork:
         cls, lake: Lake, session: SparkSession, spec: MergeSpec, tables: Look, batch: Batch
     ) -> Iterator[BatchWork]:
         """Read a batch's events and look at what they are."""
-        with ExitStack() as stack, lake.explaining():
+        with ExitStack() as stack, retried_if_expired(lake, spec, tables), lake.explaining():
             changelog = JavaTable(lake, session, lake.ref(spec.changelog))
             changes = read_changes(stack, changelog, tables, batch)
             require_same_columns(spec, tables, changes)

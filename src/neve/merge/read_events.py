@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from neve.errors import ConflictError
+from neve.errors import ConflictError, NeveError, UnknownOutcomeError
 from neve.lake.frames import added_rows
 from neve.lake.java_tables import JavaTable
 from neve.merge import columns as cols
@@ -23,8 +23,32 @@ if TYPE_CHECKING:
     from pyiceberg.schema import Schema
     from pyspark.sql import DataFrame
 
+    from neve.lake import Lake
     from neve.merge.plan import Look
     from neve.merge.spec import MergeSpec
+
+
+@contextmanager
+def retried_if_expired(lake: Lake, spec: MergeSpec, tables: Look) -> Iterator[None]:
+    """Let a batch be tried again that fails because somebody expired the snapshots it reads.
+
+    Raises:
+        ConflictError: in place of what failed. The next attempt looks at the changelog anew.
+    """
+    try:
+        yield
+    except (ConflictError, UnknownOutcomeError):
+        raise
+    except NeveError as error:
+        looked_at = {snapshot.snapshot_id for snapshot in tables.changelog.snapshots}
+        changelog = lake.load(lake.ref(spec.changelog)).metadata
+        if looked_at <= {snapshot.snapshot_id for snapshot in changelog.snapshots}:
+            raise
+        raise ConflictError(
+            f"{spec.changelog_name}: snapshots were expired while they were read",
+            hint="it is tried again",
+            retryable=True,
+        ) from error
 
 
 def require_same_columns(spec: MergeSpec, tables: Look, changes: DataFrame) -> None:

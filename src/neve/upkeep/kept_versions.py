@@ -9,20 +9,16 @@ none is taken for upkeep's that somebody has moved.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
 from neve.lake.expiry import NewTag
-from neve.lake.history import versions_at
+from neve.lake.kept_moments import DAILY, HOURLY, RECORD, Moment, untagged_versions
 
 if TYPE_CHECKING:
     from neve.lake.metadata_json import MetadataJson
     from neve.upkeep.retention_policy import RetentionPolicy
-
-RECORD = "neve.kept-versions"
-_DAILY, _HOURLY = "%Y-%m-%d", "%Y-%m-%dT%H"
 
 
 @dataclass(frozen=True)
@@ -32,17 +28,6 @@ class KeptVersion:
     tag: str
     snapshot_id: int
     until: datetime
-
-
-@dataclass(frozen=True)
-class _Moment:
-    tag: str
-    at: datetime
-    keep_seconds: float
-
-    @property
-    def at_ms(self) -> int:
-        return int(self.at.timestamp() * 1000)
 
 
 def recorded_tags(metadata: MetadataJson) -> dict[str, int]:
@@ -56,19 +41,14 @@ def recorded_tags(metadata: MetadataJson) -> dict[str, int]:
 
 
 def due_versions(metadata: MetadataJson, policy: RetentionPolicy, now: float) -> list[KeptVersion]:
-    """Return the versions that should have a tag and have none.
-
-    The current version needs none: it stays, and a time finds it.
-    """
-    moments = {each.at_ms: each for each in _moments(policy, now)}
-    versions = versions_at(metadata, moments)
-    due = []
-    for moment in _moments(policy, now):
-        snapshot_id = versions.get(moment.at_ms)
-        is_past = snapshot_id not in (None, metadata.current_snapshot_id)
-        if snapshot_id is not None and is_past and moment.tag not in metadata.refs:
-            due.append(KeptVersion(moment.tag, snapshot_id, _end(moment, policy)))
-    return due
+    """Return the versions that should have a tag and have none."""
+    untagged = untagged_versions(
+        metadata, policy.keep_hourly_seconds, policy.keep_daily_seconds, now
+    )
+    return [
+        KeptVersion(moment.tag, snapshot_id, _end(moment, policy))
+        for moment, snapshot_id in untagged
+    ]
 
 
 def outdated_tags(metadata: MetadataJson, policy: RetentionPolicy, now: float) -> dict[str, int]:
@@ -95,33 +75,18 @@ def encode_record(tags: dict[str, int]) -> str:
     return json.dumps(dict(sorted(tags.items())), separators=(",", ":"))
 
 
-def _moments(policy: RetentionPolicy, now: float) -> Iterator[_Moment]:
-    """Yield the hours and midnights that are kept, the newest first."""
-    present = datetime.fromtimestamp(now, timezone.utc)
-    hour = present.replace(minute=0, second=0, microsecond=0)
-    day = hour.replace(hour=0)
-    for first, step, name, keep in (
-        (hour, timedelta(hours=1), _HOURLY, policy.keep_hourly_seconds),
-        (day, timedelta(days=1), _DAILY, policy.keep_daily_seconds),
-    ):
-        at = first
-        while (present - at).total_seconds() < keep:
-            yield _Moment(at.strftime(name), at, keep)
-            at -= step
-
-
-def _parse(tag: str, policy: RetentionPolicy) -> _Moment | None:
+def _parse(tag: str, policy: RetentionPolicy) -> Moment | None:
     for name, keep in (
-        (_HOURLY, policy.keep_hourly_seconds),
-        (_DAILY, policy.keep_daily_seconds),
+        (HOURLY, policy.keep_hourly_seconds),
+        (DAILY, policy.keep_daily_seconds),
     ):
         try:
             at = datetime.strptime(tag, name).replace(tzinfo=timezone.utc)
         except ValueError:
             continue
-        return _Moment(tag, at, keep)
+        return Moment(tag, at, keep)
     return None
 
 
-def _end(moment: _Moment, policy: RetentionPolicy) -> datetime:
+def _end(moment: Moment, policy: RetentionPolicy) -> datetime:
     return moment.at + timedelta(seconds=moment.keep_seconds + policy.reader_grace_seconds)

@@ -3,7 +3,8 @@
 Which file is the newest: metadata files have numbers that rise by one with each commit, and each
 names those before it in its log. A file that another one names was replaced. Of those that are left
 the one with the highest number counts. Two with that number are two attempts of one commit, of
-which one was refused: only a person can say which.
+which one was refused: only a person can say which. So it is if the catalog names a file that
+cannot be read: going back to an older one loses the commits since.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ class LostTablePlan:
     snapshots: int
     reason: str
     is_mirror: bool = False
+    replaces: str = ""
+    """The file that the catalog names and nobody can read; empty: it has no such table."""
 
 
 @dataclass(frozen=True)
@@ -87,18 +90,21 @@ def plan_lost_table(
         CorruptionError: what may be the newest file cannot be read.
     """
     require_registering(lake, ref.catalog)
-    if registered_table(lake, ref).read() is not None:
-        raise ConflictError(
-            f"{ref.name} is in the catalog: nothing is registered in its place",
-            hint="to go back to an older version, use rollback_to_snapshot",
-        )
+    unreadable = _unreadable_entry(lake, ref)
     profile = profile_named(lake.settings, ref.catalog)
     with FileStore(profile) as store:
         if metadata_file:
             documents = [_read(store, metadata_file)]
         else:
-            documents = _candidates(store, location or _default_location(lake, ref))
+            where = location or _default_location(lake, ref)
+            documents = _candidates(store, where, known_damaged=unreadable)
     newest, reason = newest_metadata(documents)
+    if unreadable and not metadata_file:
+        raise CorruptionError(
+            f"{unreadable}, which the catalog names for {ref.name}, cannot be read",
+            hint="restore it; or go back to the newest that can be read, and lose the commits "
+            f"since: neve recover --table {ref.name} --metadata {newest.metadata_location}",
+        )
     _require_unused(lake, ref, newest)
     summary = summarize(ref.identifier, newest)
     return LostTablePlan(
@@ -109,7 +115,30 @@ def plan_lost_table(
         len(newest.snapshots),
         "it was chosen" if metadata_file else reason,
         KEYS in newest.properties,
+        unreadable,
     )
+
+
+def _unreadable_entry(lake: Lake, ref: TableRef) -> str:
+    """Return the file that the catalog names for a table, if it cannot be read; none: no entry.
+
+    Raises:
+        ConflictError: there is such a table.
+    """
+    table = registered_table(lake, ref)
+    try:
+        present = table.read()
+    except NeveError:
+        named = table.named_file()
+        if named is None:
+            raise
+        return named
+    if present is not None:
+        raise ConflictError(
+            f"{ref.name} is in the catalog: nothing is registered in its place",
+            hint="to go back to an older version, use rollback_to_snapshot",
+        )
+    return ""
 
 
 def register_lost_table(lake: Lake, ref: TableRef, plan: LostTablePlan) -> LostTableReport:
@@ -127,7 +156,10 @@ def register_lost_table(lake: Lake, ref: TableRef, plan: LostTablePlan) -> LostT
         return True if present is not None and present.uuid == plan.table_uuid else None
 
     def attempt() -> bool:
-        table.insert(plan.metadata_location)
+        if plan.replaces:
+            table.replace(MetadataJson(plan.replaces, {}), plan.metadata_location)
+        else:
+            table.insert(plan.metadata_location)
         return True
 
     commit_until_known(
@@ -201,7 +233,7 @@ def newest_metadata(documents: Sequence[MetadataJson]) -> tuple[MetadataJson, st
     return newest[0], f"{_name(newest[0])} is the newest{others}, by its number and by their logs"
 
 
-def _candidates(store: FileStore, location: str) -> list[MetadataJson]:
+def _candidates(store: FileStore, location: str, known_damaged: str) -> list[MetadataJson]:
     directory = f"{location.rstrip('/')}/metadata"
     paths = sorted(
         file.path
@@ -216,7 +248,12 @@ def _candidates(store: FileStore, location: str) -> list[MetadataJson]:
         except CorruptionError:
             damaged.append(path)
     readable = max((_number(each) for each in documents), default=-1)
-    newer = [path for path in damaged if _number_of(path) >= readable]
+    known = known_damaged.rpartition("/")[2]
+    newer = [
+        path
+        for path in damaged
+        if _number_of(path) >= readable and path.rpartition("/")[2] != known
+    ]
     if newer:
         raise CorruptionError(
             f"{newer[-1]} cannot be read, and may be the newest metadata file",

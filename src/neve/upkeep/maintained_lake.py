@@ -51,6 +51,15 @@ class MaintainedLake(Lake):
         plan = plan_lost_table(self, ref, location, metadata_file)
         return planned_report(plan) if dry_run else register_lost_table(self, ref, plan)
 
+    def unregistered_tables(self) -> list[str]:
+        """Name the tables that lie in a local warehouse and are not in the catalog.
+
+        `recover_table` registers one of them. Of a warehouse in an object store none are named.
+        """
+        from neve.upkeep.unregistered import unregistered_tables
+
+        return unregistered_tables(self)
+
     def health(self, *tables: str, listing: bool = False) -> list[TableHealth]:
         """Score tables by what makes them slow or large, and say what would help.
 

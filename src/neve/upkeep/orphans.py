@@ -3,8 +3,8 @@
 They come from refused commits, killed tasks, dropped stagings, and expiries that were interrupted.
 Nothing is removed that is younger than `upkeep.orphan_age`, nothing of a table that could not be
 read completely, nothing outside of the table's own location, and nothing in a location that two
-tables share. Hidden files, whose name or directory begins with `_` or `.`, are left, as Iceberg's
-own removal leaves them.
+tables share, of this catalog or of a further one that is configured. Hidden files, whose name or
+directory begins with `_` or `.`, are left, as Iceberg's own removal leaves them.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from neve.lake.expiry import GC_ENABLED, may_delete_files, reading
 from neve.lake.file_store import FileStore
 from neve.lake.json_table import JsonTable, json_table
 from neve.lake.metadata_json import MetadataJson
-from neve.lake.profile import profile_named
+from neve.lake.profile import CatalogProfile, profile_named, profiles
 from neve.lake.reachable_files import ReachableFiles, metadata_files
 from neve.lake.store_paths import store_path
+from neve.lake.table_ref import TableRef
 from neve.lake.unreachable import place_of
 
 if TYPE_CHECKING:
     from neve.lake import Lake
     from neve.lake.identifier import Identifier
     from neve.lake.stored_files import ListedFile
-    from neve.lake.table_ref import TableRef
     from neve.lake.unconfirmed import UnconfirmedWrite
 
 logger = logging.getLogger(__name__)
@@ -179,17 +179,36 @@ def why_not(lake: Lake, ref: TableRef, metadata: MetadataJson) -> str:
         return f"{GC_ENABLED} is false"
     if not store_path(metadata.location).key.strip("/"):
         return f"its location {metadata.location} is a whole store"
-    reader = lake.reader(ref.catalog)
-    identifiers = [each for each in reader.list_tables() if each != ref.identifier]
-    return _shared_with(metadata.location, reader.read_all(identifiers))
+    for name, other in profiles(lake.settings).items():
+        if not other.has_catalog or other.settings.type == "s3tables":
+            # Nobody else can put a table into a bucket of S3 Tables.
+            continue
+        reader = lake.reader(name)
+        try:
+            tables = reader.list_tables()
+            if _is_same_catalog(other, profile):
+                tables = [each for each in tables if each != ref.identifier]
+            reason = _shared_with(metadata.location, name, reader.read_all(tables))
+        except NeveError as error:
+            if name == ref.catalog:
+                raise
+            return f"catalog {name} cannot be asked whether it has tables there: {error}"
+        if reason:
+            return reason
+    return ""
+
+
+def _is_same_catalog(one: CatalogProfile, other: CatalogProfile) -> bool:
+    """Tell whether two names of the configuration mean the same tables."""
+    return (one.settings.type, one.settings.uri) == (other.settings.type, other.settings.uri)
 
 
 def _shared_with(
-    location: str, others: Mapping[Identifier, MetadataJson | NeveError | None]
+    location: str, catalog: str, others: Mapping[Identifier, MetadataJson | NeveError | None]
 ) -> str:
     place = place_of(location) + "/"
     for identifier, other in others.items():
-        name = ".".join(identifier)
+        name = TableRef(catalog, identifier).name
         if not isinstance(other, MetadataJson):
             return f"the location of table {name}, which cannot be read, is not known"
         for path in (other.location, *_data_paths(other), *_known_files(other)):

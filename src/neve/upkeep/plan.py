@@ -28,7 +28,6 @@ from neve.upkeep.removals import (
     plan_orphans,
     plan_versions,
 )
-from neve.upkeep.retention_policy import policies_without_table
 from neve.upkeep.row_age import RowAgePlan
 from neve.upkeep.statistics import plan_statistics
 
@@ -146,9 +145,11 @@ def plan_maintenance(
 
 
 def _check_policies(lake: Lake, *, is_strict: bool) -> None:
-    if not lake.settings.upkeep.tables:
+    upkeep = lake.settings.upkeep
+    if not upkeep.tables:
         return
-    for line in policies_without_table(lake.settings, lake.reader().list_tables()):
+    names = [".".join(identifier) for identifier in lake.reader().list_tables()]
+    for line in upkeep.policies_without_table(names):
         if is_strict:
             raise ConfigError(line, hint="see: neve tables; a pattern such as otel.* names several")
         logger.warning("%s", line)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from neve.limits import MIB
@@ -46,27 +45,16 @@ class CompactionPolicy:
 
 
 def compaction_policy(settings: Settings, table: str) -> CompactionPolicy:
-    """Return what the configuration says of a table.
-
-    Of several patterns that fit, each key is taken from the longest one that sets it.
-    """
+    """Return what the configuration says of a table."""
     upkeep = settings.upkeep
-    enabled, target = None, upkeep.target_file_bytes
-    zorder: tuple[str, ...] = ()
-    statistics: tuple[str, ...] = ()
-    fitting = (pattern for pattern in upkeep.tables if fnmatchcase(table, pattern))
-    for pattern in sorted(fitting, key=len):
-        policy = upkeep.tables[pattern]
-        enabled = enabled if policy.compact is None else policy.compact
-        zorder = policy.zorder or zorder
-        statistics = policy.statistics or statistics
-        target = policy.target_file_bytes or target
+    chosen = upkeep.policy_of(table)
+    target = chosen.target_file_bytes or upkeep.target_file_bytes
     return CompactionPolicy(
-        enabled,
+        chosen.compact,
         target,
         min(upkeep.small_file_bytes, target),
         upkeep.min_small_files,
         upkeep.deleted_rows_share,
-        zorder=zorder,
-        statistics=statistics,
+        zorder=chosen.zorder,
+        statistics=chosen.statistics,
     )

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from neve.upkeep.orphans import OrphanPlan, OrphanSearch
+from neve.index.indexed_table import observe
+from neve.index.maintain import unreferenced_files
+from neve.upkeep.orphans import Orphan, OrphanPlan, OrphanSearch
 from neve.upkeep.retention import RetentionPlan, plan_retention
 from neve.upkeep.retention_policy import RetentionPolicy, retention_policy
-from neve.upkeep.row_age import RowAgePlan, plan_row_age
+from neve.upkeep.row_age import RowAgePlan, old_partitions, plan_row_age
 from neve.upkeep.snapshot_needs import needed_snapshots
+from neve.upkeep.table_kind import TableKind
 
 if TYPE_CHECKING:
     from neve.lake import Lake
+    from neve.lake.metadata_json import MetadataJson
     from neve.lake.unconfirmed import UnconfirmedWrite
     from neve.upkeep.observed_table import ObservedTable
 
@@ -85,11 +90,30 @@ def plan_orphans(
         return None
     search = OrphanSearch(lake, observed.ref, tuple(unconfirmed()))
     plan = search.plan(now - policy.orphan_age_seconds)
+    if has_index(policy.kind, observed.metadata) and not plan.skipped:
+        # Files of its index lie beside the table; what no root names, none will ever name again.
+        index = unreferenced_files(
+            observe(lake, observed.ref.identifier), policy.orphan_age_seconds
+        )
+        files = tuple(Orphan(path, 0, _time(at_ms)) for path, at_ms in index.items())
+        plan = replace(plan, orphans=plan.orphans + files)
     return PlannedOrphans(plan, search, policy.orphan_age_seconds / _HOUR)
 
 
+def has_index(kind: TableKind, metadata: MetadataJson) -> bool:
+    """Tell whether a table may have an index: a mirror without a row has none."""
+    return kind is TableKind.MIRROR and metadata.current_snapshot_id is not None
+
+
 def plan_old_rows(lake: Lake, observed: ObservedTable, now: float) -> RowAgePlan | None:
-    """Decide which rows are too old; None: no policy says so, or the table has no such column."""
-    policy = retention_policy(lake.settings, observed.ref.identifier, observed.metadata)
-    plan = plan_row_age(observed.name, observed.metadata, policy, now)
-    return None if plan is None or plan.skipped or plan.before is None else plan
+    """Decide which rows are too old; None: no policy says so, or no partition is old enough."""
+    metadata = observed.metadata
+    policy = retention_policy(lake.settings, observed.ref.identifier, metadata)
+    plan = plan_row_age(observed.name, metadata, policy, now)
+    if plan is None or plan.skipped:
+        return None
+    return plan if old_partitions(plan, metadata, observed.layout.bytes_by_partition) else None
+
+
+def _time(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1000, timezone.utc)

@@ -18,9 +18,9 @@ from neve.lake.create import FEW_METADATA_FILES
 from neve.lake.expiry import Removed, SnapshotRemoval, remove_expired, retained_removal
 from neve.lake.follower_tags import oldest_unread_ms, unread_snapshots
 from neve.lake.history import not_current_since
+from neve.lake.kept_moments import RECORD
 from neve.lake.metadata_json import MetadataJson
 from neve.upkeep.kept_versions import (
-    RECORD,
     KeptVersion,
     due_versions,
     encode_record,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from neve.upkeep.table_kind import TableKind, table_kind
@@ -13,8 +11,6 @@ if TYPE_CHECKING:
     from neve.config import Settings
     from neve.lake.identifier import Identifier
     from neve.lake.metadata_json import MetadataJson
-
-_PATTERN_LETTERS = frozenset("*?[")
 
 
 @dataclass(frozen=True)
@@ -47,17 +43,17 @@ def retention_policy(
 ) -> RetentionPolicy:
     """Return what the configuration asks for a table."""
     upkeep, kind = settings.upkeep, table_kind(settings, identifier, metadata)
-    chosen = _chosen(settings, ".".join(identifier))
+    chosen = upkeep.policy_of(".".join(identifier))
     retain, retain_min = upkeep.retain, upkeep.retain_min
     if kind is TableKind.TELEMETRY:
         retain = settings.consolidate.retain_snapshots_seconds or retain
         retain_min = settings.consolidate.retain_snapshots_min or retain_min
     # Nobody asks for a former version of these: a mirror's versions keep those they belong to.
     has_versions = kind not in (TableKind.LEDGER, TableKind.SIDE)
-    age = chosen.get("delete_rows_after")
+    age = chosen.delete_rows_after
 
     def choose(key: str, default: Any) -> Any:
-        value = chosen.get(key)
+        value = getattr(chosen, key)
         return default if value is None else value
 
     return RetentionPolicy(
@@ -73,34 +69,3 @@ def retention_policy(
         orphan_age_seconds=upkeep.orphan_age,
         delete_rows_after=RowAge(age.after, age.column) if age else None,
     )
-
-
-def _chosen(settings: Settings, name: str) -> dict[str, Any]:
-    """Return each key of the policies of a table, from the longest pattern that sets it."""
-    fitting = [each for each in settings.upkeep.tables if _fits(each, name)]
-    chosen: dict[str, Any] = {}
-    for pattern in sorted(fitting, key=lambda each: (each == name, len(each), each)):
-        policy = settings.upkeep.tables[pattern]
-        chosen |= {key: getattr(policy, key) for key in policy.model_fields_set}
-    return chosen
-
-
-def has_policy(settings: Settings, identifier: Identifier) -> bool:
-    """Tell whether a policy of the configuration names a table."""
-    return any(_fits(pattern, ".".join(identifier)) for pattern in settings.upkeep.tables)
-
-
-def _fits(pattern: str, name: str) -> bool:
-    return pattern == name or fnmatchcase(name, pattern)
-
-
-def policies_without_table(settings: Settings, identifiers: Iterable[Identifier]) -> list[str]:
-    """Return a line for each policy of the configuration that no table has."""
-    names = [".".join(each) for each in identifiers]
-    return [
-        f"upkeep.tables: {pattern} fits no table"
-        if _PATTERN_LETTERS & set(pattern)
-        else f"upkeep.tables: there is no table {pattern}"
-        for pattern in settings.upkeep.tables
-        if not any(_fits(pattern, name) for name in names)
-    ]

@@ -7,9 +7,10 @@ partitioned by day, a day goes when its last row is old enough. Rows without a t
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from neve import failpoints
 from neve.lake.identifier import quote_identifier
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from neve.lake import Lake
     from neve.lake.metadata_json import MetadataJson
     from neve.lake.table_ref import TableRef
+    from neve.upkeep.layout import Partition
     from neve.upkeep.retention_policy import RetentionPolicy
 
 logger = logging.getLogger(__name__)
@@ -80,6 +82,28 @@ def plan_row_age(
     return RowAgePlan(name, column, kind, before, reason)
 
 
+def old_partitions(
+    plan: RowAgePlan, metadata: MetadataJson, partitions: Iterable[Partition]
+) -> list[Partition]:
+    """Return the partitions whose rows a plan deletes. Pure."""
+    if plan.before is None:
+        return []
+    ends = {}
+    for spec in _specs(metadata):
+        fields: Any = spec["fields"]
+        for place, field in enumerate(fields):
+            found = _time_field(metadata, [field], plan.column)
+            if found is not None:
+                ends[spec["spec-id"]] = (place, _ordinal(plan.before, found[1]))
+                break
+    old = []
+    for spec_id, values in partitions:
+        place, end = ends.get(spec_id, (0, 0))
+        if spec_id in ends and isinstance(values[place], int) and values[place] < end:
+            old.append((spec_id, values))
+    return old
+
+
 def delete_old_rows(lake: Lake, ref: TableRef, plan: RowAgePlan) -> DeletedRows:
     """Delete the rows that a plan names, whole files at a time. Atomic; idempotent.
 
@@ -134,6 +158,14 @@ def _floor(moment: datetime, unit: str) -> datetime:
     if unit in ("month", "year"):
         moment = moment.replace(day=1)
     return moment.replace(month=1) if unit == "year" else moment
+
+
+def _ordinal(moment: datetime, unit: str) -> int:
+    """Return the number of a unit since 1970, as Iceberg counts partitions of time."""
+    if unit in ("hour", "day"):
+        return int(moment.timestamp()) // (3600 if unit == "hour" else 86_400)
+    years = moment.year - 1970
+    return years if unit == "year" else 12 * years + moment.month - 1
 
 
 def _literal(plan: RowAgePlan) -> str:

@@ -27,11 +27,11 @@ from neve.telemetry.schemas import SCHEMAS
 from neve.upkeep.abandoned import discard_abandoned
 from neve.upkeep.ledger import compact_ledger
 from neve.upkeep.orphans import OrphanSearch
+from neve.upkeep.removals import has_index
 from neve.upkeep.retention import carry_out_retention, plan_retention
-from neve.upkeep.retention_policy import has_policy, policies_without_table, retention_policy
+from neve.upkeep.retention_policy import retention_policy
 from neve.upkeep.row_age import RowAgePlan, delete_old_rows, plan_row_age
 from neve.upkeep.snapshot_needs import needed_snapshots
-from neve.upkeep.table_kind import TableKind
 
 if TYPE_CHECKING:
     from neve.lake import Lake
@@ -151,7 +151,7 @@ class Upkeep:
         policy = retention_policy(self.lake.settings, identifier, metadata)
         if not policy.remove_orphans:
             return
-        if policy.kind is TableKind.MIRROR:
+        if has_index(policy.kind, metadata):
             # Shards that no root names lie outside of the table's location.
             report.orphans += remove_unreferenced(observe(self.lake, identifier))
         search = OrphanSearch(self.lake, self.lake.ref(identifier), writes)
@@ -241,7 +241,7 @@ class Upkeep:
                 self._fail(report, ".".join(below or ("tables",)), error, str(error))
                 continue
             tables |= dict.fromkeys(listed)
-        for line in policies_without_table(settings, tables) if settings.upkeep.tables else ():
+        for line in settings.upkeep.policies_without_table(".".join(each) for each in tables):
             self._fail(report, "upkeep.tables", ConfigError(line), line)
         wanted = [
             each
@@ -249,7 +249,7 @@ class Upkeep:
             if self._is_staged_to(each)
             or each in mirrors
             or each in sides
-            or has_policy(settings, each)
+            or settings.upkeep.has_policy(".".join(each))
         ]
         return sorted(wanted, key=lambda each: (each in sides, each))
 

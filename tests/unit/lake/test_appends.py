@@ -24,6 +24,7 @@ from neve.lake import append_snapshot
 from neve.lake.append_snapshot import MERGED_AT_ONCE
 from neve.lake.commit_loop import CommitCounters, RetryPolicy
 from neve.lake.follower_tags import TAG_PREFIX
+from neve.lake.kept_moments import RECORD
 from neve.lake.snapshot_limit import SnapshotLimit
 from neve.lake.staging import StagingTable
 from tests.support.appending import Appender
@@ -106,6 +107,26 @@ def test_what_refs_name_and_followers_have_not_read_stays(lake, tmp_path, few_si
     assert lake.followers()[0].lag_commits is None
     assert len(appender.load().metadata.snapshots) == 10 + 1 + len(kept)
     assert as_uris(appender.reachable()) <= stored_manifests(tmp_path)
+
+
+@pytest.mark.parametrize("is_kept_up", [True, False])
+def test_versions_of_full_hours_are_left_for_the_tags_of_upkeep(lake, monkeypatch, is_kept_up):
+    """A commit every ten minutes, the first a minute before a full hour; three are kept."""
+    appender = Appender(lake, limit=SnapshotLimit(3, keep_hourly_seconds=3 * 3600))
+    if is_kept_up:
+        with appender.load().transaction() as change:
+            change.set_properties({RECORD: "{}"})
+        appender.table.refresh()
+    ids, begin = [], 1_900_000_000 // 3600 * 3600 - 60
+    monkeypatch.setattr(time, "time", lambda: float(begin + 600 * len(ids)))
+    while len(ids) < 24:
+        ids.append(appender.append(len(ids)).snapshot_id)
+    retained = {snapshot.snapshot_id for snapshot in appender.load().metadata.snapshots}
+    # The first is older than three hours, and upkeep's to expire: no line of main leads to it.
+    hours = {ids[0], ids[6], ids[12], ids[18]} if is_kept_up else set()
+    assert retained == hours | set(ids[-3:])
+    if is_kept_up:
+        assert appender.ids(ids[6]) == Counter(range(7))
 
 
 def test_snapshots_stay_where_files_were_replaced_or_others_wrote(lake):

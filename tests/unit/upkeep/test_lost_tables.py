@@ -110,6 +110,30 @@ def test_a_damaged_newest_file_is_named_and_another_may_be_chosen(lake):
     assert (report.rows, report.reason) == (3, "it was chosen")
 
 
+@pytest.mark.parametrize("damage", [Path.unlink, lambda file: file.write_text("{")])
+def test_an_entry_whose_file_cannot_be_read_goes_back_to_a_version_that_a_person_chooses(
+    lake, damage
+):
+    appender = Appender(lake)
+    for number in range(4):
+        appender.append(number)
+    files = sorted(Path(urlsplit(appender.load().location()).path, "metadata").glob("*.json"))
+    damage(files[-1])
+    assert lake.health("ns.t")[0].score == 0
+    with pytest.raises(CorruptionError, match=f"{files[-1].name}.*cannot be read") as refused:
+        lake.recover_table("ns.t")
+    assert refused.value.hint.endswith(f"--metadata {files[-2]}")
+    chosen = str(files[-2])
+    dry = lake.recover_table("ns.t", metadata_file=chosen, dry_run=True)
+    assert (dry.outcome, dry.rows) == ("would be registered", 3)
+    assert lake.health("ns.t")[0].score == 0
+    report = lake.recover_table("ns.t", metadata_file=chosen)
+    assert (report.outcome, report.rows) == ("registered", 3)
+    # What the lost commit has written is in no snapshot any more.
+    assert report.unreferenced_files > 0
+    assert appender.ids() == Counter(range(3))
+
+
 def test_a_location_without_metadata_is_told(lake, tmp_path):
     with pytest.raises(NotFoundError, match="has no metadata file"):
         lake.recover_table("ns.t", location=str(tmp_path))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,10 @@ import pytest
 import neve
 from neve.config import Settings
 from neve.errors import ConfigError
+from neve.index.indexed_table import SEQUENCE
+from neve.index.root import index_location, new_path
+from neve.lake.horizons import KEYS, SOURCE
+from neve.upkeep.maintainer import Maintainer
 from neve.upkeep.plan import Step, plan_maintenance
 from tests.support.lakes import sqlite_settings
 from tests.unit.upkeep.test_health import SCHEMA, make_table
@@ -47,6 +52,8 @@ def test_every_action_has_a_reason_and_an_effect(lake):
     assert told[Step.SORT] == ("closed hour 2026-11-17 10:00", "6 files become 1")
     assert told[Step.EXPIRE][1] == "6 snapshots become 1"
     assert told[Step.ORPHANS][0] == "1 files that no snapshot names, older than 72 h"
+    configure(lake, delete_rows_after="36500d")
+    assert [plan.actions for plan in lake.plan_maintenance()] == [()]
 
 
 def test_tables_of_others_are_left_alone_without_a_policy(lake):
@@ -96,6 +103,26 @@ def test_no_orphans_are_removed_where_two_tables_share_a_location(lake):
     plan = next(plan for plan in lake.plan_maintenance() if plan.table == TABLE)
     assert plan.actions == ()
     assert "shop.other" in plan.notes[0]
+
+
+def test_files_of_an_index_that_no_root_names_are_orphans_of_the_mirror(lake):
+    table = make_table(lake, TABLE, 1)
+    names = {KEYS: '["service_name"]', SEQUENCE: '["size"]', SOURCE: '{"table": "shop.log"}'}
+    with table.transaction() as change:
+        change.set_properties(names)
+    location = index_location(table.location(), str(table.metadata.table_uuid))
+    old, young = (new_path(location, "shard").removeprefix("file://") for _ in range(2))
+    Path(old).parent.mkdir(parents=True)
+    for path in (old, young):
+        Path(path).write_bytes(b"shard")
+    os.utime(old, (0, 0))
+    (plan,) = lake.plan_maintenance(TABLE)
+    (orphans,) = [action.orphans.plan.orphans for action in plan.actions if action.orphans]
+    assert [orphan.path.removeprefix("file://") for orphan in orphans] == [old]
+    only = [action for action in plan.actions if action.orphans]
+    (report,) = Maintainer(lake).carry_out([replace(plan, actions=tuple(only))])
+    assert (report.removed_orphans, report.error) == (1, None)
+    assert [str(path) for path in Path(old).parent.iterdir()] == [young]
 
 
 def test_a_policy_without_a_table_is_refused_but_a_service_only_warns(lake, caplog):

@@ -13,6 +13,7 @@ import pytest
 from pyiceberg.table.update import SetLocationUpdate
 
 import neve
+from neve.config import Settings
 from neve.errors import CorruptionError, NeveError
 from neve.lake.reachable_files import ReachableFiles
 from neve.lake.staging import StagingTable
@@ -154,6 +155,44 @@ def test_no_orphans_are_sought_in_a_shared_location(lake, place):
     plan = bench.plan()
     assert plan.skipped == "its location is shared with table ns.other"
     assert plan.orphans == ()
+
+
+def with_further_catalog(lake, directory, uri=None):
+    """Configure a second catalog, which may have tables anywhere."""
+    further = {"type": "sqlite", "uri": uri or f"sqlite:///{directory}/further.db"}
+    further["warehouse"] = str(directory / "further")
+    document = {**lake.settings.model_dump(), "catalogs": {"archive": further}}
+    lake.settings = Settings.model_validate(document)
+
+
+def test_tables_of_a_further_catalog_are_asked_for_too(lake, tmp_path):
+    bench = Bench(lake)
+    (left,) = bench.leave("data/killed.parquet")
+    with_further_catalog(lake, tmp_path)
+    assert paths_of(bench.plan()) == {left}
+    archive = lake.catalog("archive")
+    archive.create_namespace("old")
+    archive.create_table(
+        ("old", "t"), bench.appender.load().schema(), location=f"{bench.location}/old"
+    )
+    assert bench.plan().skipped == "its location is shared with table archive.old.t"
+
+
+def test_a_further_catalog_that_cannot_be_asked_forbids_it(lake, tmp_path):
+    bench = Bench(lake)
+    bench.leave("data/killed.parquet")
+    (tmp_path / "further.db").write_bytes(b"no database" * 100)
+    with_further_catalog(lake, tmp_path)
+    plan = bench.plan()
+    assert plan.skipped.startswith("catalog archive cannot be asked whether it has tables there: ")
+    assert plan.orphans == ()
+
+
+def test_the_same_catalog_under_a_second_name_is_no_other(lake, tmp_path):
+    bench = Bench(lake)
+    (left,) = bench.leave("data/killed.parquet")
+    with_further_catalog(lake, tmp_path, uri=lake.settings.catalog.uri)
+    assert paths_of(bench.plan()) == {left}
 
 
 def test_a_neighbour_with_a_longer_name_is_not_inside(lake):

@@ -16,11 +16,12 @@ from neve.errors import ConflictError, UnknownOutcomeError
 from neve.lake import json_table as json_table_module
 from neve.lake.commit_loop import RetryPolicy
 from neve.lake.create import FEW_METADATA_FILES
+from neve.lake.kept_moments import RECORD
 from neve.lake.manifests import _lists_kept
 from neve.lake.tag_commit import TagMove, move_tag
-from neve.upkeep.kept_versions import RECORD, recorded_tags
+from neve.upkeep.kept_versions import recorded_tags
 from neve.upkeep.retention import carry_out_retention, plan_retention, removal_of
-from neve.upkeep.retention_policy import policies_without_table, retention_policy
+from neve.upkeep.retention_policy import retention_policy
 from neve.upkeep.table_kind import TableKind
 from neve.versions.resolve import resolve_version
 from tests.support.appending import Appender
@@ -314,7 +315,7 @@ def test_each_key_comes_from_the_longest_pattern_that_sets_it(lake):
     policy = bench.policy
     assert (policy.retain_seconds, policy.keep_daily_seconds) == (3 * HOUR, 7 * DAY)
     assert (policy.expire, policy.keep_hourly_seconds) == (True, 0)
-    assert policies_without_table(bench.settings, [NAME]) == [
+    assert bench.settings.upkeep.policies_without_table(["ns.t"]) == [
         "upkeep.tables: elsewhere.* fits no table",
         "upkeep.tables: there is no table gone.t",
     ]
