@@ -12,11 +12,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyiceberg.manifest import read_manifest_list
-
 from neve.lake.append_snapshot import REPLACED
 from neve.lake.follower_tags import unread_snapshots
 from neve.lake.json_table import delete_after_commit
+from neve.lake.manifest_lists import read_manifest_paths
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -68,9 +67,7 @@ def snapshots_to_remove(metadata: MetadataJson, limit: SnapshotLimit, now: float
     # The append itself is one more.
     excess = len(history) + 1 - limit.most
     # Not one at a time: on a REST catalog, the table is read before each commit that removes some.
-    if excess <= limit.most // _SHARE_KEPT_LONGER or any(
-        _operation(snapshot) != "append" for snapshot in history
-    ):
+    if excess <= limit.most // _SHARE_KEPT_LONGER:
         return []
     horizon_ms = int((now - limit.follow_horizon_seconds) * 1000)
     needed = set(metadata.refs.values()) | unread_snapshots(metadata, horizon_ms)
@@ -86,7 +83,8 @@ def snapshots_to_remove(metadata: MetadataJson, limit: SnapshotLimit, now: float
             removed.append(snapshot["snapshot-id"])
         if len(removed) == _MOST_AT_ONCE:
             break
-    return removed
+    has_others = removed and any(_operation(snapshot) != "append" for snapshot in history)
+    return [] if has_others else removed
 
 
 def removed_appends(metadata: MetadataJson) -> list[range]:
@@ -186,8 +184,7 @@ def _others(metadata: MetadataJson, later: set[int], removed: set[int]) -> list[
 
 
 def _manifests(io: FileIO, snapshot: Mapping[str, Any]) -> set[str]:
-    listed = read_manifest_list(io.new_input(snapshot["manifest-list"]))
-    return {manifest.manifest_path for manifest in listed}
+    return read_manifest_paths(io, snapshot["manifest-list"])
 
 
 def _operation(snapshot: Mapping[str, Any]) -> str | None:
