@@ -37,6 +37,7 @@ from benchmarks.buffered_records import (
 )
 from neve.config import Settings
 from neve.consolidate.consolidator import Consolidator, SparkRunner
+from neve.consolidate.plan import BYTES_OF_FILE
 from neve.consolidate.spec import ConsolidateSpec
 from neve.lake.create import TableSpec, ensure_table
 from neve.publish.telemetry_tables import TABLE_PROPERTIES
@@ -55,6 +56,7 @@ SMALL_MIB = 6
 MIB = 1024 * 1024
 WANTED_RATE, WANTED_RATIO, WANTED_SPEEDUP = 120_000, 0.6, 1.6
 WORKER_MIB = 1024
+FILE_MIB = 32
 DAYS, WANTED_DAY_FILES = 1_000, 9
 SAMPLE_SECONDS = 0.1
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -211,7 +213,8 @@ def measure_all_cores(lake: Lake, fresh: Fresh, mib: float) -> None:
             if namespace == "new":
                 inspected = lake.catalog().load_table(f"new.{data.table}").inspect.files()
                 sizes = sorted(inspected["file_size_in_bytes"].to_pylist())
-                wanted = "two: one for each core"
+                has_enough = mib >= CORES * FILE_MIB * BYTES_OF_FILE
+                wanted = f">= {FILE_MIB}" if has_enough else "one file for each core"
                 tell(f"{signal.value}: smallest of {len(sizes)} files", sizes[0] / MIB, "MiB",
                      None, wanted)  # fmt: skip
     data = make_days(Path(data.buffer.location).parent, DAYS)
