@@ -62,9 +62,10 @@ SAMPLE_SECONDS = 0.1
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def consolidate(lake: Lake, data: Data, namespace: str) -> float:
+def consolidate(lake: Lake, data: Data, namespace: str, task_mib: float = FILE_MIB) -> float:
     """Return the seconds that a worker takes for all that is buffered."""
-    worker = Consolidator(lake, ConsolidateSpec(data.buffer, namespace), SparkRunner(lake))
+    spec = ConsolidateSpec(data.buffer, namespace, task_bytes=int(task_mib * MIB))
+    worker = Consolidator(lake, spec, SparkRunner(lake))
     started = time.perf_counter()
     report = worker.run_once()
     seconds = time.perf_counter() - started
@@ -243,10 +244,13 @@ def measure_cluster(directory: Path, fresh: Fresh, mib: float) -> None:
             conf = {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "640m"}
             with neve.open(settings(directory, master, conf, f"cluster{workers}")) as lake:
                 for turn in range(3):
-                    consolidate(lake, fresh(Signal.TRACES, SMALL_MIB), f"warm{turn}")
+                    # Several tasks, so that each worker has imported what it needs.
+                    small = fresh(Signal.TRACES, SMALL_MIB)
+                    consolidate(lake, small, f"warm{turn}", SMALL_MIB / 8)
                 seconds[workers] = consolidate(lake, fresh(Signal.TRACES, mib), "full")
     wanted = f">= {WANTED_SPEEDUP}"
-    tell("two workers vs one", seconds[2], "s", seconds[1] / seconds[2], wanted)
+    tell(f"{mib} MiB, one worker", seconds[1], "s", None, "")
+    tell(f"{mib} MiB, two workers vs one", seconds[2], "s", seconds[1] / seconds[2], wanted)
 
 
 def settings(directory: Path, master: str, conf: dict[str, str], catalog: str) -> Settings:

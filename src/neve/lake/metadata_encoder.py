@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import is_
 from typing import Any
 
 from pydantic_core import to_json
@@ -18,24 +19,33 @@ class MetadataEncoder:
     """
 
     def __init__(self) -> None:
-        # The member is kept so that no other object gets its id.
-        self._encoded: dict[int, tuple[Any, bytes]] = {}
+        self._growing = {key: _EncodedList() for key in _GROWING}
 
     def encode(self, document: Mapping[str, Any]) -> bytes:
         """Return a document as JSON."""
         growing = {key: document[key] for key in _GROWING if document.get(key)}
         rest = {key: value for key, value in document.items() if key not in growing}
-        known, self._encoded = self._encoded, {}
         lists = [
-            b'"%s":[%s]' % (key.encode(), self._members(members, known))
+            b'"%s":[%s]' % (key.encode(), self._growing[key].encode(members))
             for key, members in growing.items()
         ]
         body = to_json(rest)[1:-1]
         return b"{%s}" % b",".join([body, *lists] if body else lists)
 
-    def _members(self, members: Sequence[Any], known: Mapping[int, tuple[Any, bytes]]) -> bytes:
-        encoded = [known.get(id(member)) or (member, to_json(member)) for member in members]
-        self._encoded.update(
-            (id(member), pair) for member, pair in zip(members, encoded, strict=True)
-        )
-        return b",".join([text for _, text in encoded])
+
+class _EncodedList:
+    """The members of a list that grows at its end and is shortened at its beginning."""
+
+    def __init__(self) -> None:
+        self._members: Sequence[Any] = ()
+        self._texts: list[bytes] = []
+
+    def encode(self, members: Sequence[Any]) -> bytes:
+        """Return members as JSON, with commas; those of the last call are not encoded again."""
+        removed = next((n for n, each in enumerate(self._members) if each is members[0]), 0)
+        kept = self._members[removed:]
+        if len(kept) > len(members) or not all(map(is_, kept, members)):
+            kept, removed = (), len(self._members)
+        self._texts = self._texts[removed:] + [to_json(each) for each in members[len(kept) :]]
+        self._members = members
+        return b",".join(self._texts)

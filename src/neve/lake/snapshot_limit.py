@@ -118,14 +118,9 @@ def without_doubt(metadata: MetadataJson, removed: Collection[int]) -> list[int]
     return certain
 
 
-def main_history(metadata: MetadataJson) -> list[Mapping[str, Any]]:
+def main_history(metadata: MetadataJson) -> Sequence[Mapping[str, Any]]:
     """Return the current snapshot and its ancestors as far as they are kept, the newest first."""
-    history = []
-    snapshot_id = metadata.current_snapshot_id
-    while snapshot_id is not None and (snapshot := metadata.snapshots.get(snapshot_id)):
-        history.append(snapshot)
-        snapshot_id = snapshot.get("parent-snapshot-id")
-    return history
+    return metadata.main_history
 
 
 def delete_unreached(io: FileIO, table: str, before: MetadataJson, removed: Sequence[int]) -> None:
