@@ -17,12 +17,12 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -48,6 +48,7 @@ from tests.support.aged_lake import DAY
 from tests.support.servers import running_spark_cluster
 
 if TYPE_CHECKING:
+    from neve.consolidate.task import Job
     from neve.lake import Lake
 
 CORES = 2
@@ -62,15 +63,34 @@ SAMPLE_SECONDS = 0.1
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def consolidate(lake: Lake, data: Data, namespace: str, task_mib: float = FILE_MIB) -> float:
+class TimedRunner(SparkRunner):
+    """Measures how long the tasks of jobs take, from the first to the end of the last."""
+
+    seconds = 0.0
+
+    def __call__(self, job: Job) -> Iterable[Mapping[str, Any]]:
+        started = time.perf_counter()
+        files = list(super().__call__(job))
+        self.seconds += time.perf_counter() - started
+        return files
+
+
+def consolidate(lake: Lake, data: Data, namespace: str) -> float:
     """Return the seconds that a worker takes for all that is buffered."""
+    return consolidate_timed(lake, data, namespace)[0]
+
+
+def consolidate_timed(
+    lake: Lake, data: Data, namespace: str, task_mib: float = FILE_MIB
+) -> tuple[float, float]:
+    """Return the seconds that a worker takes for all that is buffered, and those of its tasks."""
     spec = ConsolidateSpec(data.buffer, namespace, task_bytes=int(task_mib * MIB))
-    worker = Consolidator(lake, spec, SparkRunner(lake))
+    worker = Consolidator(lake, spec, runner := TimedRunner(lake))
     started = time.perf_counter()
     report = worker.run_once()
     seconds = time.perf_counter() - started
     assert report.rows == data.records, report
-    return seconds
+    return seconds, runner.seconds
 
 
 def append_parquet(lake: Lake, data: Data, name: str) -> float:
@@ -236,7 +256,7 @@ def _tell_burst(what: str, data: Data, seconds: float, processes: Processes) -> 
 
 def measure_cluster(directory: Path, fresh: Fresh, mib: float) -> None:
     """Compare a standalone cluster of two workers with one of a single worker, a core each."""
-    seconds: dict[int, float] = {}
+    seconds: dict[int, tuple[float, float]] = {}
     for workers in (1, 2):
         logs = directory / f"cluster-{workers}"
         logs.mkdir()
@@ -246,11 +266,13 @@ def measure_cluster(directory: Path, fresh: Fresh, mib: float) -> None:
                 for turn in range(3):
                     # Several tasks, so that each worker has imported what it needs.
                     small = fresh(Signal.TRACES, SMALL_MIB)
-                    consolidate(lake, small, f"warm{turn}", SMALL_MIB / 8)
-                seconds[workers] = consolidate(lake, fresh(Signal.TRACES, mib), "full")
-    wanted = f">= {WANTED_SPEEDUP}"
-    tell(f"{mib} MiB, one worker", seconds[1], "s", None, "")
-    tell(f"{mib} MiB, two workers vs one", seconds[2], "s", seconds[1] / seconds[2], wanted)
+                    consolidate_timed(lake, small, f"warm{turn}", SMALL_MIB / 8)
+                seconds[workers] = consolidate_timed(lake, fresh(Signal.TRACES, mib), "full")
+    (one, tasks_of_one), (two, tasks_of_two) = seconds[1], seconds[2]
+    tell(f"{mib} MiB, one worker", one, "s", None, "")
+    tell(f"{mib} MiB, two workers vs one", two, "s", one / two, f">= {WANTED_SPEEDUP}")
+    tell("tasks only, two workers vs one", tasks_of_two, "s", tasks_of_one / tasks_of_two, "")
+    tell("two workers: before and after the tasks", two - tasks_of_two, "s", None, "")
 
 
 def settings(directory: Path, master: str, conf: dict[str, str], catalog: str) -> Settings:
