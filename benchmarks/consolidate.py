@@ -17,12 +17,12 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -37,6 +37,7 @@ from benchmarks.buffered_records import (
 )
 from neve.config import Settings
 from neve.consolidate.consolidator import Consolidator, SparkRunner
+from neve.consolidate.plan import BYTES_OF_FILE
 from neve.consolidate.spec import ConsolidateSpec
 from neve.lake.create import TableSpec, ensure_table
 from neve.publish.telemetry_tables import TABLE_PROPERTIES
@@ -47,6 +48,7 @@ from tests.support.aged_lake import DAY
 from tests.support.servers import running_spark_cluster
 
 if TYPE_CHECKING:
+    from neve.consolidate.task import Job
     from neve.lake import Lake
 
 CORES = 2
@@ -55,19 +57,40 @@ SMALL_MIB = 6
 MIB = 1024 * 1024
 WANTED_RATE, WANTED_RATIO, WANTED_SPEEDUP = 120_000, 0.6, 1.6
 WORKER_MIB = 1024
+FILE_MIB = 32
 DAYS, WANTED_DAY_FILES = 1_000, 9
 SAMPLE_SECONDS = 0.1
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
+class TimedRunner(SparkRunner):
+    """Measures how long the tasks of jobs take, from the first to the end of the last."""
+
+    seconds = 0.0
+
+    def __call__(self, job: Job) -> Iterable[Mapping[str, Any]]:
+        started = time.perf_counter()
+        files = list(super().__call__(job))
+        self.seconds += time.perf_counter() - started
+        return files
+
+
 def consolidate(lake: Lake, data: Data, namespace: str) -> float:
     """Return the seconds that a worker takes for all that is buffered."""
-    worker = Consolidator(lake, ConsolidateSpec(data.buffer, namespace), SparkRunner(lake))
+    return consolidate_timed(lake, data, namespace)[0]
+
+
+def consolidate_timed(
+    lake: Lake, data: Data, namespace: str, task_mib: float = FILE_MIB
+) -> tuple[float, float]:
+    """Return the seconds that a worker takes for all that is buffered, and those of its tasks."""
+    spec = ConsolidateSpec(data.buffer, namespace, task_bytes=int(task_mib * MIB))
+    worker = Consolidator(lake, spec, runner := TimedRunner(lake))
     started = time.perf_counter()
     report = worker.run_once()
     seconds = time.perf_counter() - started
     assert report.rows == data.records, report
-    return seconds
+    return seconds, runner.seconds
 
 
 def append_parquet(lake: Lake, data: Data, name: str) -> float:
@@ -211,7 +234,8 @@ def measure_all_cores(lake: Lake, fresh: Fresh, mib: float) -> None:
             if namespace == "new":
                 inspected = lake.catalog().load_table(f"new.{data.table}").inspect.files()
                 sizes = sorted(inspected["file_size_in_bytes"].to_pylist())
-                wanted = "two: one for each core"
+                has_enough = mib >= CORES * FILE_MIB * BYTES_OF_FILE
+                wanted = f">= {FILE_MIB}" if has_enough else "one file for each core"
                 tell(f"{signal.value}: smallest of {len(sizes)} files", sizes[0] / MIB, "MiB",
                      None, wanted)  # fmt: skip
     data = make_days(Path(data.buffer.location).parent, DAYS)
@@ -232,7 +256,7 @@ def _tell_burst(what: str, data: Data, seconds: float, processes: Processes) -> 
 
 def measure_cluster(directory: Path, fresh: Fresh, mib: float) -> None:
     """Compare a standalone cluster of two workers with one of a single worker, a core each."""
-    seconds: dict[int, float] = {}
+    seconds: dict[int, tuple[float, float]] = {}
     for workers in (1, 2):
         logs = directory / f"cluster-{workers}"
         logs.mkdir()
@@ -240,10 +264,15 @@ def measure_cluster(directory: Path, fresh: Fresh, mib: float) -> None:
             conf = {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "640m"}
             with neve.open(settings(directory, master, conf, f"cluster{workers}")) as lake:
                 for turn in range(3):
-                    consolidate(lake, fresh(Signal.TRACES, SMALL_MIB), f"warm{turn}")
-                seconds[workers] = consolidate(lake, fresh(Signal.TRACES, mib), "full")
-    wanted = f">= {WANTED_SPEEDUP}"
-    tell("two workers vs one", seconds[2], "s", seconds[1] / seconds[2], wanted)
+                    # Several tasks, so that each worker has imported what it needs.
+                    small = fresh(Signal.TRACES, SMALL_MIB)
+                    consolidate_timed(lake, small, f"warm{turn}", SMALL_MIB / 8)
+                seconds[workers] = consolidate_timed(lake, fresh(Signal.TRACES, mib), "full")
+    (one, tasks_of_one), (two, tasks_of_two) = seconds[1], seconds[2]
+    tell(f"{mib} MiB, one worker", one, "s", None, "")
+    tell(f"{mib} MiB, two workers vs one", two, "s", one / two, f">= {WANTED_SPEEDUP}")
+    tell("tasks only, two workers vs one", tasks_of_two, "s", tasks_of_one / tasks_of_two, "")
+    tell("two workers: before and after the tasks", two - tasks_of_two, "s", None, "")
 
 
 def settings(directory: Path, master: str, conf: dict[str, str], catalog: str) -> Settings:

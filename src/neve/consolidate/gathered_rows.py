@@ -35,6 +35,8 @@ ROW_GROUP_BYTES = 128 * MIB
 RUNS_BYTES = 192 * MIB
 # And rows of such runs: to merge them takes some 50 bytes for each, however small they are.
 RUNS_ROWS = 2_000_000
+# What a row counts at least: to sort it takes some 120 bytes, beside its own.
+SMALLEST_ROW_BYTES = 200
 
 _ROW_BYTES = "row bytes"
 
@@ -75,7 +77,7 @@ class GatheredRows:
 
     @property
     def bytes(self) -> int:
-        """How much memory the rows take."""
+        """How much memory the rows take; tiny ones count as what it takes to sort them."""
         return self._own_bytes + self._owners.bytes + sum(run.bytes for run in self._runs)
 
     def parts(self, rows: TableRows) -> Iterator[TableRows]:
@@ -88,7 +90,7 @@ class GatheredRows:
         columns = {name: _copied(column) for name, column in rows.own.items()}
         sizes = pa.array(rows.row_bytes().astype(np.int32))
         self._own.append(pa.table({**columns, **numbers, _ROW_BYTES: sizes}))
-        self._own_bytes += self._own[-1].nbytes
+        self._own_bytes += max(self._own[-1].nbytes, SMALLEST_ROW_BYTES * len(rows))
 
     def relieve(self) -> list[DataFile]:
         """Free the memory of rows that were not sorted yet; returns files, if that took any."""

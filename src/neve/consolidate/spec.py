@@ -20,7 +20,7 @@ class ConsolidateSpec:
     promotions: tuple[Promotion, ...] = ()
     trigger_bytes: int = 64 * MIB
     trigger_seconds: float = 2.0
-    # Stored bytes of segments for one task, at least: its file has about as many.
+    # Bytes of a file that are wanted, and stored bytes of segments that a task has at least.
     task_bytes: int = 32 * MIB
     # Stored bytes for one commit of each table: bounds what a kill makes us do again.
     batch_bytes: int = 1024 * MIB

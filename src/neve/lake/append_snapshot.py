@@ -21,7 +21,7 @@ from pyiceberg.manifest import (
     ManifestEntry,
     ManifestEntryStatus,
     ManifestFile,
-    read_manifest_list,
+    ManifestListWriter,
     write_manifest,
     write_manifest_list,
 )
@@ -37,6 +37,7 @@ from pyiceberg.table.snapshots import (
 from pyiceberg.utils.properties import property_as_bool, property_as_int
 
 from neve.errors import UnsupportedError
+from neve.lake.manifest_lists import ManifestList, Settled, read_list, write_list
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO, OutputFile
@@ -107,9 +108,10 @@ class _Append:
         )
 
     def write(self, files: Sequence[DataFile], summary: Mapping[str, str]) -> NewSnapshot:
+        listed = self._listed()
         present = [
             manifest
-            for manifest in self._present()
+            for manifest in listed.manifests
             if manifest.has_added_files() or manifest.has_existing_files()
         ]
         replaced = self._manifests_to_merge(present)
@@ -119,13 +121,13 @@ class _Append:
         kept = [manifest for manifest in present if manifest.manifest_path not in paths]
         counts = {
             _CREATED: str(len(added) + len(merged)),
-            _KEPT: str(len(kept)),
+            _KEPT: str(len(kept) + listed.settled_count),
             REPLACED: str(len(replaced)),
         }
         snapshot = Snapshot(
             snapshot_id=self.snapshot_id,
             parent_snapshot_id=self.parent.snapshot_id if self.parent else None,
-            manifest_list=self._write_list([*added, *merged, *kept]),
+            manifest_list=self._write_list([*added, *merged, *kept], listed.settled),
             sequence_number=self.metadata.next_sequence_number(),
             # Catalogs refuse a time before the last commit's: a clock may be late.
             timestamp_ms=max(int(time.time() * 1000), self.metadata.last_updated_ms),
@@ -134,10 +136,10 @@ class _Append:
         )
         return NewSnapshot(snapshot, tuple(self.written))
 
-    def _present(self) -> Iterator[ManifestFile]:
+    def _listed(self) -> ManifestList:
         if self.parent is None:
-            return iter(())
-        return read_manifest_list(self.io.new_input(self.parent.manifest_list))
+            return ManifestList()
+        return read_list(self.io, self.parent.manifest_list)
 
     def _manifests_to_merge(self, present: Sequence[ManifestFile]) -> list[ManifestFile]:
         """Return manifests of one partition spec and about one size, if there are enough."""
@@ -148,20 +150,28 @@ class _Append:
         ):
             return []
         by_size: dict[tuple[int, int], list[ManifestFile]] = {}
-        specs = self.metadata.specs()
         for manifest in present:
-            size = _size(manifest)
-            if (
-                manifest.content == ManifestContent.DATA
-                and size is not None
-                and self._has_columns(specs[manifest.partition_spec_id])
-            ):
+            size = self._size(manifest)
+            if size is not None:
                 by_size.setdefault((size, manifest.partition_spec_id), []).append(manifest)
         for key in sorted(by_size):
             if len(by_size[key]) >= MERGED_AT_ONCE:
                 # The newest are first. The oldest of them have waited longest.
                 return by_size[key][-MERGED_AT_ONCE:]
         return []
+
+    def _size(self, manifest: ManifestFile) -> int | None:
+        """Return the class of size that a manifest is of; None: it is never merged."""
+        added, existing = manifest.added_files_count, manifest.existing_files_count
+        if (
+            manifest.content != ManifestContent.DATA
+            # Written by format version 1.
+            or added is None
+            or existing is None
+            or not self._has_columns(self.metadata.specs()[manifest.partition_spec_id])
+        ):
+            return None
+        return next((size for size in _SIZES if added + existing < size), None)
 
     def _has_columns(self, spec: PartitionSpec) -> bool:
         """Tell whether all columns of a spec are there: of a dropped one the type is unknown."""
@@ -221,17 +231,22 @@ class _Append:
         self.written.append(manifest.manifest_path)
         return manifest
 
-    def _write_list(self, manifests: list[ManifestFile]) -> str:
+    def _write_list(self, manifests: Sequence[ManifestFile], settled: Settled | None) -> str:
+        def open_writer(output: OutputFile) -> ManifestListWriter:
+            return write_manifest_list(
+                format_version=self.metadata.format_version,
+                output_file=output,
+                snapshot_id=self.snapshot_id,
+                parent_snapshot_id=self.parent.snapshot_id if self.parent else None,
+                sequence_number=self.metadata.next_sequence_number(),
+                avro_compression=self.compression,
+            )
+
         output = self._output(f"snap-{self.snapshot_id}-0-{self.unique_name}.avro")
-        with write_manifest_list(
-            format_version=self.metadata.format_version,
-            output_file=output,
-            snapshot_id=self.snapshot_id,
-            parent_snapshot_id=self.parent.snapshot_id if self.parent else None,
-            sequence_number=self.metadata.next_sequence_number(),
-            avro_compression=self.compression,
-        ) as writer:
-            writer.add_manifests(manifests)
+        by_size = [(self._size(manifest), manifest) for manifest in manifests]
+        to_merge = [manifest for size, manifest in by_size if size is not None]
+        newly_settled = [manifest for size, manifest in by_size if size is None]
+        write_list(output, open_writer, to_merge, newly_settled, settled)
         return output.location
 
     def _output(self, name: str) -> OutputFile:
@@ -253,12 +268,3 @@ class _Append:
             Summary(operation=Operation.APPEND, **counts.build(), **entries),
             self.parent.summary if self.parent else None,
         )
-
-
-def _size(manifest: ManifestFile) -> int | None:
-    """Return the class of size that a manifest is of; None: it is not merged."""
-    added, existing = manifest.added_files_count, manifest.existing_files_count
-    if added is None or existing is None:
-        # Written by format version 1.
-        return None
-    return next((size for size in _SIZES if added + existing < size), None)

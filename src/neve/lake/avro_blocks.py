@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
@@ -13,6 +14,30 @@ _SYNC_BYTES: Final = 16
 _CHECKSUM_BYTES: Final = 4
 _RAW_DEFLATE: Final = -15
 CODECS: Final = ("null", "deflate", "snappy", "zstandard")
+
+
+@dataclass(frozen=True)
+class BlockPlace:
+    """How many records a block has, and where it begins, in bytes behind the header."""
+
+    records: int
+    start: int
+
+
+def locate_blocks(blocks: bytes) -> Iterator[BlockPlace]:
+    """Yield where the blocks lie, without decompressing them. Raises EOFError: one is cut off.
+
+    Args:
+        blocks: what follows the header of an Avro file.
+    """
+    stream = io.BytesIO(blocks)
+    while (start := stream.tell()) < len(blocks):
+        records, size = _read_long(stream), _read_long(stream)
+        end = stream.tell() + size + _SYNC_BYTES
+        if size < 0 or end > len(blocks):
+            raise EOFError
+        stream.seek(end)
+        yield BlockPlace(records, start)
 
 
 def read_blocks(blocks: bytes, codec: str) -> Iterator[tuple[int, bytes]]:

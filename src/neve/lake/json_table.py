@@ -11,7 +11,6 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pydantic_core import to_json
 from pyiceberg.catalog import delete_files
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.io import load_file_io
@@ -20,6 +19,7 @@ from neve.errors import NotFoundError, UnknownOutcomeError
 from neve.lake.catalog import missing_table
 from neve.lake.commit_errors import committing
 from neve.lake.faults import explained
+from neve.lake.metadata_encoder import MetadataEncoder
 from neve.lake.metadata_files import next_metadata_location, with_base_in_log
 from neve.lake.metadata_json import MetadataJson, decode_document, unreadable_table
 from neve.lake.metadata_updates import apply_updates
@@ -157,8 +157,12 @@ def swap_document(
     identifier: Identifier,
     base: MetadataJson,
     document: Mapping[str, Any],
+    encoder: MetadataEncoder | None = None,
 ) -> MetadataJson:
     """Write a metadata file and have the table's row name it, if it still names `base`.
+
+    Args:
+        encoder: that has encoded the table's documents so far.
 
     Raises:
         CommitFailedException: the row names another file; nothing was applied.
@@ -166,7 +170,7 @@ def swap_document(
     location = next_metadata_location(base)
     # Its name is new, so that a store need not be asked whether it is there: a HEAD and a LIST.
     with io.new_output(location).create(overwrite=True) as file:
-        file.write(to_json(document))
+        file.write((encoder or MetadataEncoder()).encode(document))
     try:
         catalog.swap_metadata(identifier, base.metadata_location, location)
     except CommitFailedException:
@@ -305,6 +309,7 @@ class _DatabaseTable(_Table):
         self._catalog = catalog
         # Metadata files that a commit whose answer was lost made unneeded, if it was applied.
         self._unneeded: set[str] = set()
+        self._encoder = MetadataEncoder()
 
     def _read(self) -> tuple[MetadataJson, FileIO]:
         return read_database_table(self._catalog, self.identifier, self._io, self._metadata)
@@ -324,7 +329,7 @@ class _DatabaseTable(_Table):
                 document, dropped = with_base_in_log(self.metadata, changed)
                 unneeded |= dropped
                 self.metadata = swap_document(
-                    self._catalog, self.io, self.identifier, self.metadata, document
+                    self._catalog, self.io, self.identifier, self.metadata, document, self._encoder
                 )
         except UnknownOutcomeError:
             self._unneeded = unneeded

@@ -91,6 +91,16 @@ class MetadataJson:
         return None if snapshot is None else snapshot.get("summary") or {}
 
     @cached_property
+    def main_history(self) -> Sequence[Mapping[str, Any]]:
+        """The current snapshot and its ancestors as far as they are kept, the newest first."""
+        history = []
+        snapshot_id = self.current_snapshot_id
+        while snapshot_id is not None and (snapshot := self.snapshots.get(snapshot_id)):
+            history.append(snapshot)
+            snapshot_id = snapshot.get("parent-snapshot-id")
+        return history
+
+    @cached_property
     def fields(self) -> Sequence[Mapping[str, Any]]:
         """The fields of the current schema."""
         fields: Sequence[Mapping[str, Any]] = self.schema(self.current_schema_id)["fields"]

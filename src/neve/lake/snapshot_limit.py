@@ -12,12 +12,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyiceberg.manifest import read_manifest_list
-
 from neve.lake.append_snapshot import REPLACED
 from neve.lake.follower_tags import unread_snapshots
 from neve.lake.json_table import delete_after_commit
 from neve.lake.kept_moments import RECORD, untagged_versions
+from neve.lake.manifest_lists import read_manifest_paths
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -73,23 +72,20 @@ def snapshots_to_remove(metadata: MetadataJson, limit: SnapshotLimit, now: float
     # The append itself is one more.
     excess = len(history) + 1 - limit.most
     # Not one at a time: on a REST catalog, the table is read before each commit that removes some.
-    if excess <= limit.most // _SHARE_KEPT_LONGER or any(
-        _operation(snapshot) != "append" for snapshot in history
-    ):
+    if excess <= limit.most // _SHARE_KEPT_LONGER:
         return []
-    needed = _needed(metadata, limit, now)
     age_ms = int(metadata.properties.get(_MAX_AGE, _DEFAULT_MAX_AGE_MS))
-    removed = []
+    candidates = []
     for snapshot in reversed(history[-min(excess, len(history) - 1) :]):
         # What others have made may say something that they still need: they, or Iceberg, expire it.
         is_ours = APPEND_ID in (snapshot.get("summary") or {})
         if not is_ours and snapshot["timestamp-ms"] > now * 1000 - age_ms:
             break
-        if snapshot["snapshot-id"] not in needed:
-            removed.append(snapshot["snapshot-id"])
-        if len(removed) == _MOST_AT_ONCE:
-            break
-    return removed
+        candidates.append(snapshot["snapshot-id"])
+    if not candidates or any(_operation(snapshot) != "append" for snapshot in history):
+        return []
+    needed = _needed(metadata, limit, now)
+    return [each for each in candidates if each not in needed][:_MOST_AT_ONCE]
 
 
 def _needed(metadata: MetadataJson, limit: SnapshotLimit, now: float) -> set[int]:
@@ -136,14 +132,9 @@ def without_doubt(metadata: MetadataJson, removed: Collection[int]) -> list[int]
     return certain
 
 
-def main_history(metadata: MetadataJson) -> list[Mapping[str, Any]]:
+def main_history(metadata: MetadataJson) -> Sequence[Mapping[str, Any]]:
     """Return the current snapshot and its ancestors as far as they are kept, the newest first."""
-    history = []
-    snapshot_id = metadata.current_snapshot_id
-    while snapshot_id is not None and (snapshot := metadata.snapshots.get(snapshot_id)):
-        history.append(snapshot)
-        snapshot_id = snapshot.get("parent-snapshot-id")
-    return history
+    return metadata.main_history
 
 
 def delete_unreached(io: FileIO, table: str, before: MetadataJson, removed: Sequence[int]) -> None:
@@ -202,8 +193,7 @@ def _others(metadata: MetadataJson, later: set[int], removed: set[int]) -> list[
 
 
 def _manifests(io: FileIO, snapshot: Mapping[str, Any]) -> set[str]:
-    listed = read_manifest_list(io.new_input(snapshot["manifest-list"]))
-    return {manifest.manifest_path for manifest in listed}
+    return read_manifest_paths(io, snapshot["manifest-list"])
 
 
 def _operation(snapshot: Mapping[str, Any]) -> str | None:

@@ -148,11 +148,8 @@ class StagingTable:
 
     def main_summaries(self) -> Iterator[Mapping[str, str]]:
         """Yield the summary of each snapshot that `main` grew from, the newest first."""
-        snapshots = self.document.snapshots
-        next_id = self.main_id
-        while next_id is not None and (snapshot := snapshots.get(next_id)) is not None:
+        for snapshot in self.document.main_history:
             yield snapshot.get("summary") or {}
-            next_id = snapshot.get("parent-snapshot-id")
 
     def summary_of(self, snapshot_id: int) -> Mapping[str, str] | None:
         """Return the summary of a snapshot; None if it was expired."""

@@ -10,6 +10,7 @@ from neve.buffer.part_index import PartIndex
 from neve.buffer.reader import KnownRequests, Segment
 from neve.consolidate.duplicates import Identity, find_duplicates, possible_duplicates
 from neve.consolidate.plan import (
+    BYTES_OF_FILE,
     SMALLEST_PART,
     Progress,
     plan_batches,
@@ -111,12 +112,38 @@ def test_a_burst_is_cut_into_one_task_for_each_core():
 
 @pytest.mark.parametrize(
     ("size", "parallelism", "tasks"),
-    [(63, 2, 1), (64, 2, 2), (100, 2, 2), (100, 4, 3), (1024, 2, 32), (1000, 2, 30), (160, 3, 3)],
+    [
+        (31, 2, 1),
+        (63, 2, 1),
+        (64, 2, 2),
+        (100, 2, 2),
+        (100, 4, 3),
+        (127, 4, 3),
+        (160, 4, 4),
+        (131, 2, 2),
+        (200, 2, 4),
+        (1000, 2, 22),
+        (1024, 2, 22),
+        (160, 3, 3),
+    ],
 )
 def test_as_many_tasks_as_pieces_and_a_multiple_of_the_cores(size, parallelism, tasks):
     found = sizes(plan_tasks(segments("a", 1, size=size), 32, parallelism))
     assert (len(found), sum(found)) == (tasks, size)
     assert max(found) - min(found) <= 1
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 3, 8])
+def test_files_are_large_enough_where_all_cores_have_enough(parallelism):
+    """Records take 0.77 to 0.88 times as many bytes in a file as in a segment."""
+    for size in (*range(1, 1024, 7), 5000):
+        tasks = sizes(plan_tasks(segments("a", 1, size=size * 1000), 32_000, parallelism))
+        if 0.77 * size >= 32.5 * parallelism:
+            assert 0.77 * min(tasks) >= 32_000
+            assert len(tasks) % parallelism == 0
+        else:
+            assert len(tasks) == max(1, min(size // 32, parallelism))
+        assert max(tasks) < 2 * BYTES_OF_FILE * 32_000
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 6, 7, 100, 119, 120])

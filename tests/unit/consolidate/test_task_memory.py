@@ -17,8 +17,10 @@ from tests.support.consolidation import Bench
 from tests.support.lakes import sqlite_settings
 from tests.support.peak_memory import grown_megabytes
 from tests.support.requests import buffered
+from tests.support.wire import request
 
 WANTED_MEGABYTES = 1024
+TINY_RECORDS = 100_000
 
 
 def filled_bench(directory, signal, size):
@@ -30,29 +32,70 @@ def filled_bench(directory, signal, size):
     count = size // len(stored[0])
     with open_buffer(bench.buffer, [signal]) as buffer:
         for number in range(count):
-            request = replace(
+            usual = replace(
                 buffered(made[number % 8]),
                 payload=stored[number % 8],
                 codec=Codec.GZIP,
                 content_hash=hashlib.sha256(number.to_bytes(8, "big")).digest(),
             )
-            buffer.append(signal, request).durable.result(60)
+            last = buffer.append(signal, usual)
+        last.durable.result(60)
     return bench, count * samples.RECORDS
 
 
-@pytest.mark.parametrize("signal", ["logs", pytest.param("traces", marks=pytest.mark.soak)])
-def test_a_task_of_64_mib_of_segments_stays_below_a_gibibyte(tmp_path, signal):
-    peak = grown_megabytes(
+def filled_with_tiny_records(directory, millions):
+    """Return a worker with so many million empty log records, of two bytes each, in one task."""
+    lake = neve.open(sqlite_settings(Path(directory)))
+    bench = Bench(lake, Path(directory), task_bytes=1024 * MIB)
+    body = request([b""] * TINY_RECORDS)
+    stored = gzip.compress(body, 6)
+    with open_buffer(bench.buffer, ["logs"]) as buffer:
+        for number in range(millions * 1_000_000 // TINY_RECORDS):
+            tiny = replace(
+                buffered(body),
+                payload=stored,
+                codec=Codec.GZIP,
+                content_hash=hashlib.sha256(number.to_bytes(8, "big")).digest(),
+            )
+            last = buffer.append("logs", tiny)
+        last.durable.result(60)
+    return bench, millions * 1_000_000
+
+
+def peak_of_task(filled_bench: str) -> float:
+    """Return the high-water mark of a process that does a task, in MiB."""
+    return grown_megabytes(
         f"""
         from neve.lake.workers import use_system_memory
-        from tests.unit.consolidate.test_task_memory import filled_bench
+        from tests.unit.consolidate import test_task_memory
 
         use_system_memory()
-        bench, records = filled_bench({str(tmp_path)!r}, {signal!r}, 64 << 20)
+        bench, records = test_task_memory.{filled_bench}
         """,
         """
         assert bench.run().rows == records
         before = 0
         """,
     )
+
+
+@pytest.mark.parametrize(
+    ("signal", "mib"),
+    [
+        # More than is gathered at once, so that runs are merged: a longer task takes no more.
+        ("logs", 40),
+        # As much as a task may have.
+        pytest.param("logs", 88, marks=pytest.mark.soak),
+        pytest.param("traces", 88, marks=pytest.mark.soak),
+    ],
+)
+def test_a_task_of_usual_records_stays_below_a_gibibyte(tmp_path, signal, mib):
+    peak = peak_of_task(f"filled_bench({str(tmp_path)!r}, {signal!r}, {mib} << 20)")
     assert peak < WANTED_MEGABYTES
+
+
+@pytest.mark.parametrize("millions", [3, pytest.param(10, marks=pytest.mark.soak)])
+def test_a_task_of_tiny_records_is_bounded_by_their_number(tmp_path, millions):
+    """Three million took 892 MiB, and ten million 1,041, while only their bytes counted."""
+    peak = peak_of_task(f"filled_with_tiny_records({str(tmp_path)!r}, {millions})")
+    assert peak < WANTED_MEGABYTES * 3 / 4
