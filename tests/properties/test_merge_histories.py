@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
+from unittest import mock
 from uuid import UUID
 
 import pyarrow as pa
@@ -11,6 +13,8 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from neve import failpoints
+from neve.merge import driver_events
+from neve.merge.locators import IndexLocator
 from neve.merge.strategy import Strategy
 from tests.support.histories import (
     KEYS,
@@ -30,6 +34,7 @@ LONG = settings(
     derandomize=True, deadline=None, max_examples=12, phases=(Phase.explicit, Phase.generate)
 )
 seeds = st.integers(0, 2**32)
+DECIDED_HERE = IndexLocator.decided_here
 
 
 def mirrored_histories(lake, **options):
@@ -107,13 +112,38 @@ def test_every_order_and_every_cut_of_a_short_history(embedded_lake):
         mirrored.check()
 
 
-def random_histories(lake, seed, count=60, waves=4):
+def random_histories(lake, seed, count=60, waves=4, *, spoils=True, strategy=None):
     chance = random.Random(seed)
     batch_size = chance.choice((1_000_000, count * 2, count * 4))
-    mirrored = mirrored_histories(lake, batch_size=batch_size)
+    mirrored = mirrored_histories(lake, batch_size=batch_size, strategy=strategy)
     histories = [random_history(number, chance) for number in range(count)]
-    deliveries = [delivered(one, chance, waves) for one in histories]
+    deliveries = [delivered(one, chance, waves, spoils=spoils) for one in histories]
     live_through(mirrored, together(deliveries), chance)
+
+
+def whole_histories(lake, seed, most_rows, **options):
+    """Merge histories without spoiled events by the index; say how often no job was needed."""
+    limit = replace(driver_events.LIMIT, rows=most_rows)
+    with (
+        mock.patch.object(driver_events, "LIMIT", limit),
+        mock.patch.object(IndexLocator, "decided_here", autospec=True) as decided_here,
+    ):
+        decided_here.side_effect = DECIDED_HERE
+        random_histories(lake, seed, spoils=False, strategy=Strategy.INDEX, **options)
+    return decided_here.call_count
+
+
+def test_random_histories_merged_without_a_spark_job(embedded_lake):
+    assert whole_histories(embedded_lake, 1, 250_000, waves=3)
+
+
+@pytest.mark.soak
+@LONG
+@given(seeds, st.sampled_from((0, 250_000)))
+@example(2, 250_000)
+@example(2, 0)
+def test_many_random_histories_of_small_batches_and_of_jobs(embedded_lake, seed, most_rows):
+    assert bool(whole_histories(embedded_lake, seed, most_rows, count=200)) == bool(most_rows)
 
 
 @pytest.mark.soak

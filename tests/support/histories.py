@@ -51,12 +51,14 @@ def _event(number: int, chance: random.Random, op: str, lsn: int, key: int) -> E
     return {"history": number, "id": key, "name": name, "amount": amount, "op": op, "lsn": lsn}
 
 
-def delivered(history: Sequence[Event], chance: random.Random, waves: int) -> Waves:
+def delivered(
+    history: Sequence[Event], chance: random.Random, waves: int, *, spoils: bool = True
+) -> Waves:
     """Deliver a history: some events twice, some spoiled copies, shuffled, cut anywhere."""
     events = list(history)
     events += [dict(one) for one in history if chance.random() < 0.15]
     for one in history:
-        if chance.random() < 0.03:
+        if spoils and chance.random() < 0.03:
             spoiled = chance.choice(({"op": "?"}, {"lsn": None}, {"id": None}, {"op": None}))
             events.append({**one, **spoiled})
     if chance.random() < 0.8:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,12 +24,12 @@ from pyiceberg.manifest import (
 from pyiceberg.typedef import Record
 
 from neve.errors import ConflictError, NotFoundError, UnsupportedError
+from neve.lake.manifests import in_parallel
 from neve.lake.vectors import DeletionVector
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-_READS_AT_ONCE = 8
 _MOST_ENTRIES_HELD = 500_000
 
 
@@ -173,9 +172,8 @@ def _is_vector(entry: _Entry) -> bool:
 def _entries(io: FileIO, manifests: Iterable[ManifestFile]) -> Iterable[_Entry]:
     wanted = list(manifests)
     missing = [one for one in wanted if not _held.has(one)]
-    if len(missing) > 1:
-        with ThreadPoolExecutor(_READS_AT_ONCE) as pool:
-            list(pool.map(lambda one: _held.get(io, one), missing))
+    # By threads that stay: to start them takes as long as to read small manifests.
+    in_parallel(lambda one: _held.get(io, one), missing)
     for one in wanted:
         yield from _held.get(io, one)
 

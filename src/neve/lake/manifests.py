@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 _READS_AT_ONCE = 8
 _MOST_ENTRIES_KEPT = 500_000
-DELETED = 2  # the status of an entry
+ADDED, DELETED = 1, 2  # the status of an entry
 _PATH_FIELD = 2147483546  # the reserved id of a position delete's column file_path
 # Of manifest lists, by field id: their names have changed over the years.
 _LIST_FIELDS = {
@@ -196,6 +196,17 @@ class ManifestReader:
                 min_sequence_number=values["min_sequence_number"] or 0,
                 added_snapshot_id=values["added_snapshot_id"] or 0,
             )
+
+    def added_by(self, snapshot_id: int, manifest_list: str) -> Iterator[FileEntry]:
+        """Yield the data files that a snapshot has added; keeps none."""
+        for manifest in self.read_list(manifest_list):
+            if manifest.has_deletes or manifest.added_snapshot_id != snapshot_id:
+                continue
+            avro = self.avro(manifest)
+            for record in avro.records(file_entry_schema(avro.schema, _FILE_FIELDS)):
+                inherit(record, manifest)
+                if record["status"] == ADDED and record["snapshot_id"] == snapshot_id:
+                    yield _entry(record, manifest)
 
     def _read_entries(self, manifest: Manifest) -> Iterator[FileEntry]:
         avro = self.avro(manifest)

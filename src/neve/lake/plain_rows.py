@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -23,8 +23,9 @@ from neve.lake.plain_types import NeedsSparkError, field_id, holds, spark_field
 from neve.lake.positions import read_positions
 
 if TYPE_CHECKING:
-    from neve.lake.chosen_files import ChosenFile, TableReader
+    from neve.lake.chosen_files import ChosenFile
     from neve.lake.manifests import FileEntry
+    from neve.lake.metadata_json import MetadataJson
 
 Positions: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -67,6 +68,17 @@ class PlainRows:
     positions: Positions
 
 
+class TableFiles(Protocol):
+    """A table's metadata, and whole files or parts of them."""
+
+    @property
+    def metadata(self) -> MetadataJson: ...
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes: ...
+
+    def read_many(self, paths: Sequence[str]) -> list[bytes]: ...
+
+
 class PlainReader:
     """Reads rows of a table's files: the columns of a schema, found by their ids.
 
@@ -74,7 +86,7 @@ class PlainReader:
         NeedsSparkError: the schema has types that are not plain.
     """
 
-    def __init__(self, table: TableReader, schema_id: int, allowance: Allowance) -> None:
+    def __init__(self, table: TableFiles, schema_id: int, allowance: Allowance) -> None:
         self._table = table
         self._allowance = allowance
         self._fields: Sequence[Mapping[str, Any]] = table.metadata.schema(schema_id)["fields"]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -14,15 +16,18 @@ from pyspark.sql import functions as F
 from neve.lake.frames import added_rows
 from neve.lake.identifier import Identifier
 from neve.lake.java_tables import JavaTable
+from neve.lake.plain_types import NeedsSparkError
 from neve.merge import columns as cols
 from neve.merge import transforms as tr
 from neve.merge.checkpoint import BARRIER
 from neve.merge.decision import ABSENT, LATE, REMOVE, REPEAT, TIE, UPSERT
-from neve.merge.locators import Decided, ScanLocator
+from neve.merge.driver_events import read_newest
+from neve.merge.locators import Decided, DecidedHere, IndexLocator, ScanLocator
 from neve.merge.mirror import names_at
 from neve.merge.pending import Batch, Slice, consumed_slices
 from neve.merge.read_events import (
     mirror_columns,
+    plain_columns,
     read_changes,
     read_slices,
     require_same_columns,
@@ -52,6 +57,8 @@ if TYPE_CHECKING:
     from neve.merge.rejected import RejectedEvents
     from neve.merge.spec import MergeSpec
 
+logger = logging.getLogger(__name__)
+
 
 @dataclass
 class BatchWork:
@@ -62,10 +69,6 @@ class BatchWork:
     spec: MergeSpec
     tables: Look
     batch: Batch
-    events: DataFrame
-    shape: Shape
-    # Where the events were set aside before, and are tried again.
-    retried: RejectedEvents | None = None
     counts: Counts = field(default_factory=Counts)
     # The newest TRUNCATE, of this batch or an earlier one, as text.
     barrier: tuple[str, ...] | None = None
@@ -82,26 +85,46 @@ class BatchWork:
     def reading(
         cls, lake: Lake, session: SparkSession, spec: MergeSpec, tables: Look, batch: Batch
     ) -> Iterator[BatchWork]:
-        """Read a batch's events and look at what they are."""
+        """Begin with a batch. Its events are read when they are asked for first."""
         with ExitStack() as stack, retried_if_expired(lake, spec, tables), lake.explaining():
-            changelog = JavaTable(lake, session, lake.ref(spec.changelog))
-            changes = read_changes(stack, changelog, tables, batch)
-            require_same_columns(spec, tables, changes)
-            columns = mirror_columns(changelog, tables, changes.schema)
-            shape = shape_of(spec, columns, tables.drift)
-            retried = None
-            if batch.rejected_id is None:
-                events = tr.classified(changes, spec, tables.drift.incompatible)
-            else:
-                rejected = lake.ref(spec.rejected)
-                stored = added_rows(session, rejected, batch.rejected_id, None)
-                retried = parse_rejected(stored, changes.schema, spec, tables.drift.incompatible)
-                events = retried.accepted
-            work = cls(lake, session, spec, tables, batch, events, shape, retried, _stack=stack)
+            work = cls(lake, session, spec, tables, batch, _stack=stack)
             try:
                 yield work
             finally:
                 work._forget()
+
+    @cached_property
+    def _changelog(self) -> JavaTable:
+        return JavaTable(self.lake, self.session, self.lake.ref(self.spec.changelog))
+
+    @cached_property
+    def _changes(self) -> DataFrame:
+        changes = read_changes(self._stack, self._changelog, self.tables, self.batch)
+        require_same_columns(self.spec, self.tables, changes)
+        return changes
+
+    @cached_property
+    def shape(self) -> Shape:
+        columns = plain_columns(self.tables)
+        if columns is None:
+            columns = mirror_columns(self._changelog, self.tables, self._changes.schema)
+        return shape_of(self.spec, columns, self.tables.drift)
+
+    @cached_property
+    def retried(self) -> RejectedEvents | None:
+        """The events that were set aside before, and are tried again."""
+        if self.batch.rejected_id is None:
+            return None
+        rejected = self.lake.ref(self.spec.rejected)
+        stored = added_rows(self.session, rejected, self.batch.rejected_id, None)
+        return parse_rejected(stored, self._changes.schema, self.spec, self._incompatible)
+
+    @cached_property
+    def events(self) -> DataFrame:
+        """The batch's events, in Spark, and what each does."""
+        if self.retried is not None:
+            return self.retried.accepted
+        return tr.classified(self._changes, self.spec, self._incompatible)
 
     @property
     def main_id(self) -> int:
@@ -138,12 +161,18 @@ class BatchWork:
         self._decided = decided
         self.count({what: Tally(*numbers) for what, *numbers in counted.collect()})
 
-    def decided(self, locator: Locator) -> Decided:
+    def decided(self, locator: Locator) -> Decided | DecidedHere:
         """Return what becomes of each event, not computed yet.
 
         For a writer that counts what it sees, for `count`, so that one job does it all.
         """
         self.barrier = self._known_barrier()
+        if isinstance(locator, IndexLocator) and not (locator.gains_by_tasks or self.reads_merged):
+            try:
+                newest = read_newest(self.tables, self.spec, self.batch, self.shape)
+                return locator.decided_here(newest, self.shape, self.barrier)
+            except NeedsSparkError as reason:
+                logger.debug("%s: merged by a Spark job: %s", self.spec.name, reason)
         return self._decided_by(locator)
 
     def _decided_by(self, locator: Locator) -> Decided:
@@ -324,7 +353,7 @@ class BatchWork:
         checkpoint = self.tables.state.checkpoint if self.tables.state else None
         if checkpoint is None:
             return
-        changelog = JavaTable(self.lake, self.session, self.lake.ref(self.spec.changelog))
+        changelog = self._changelog
         metadata, schema = self.tables.changelog, self.tables.drift.read_schema
         merged, slices = checkpoint.snapshot_id, list[Slice]()
         if merged is not None and metadata.snapshot_by_id(merged) is not None:

@@ -74,6 +74,14 @@ class Decided:
 
 
 @dataclass(frozen=True)
+class DecidedHere:
+    """Each key's newest event of a small batch, in this process, and what decides over them."""
+
+    newest: pa.Table
+    task: Task
+
+
+@dataclass(frozen=True)
 class ScanLocator:
     """Joins the batch with the keys of the whole mirror and of all tombstones."""
 
@@ -106,6 +114,8 @@ class IndexLocator:
     partitions: int
     # Of the mirror.
     schema: Schema
+    # A remote index is read by requests; a mapped file costs nothing but the pages it touches.
+    is_remote: bool = False
     # Events of near hashes come into one task, so that a block of the index is read by one only.
     by_hash: bool = False
     # Tombstones that were written before this time, in seconds, are forgotten.
@@ -147,22 +157,38 @@ class IndexLocator:
             for key, value in before.items():
                 session.conf.set(key, value)
 
+    @property
+    def gains_by_tasks(self) -> bool:
+        """Tell whether several tasks find keys much sooner than one: they wait for a store."""
+        return self.partitions > 1 and self.is_remote
+
     def decided(self, reduced: DataFrame, shape: Shape, barrier: tuple[str, ...] | None) -> Decided:
-        lookup = KeyLookup(
+        if shape.marked:
+            located = self._located(reduced, shape, self._lookup(shape))
+            met = tr.disposed(located, shape, barrier_column(barrier, shape))
+            is_several = F.col(cols.SEVERAL) == 1
+            disposition = F.when(is_several, tr.DUPLICATE).otherwise(F.col(cols.DISPOSITION))
+            return Decided(met.withColumn(cols.DISPOSITION, disposition))
+        return Decided(reduced, self._deciding(shape, barrier))
+
+    def decided_here(
+        self, newest: pa.Table, shape: Shape, barrier: tuple[str, ...] | None
+    ) -> DecidedHere:
+        """As `decided`, for events that this process has reduced, none of them partial."""
+        return DecidedHere(newest, self._deciding(shape, barrier))
+
+    def _deciding(self, shape: Shape, barrier: tuple[str, ...] | None) -> _Decide:
+        encoded = None if barrier is None else self._encoded(barrier, shape)
+        return _Decide(self._lookup(shape), shape.sequence, encoded)
+
+    def _lookup(self, shape: Shape) -> KeyLookup:
+        return KeyLookup(
             self.root.to_json(),
             dict(self.io_properties),
             shape.keys,
             self.root.hasher,
             self.forget_before,
         )
-        if shape.marked:
-            located = self._located(reduced, shape, lookup)
-            met = tr.disposed(located, shape, barrier_column(barrier, shape))
-            is_several = F.col(cols.SEVERAL) == 1
-            disposition = F.when(is_several, tr.DUPLICATE).otherwise(F.col(cols.DISPOSITION))
-            return Decided(met.withColumn(cols.DISPOSITION, disposition))
-        encoded = None if barrier is None else self._encoded(barrier, shape)
-        return Decided(reduced, _Decide(lookup, shape.sequence, encoded))
 
     def _located(self, reduced: DataFrame, shape: Shape, lookup: KeyLookup) -> DataFrame:
         """Add what partial events meet; the values that the mirror has are read in the tasks."""
@@ -186,7 +212,6 @@ def index_locator(
 ) -> IndexLocator:
     """Return the locator of an index that is of the snapshot a batch is decided on."""
     table = index.mirror.table
-    # A mapped file costs a task nothing but the pages it touches; a remote one is read.
     is_remote = any(local_path(shard.path) is None for shard in index.root.shards)
     partitions = session.sparkContext.defaultParallelism
     if events is not None:
@@ -197,6 +222,7 @@ def index_locator(
         dict(table.io.properties),
         partitions,
         table.schema(),
+        is_remote=is_remote,
         # Few events mostly lie in different blocks.
         by_hash=is_remote and (events is None or events > FEW_EVENTS),
         forget_before=forget_before,

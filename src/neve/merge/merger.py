@@ -272,7 +272,7 @@ class Merger:
                 written.commit(summary)
             self._rejected_is_restored = True
         failpoints.reach("merge.published")
-        turn.known = KnownChangelog(tables.changelog, batch.reaches)
+        turn.known = KnownChangelog(tables.changelog, batch.reaches, tables.changelog_io)
         return replace(sent, seconds=time.monotonic() - started)
 
     def _telling(self, work: BatchWork, step: str) -> AbstractContextManager[None]:

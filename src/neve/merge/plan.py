@@ -35,6 +35,7 @@ from neve.merge.pending import (
 )
 
 if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
     from pyiceberg.table import Table
     from pyiceberg.table.metadata import TableMetadata
 
@@ -59,6 +60,8 @@ class Look:
     rebuild: bool = False
     # The mirror itself, as it was loaded for this look.
     mirror_table: Table | None = None
+    # Reads the changelog's files.
+    changelog_io: FileIO | None = None
 
     @property
     def mirror_is_empty(self) -> bool:
@@ -97,6 +100,7 @@ class KnownChangelog:
 
     metadata: TableMetadata
     reached: Checkpoint
+    io: FileIO | None = None
 
 
 def look(lake: Lake, spec: MergeSpec, known: KnownChangelog | None = None) -> Look:
@@ -110,7 +114,7 @@ def look(lake: Lake, spec: MergeSpec, known: KnownChangelog | None = None) -> Lo
         ConfigError: columns are missing, or a table in the mirror's place or beside it is not ours.
         CatalogError: the changelog cannot be followed, or its schema does not fit (strict).
     """
-    changelog, table = _load(lake, spec, known.metadata if known else None)
+    changelog, io, table = _load(lake, spec, known)
     if table is None:
         require_side_tables(lake, spec)
         schema = mirror_schema(spec, changelog.schema())
@@ -126,21 +130,31 @@ def look(lake: Lake, spec: MergeSpec, known: KnownChangelog | None = None) -> Lo
         return _replacing(spec, changelog, table, waiting)
     waiting = pending(spec.changelog_name, spec.name, changelog, state.checkpoint)
     drift = _drift(spec, changelog, mirror)
-    return Look(changelog, mirror, state, waiting, drift, mirror.schema(), mirror_table=table)
+    schema = mirror.schema()
+    return Look(
+        *(changelog, mirror, state, waiting, drift, schema), mirror_table=table, changelog_io=io
+    )
 
 
 def _load(
-    lake: Lake, spec: MergeSpec, known: TableMetadata | None = None
-) -> tuple[TableMetadata, Table | None]:
-    """Return the changelog and the mirror, if there is one, that are as the configuration says."""
+    lake: Lake, spec: MergeSpec, known: KnownChangelog | None = None
+) -> tuple[TableMetadata, FileIO | None, Table | None]:
+    """Return the changelog and the mirror, if there is one, that are as the configuration says.
+
+    Also return what reads the changelog's files.
+    """
     catalog = lake.catalog()
-    changelog = known or load_table(lake.profile, catalog, spec.changelog).metadata
+    if known is not None:
+        changelog, io = known.metadata, known.io
+    else:
+        loaded = load_table(lake.profile, catalog, spec.changelog)
+        changelog, io = loaded.metadata, loaded.io
     mirror = load_if_exists(lake.profile, catalog, spec.mirror)
     check_columns(spec, changelog.schema(), older_schemas(changelog))
     if mirror is None:
-        return changelog, None
+        return changelog, io, None
     require_ours(spec, mirror.metadata)
-    return changelog, mirror
+    return changelog, io, mirror
 
 
 def require_side_tables(lake: Lake, spec: MergeSpec) -> None:
@@ -156,7 +170,7 @@ def look_anew(lake: Lake, spec: MergeSpec) -> Look:
     Raises:
         CatalogError: the changelog's history is not complete, so that rows would be lost.
     """
-    changelog, mirror = _load(lake, spec)
+    changelog, _, mirror = _load(lake, spec)
     if mirror is None:
         return look(lake, spec)
     require_complete(spec.changelog_name, changelog)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import reduce
@@ -14,6 +15,7 @@ from pyspark.sql import types as T
 from neve.errors import ConflictError, NeveError, UnknownOutcomeError
 from neve.lake.frames import added_rows
 from neve.lake.java_tables import JavaTable
+from neve.lake.plain_types import NeedsSparkError, spark_field
 from neve.merge import columns as cols
 from neve.merge.check import fields_to_read
 from neve.merge.dropped import needs_schema
@@ -63,6 +65,24 @@ def require_same_columns(spec: MergeSpec, tables: Look, changes: DataFrame) -> N
             hint="it is tried again",
             retryable=True,
         )
+
+
+def plain_columns(tables: Look) -> T.StructType | None:
+    """Return the mirror's columns, if they stay as they are and Spark's names of them are known.
+
+    As `mirror_columns` does, but without a look at the changelog and without Java.
+    """
+    if tables.mirror is None or tables.drift.changes_mirror:
+        return None
+    fields = json.loads(tables.mirror.schema().model_dump_json())["fields"]
+    try:
+        return T.StructType([_unnoted(spark_field(field)) for field in fields])
+    except NeedsSparkError:
+        return None
+
+
+def _unnoted(field: T.StructField) -> T.StructField:
+    return T.StructField(field.name, field.dataType)
 
 
 def mirror_columns(changelog: JavaTable, tables: Look, changes: T.StructType) -> T.StructType:

@@ -28,9 +28,11 @@ from neve.index.root import Root
 from neve.index.sequences import encode_sequences
 from neve.lake.data_files import write_data_files, write_rows
 from neve.lake.frames import in_portions, map_batches
+from neve.lake.spark_tasks import LocalTasks
 from neve.merge import columns as cols
 from neve.merge import transforms as tr
 from neve.merge.decision import ABSENT, REMOVE, REPEAT, TIE, UPSERT
+from neve.merge.locators import Decided, DecidedHere
 from neve.merge.report import Tally
 from neve.merge.shape import Shape
 
@@ -39,9 +41,8 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
     from pyiceberg.schema import Schema
     from pyiceberg.table import Table
-    from pyspark.sql import DataFrame
 
-    from neve.merge.locators import Decided, Task
+    from neve.merge.locators import Task
 
 _RESULT = T.StructType([T.StructField("written", T.BinaryType())])
 _CHANGES = (UPSERT, REMOVE, ABSENT, tr.DUPLICATE)
@@ -107,9 +108,17 @@ class _WriteRows:
     written_seconds: int
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for written in self._write_portions(batches):
+            yield pa.RecordBatch.from_pydict({"written": [pickle.dumps(written)]})
+
+    def write_here(self, rows: pa.Table) -> list[Written]:
+        """Do in this process what is else done in tasks."""
+        return list(self._write_portions(rows.combine_chunks().to_batches()))
+
+    def _write_portions(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Written]:
         # Each key is here once, so that rows can be written portion by portion.
         for rows in in_portions(batches if self.first is None else self.first(batches)):
-            yield pa.RecordBatch.from_pydict({"written": [pickle.dumps(self._write(rows))]})
+            yield self._write(rows)
 
     def _write(self, rows: pa.Table) -> Written:
         rows = self._with_settled_ties(rows)
@@ -288,7 +297,7 @@ def _sorted(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
 
 
 def write_changes(
-    changes: Decided,
+    changes: Decided | DecidedHere,
     shape: Shape,
     mirror: Table,
     tombstones: Table,
@@ -296,14 +305,14 @@ def write_changes(
     root: Root | None,
     written_at: datetime,
 ) -> Written:
-    """Write a batch in its tasks; nothing is committed.
+    """Write a batch in its tasks, or here if its events are; nothing is committed.
 
     Args:
         changes: each key once, with the rank that says what is done, and where its row is.
         stamp: what every tombstone carries beside key and sequence.
         root: of the index that is to be kept; None if there is none.
     """
-    final = changes.frame
+    settles_ties = isinstance(changes, Decided) and cols.WINS_TIE in changes.frame.columns
     task = _WriteRows(
         _without_history(mirror.metadata),
         dict(mirror.io.properties),
@@ -311,30 +320,41 @@ def write_changes(
         dict(tombstones.io.properties),
         shape,
         root.hasher if root else None,
-        None if root is None else _index_files(root, final),
+        None if root is None else _index_files(root, all_files=settles_ties),
         tuple(stamp.items()),
         changes.task,
         int(written_at.timestamp()),
     )
+    written = Written()
+    if isinstance(changes, DecidedHere):
+        # Errors of a store are told as those of tasks are.
+        (parts,) = LocalTasks().run(task.write_here, [changes.newest])
+    else:
+        parts = list(_write_in_tasks(changes, shape, task))
+    for part in parts:
+        written.add(part)
+    return written
+
+
+def _write_in_tasks(changes: Decided, shape: Shape, task: _WriteRows) -> Iterator[Written]:
+    final = changes.frame
     if changes.task is None:
         final = final.select(
             *(tr.final_value(name, shape).alias(name) for name in shape.columns.names),
             *(cols.RANK, cols.DISPOSITION, cols.ROW_FILE, cols.ROW_POSITION, *cols.SUMMED),
             *(name for name in final.columns if name == cols.WINS_TIE),
         )
-    written = Written()
     for payload in map_batches(final, task, _RESULT).toArrow()["written"]:
-        written.add(pickle.loads(payload.as_py()))  # noqa: S301 - of our own tasks
-    return written
+        yield pickle.loads(payload.as_py())  # noqa: S301 - of our own tasks
 
 
-def _index_files(root: Root, changes: DataFrame) -> dict[str, str]:
+def _index_files(root: Root, *, all_files: bool) -> dict[str, str]:
     """Return the paths of files in which rows of repeated events may lie.
 
     An event that is sent again is mostly one of a moment ago. To all tasks of a batch, all paths of
     an old mirror are sent only if events are known to contradict merged ones.
     """
-    most = len(root.files) if cols.WINS_TIE in changes.columns else _RECENT_FILES
+    most = len(root.files) if all_files else _RECENT_FILES
     first = max(0, len(root.files) - most)
     return {str(first + number): path for number, path in enumerate(root.files[first:])}
 
