@@ -12,6 +12,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from neve.errors import CatalogError, ConfigError, NotFoundError
 from neve.lake.catalog import load_table
 from neve.lake.create import load_if_exists
+from neve.lake.document_table import find_document_table
 from neve.lake.java_tables import Task
 from neve.merge.check import check_added, check_columns
 from neve.merge.checkpoint import Checkpoint, MirrorState, mirror_state, snapshot_to_restore
@@ -135,7 +136,7 @@ def _load(
     """Return the changelog and the mirror, if there is one, that are as the configuration says."""
     catalog = lake.catalog()
     changelog = known or load_table(lake.profile, catalog, spec.changelog).metadata
-    mirror = load_if_exists(lake.profile, catalog, spec.mirror)
+    mirror = find_document_table(lake.profile, catalog, spec.mirror)
     check_columns(spec, changelog.schema(), older_schemas(changelog))
     if mirror is None:
         return changelog, None
