@@ -27,7 +27,6 @@ from urllib.parse import urlsplit
 
 from benchmarks import merge
 from neve.config import Settings
-from neve.lake.object_io import IMPLEMENTATION
 from tests.support.proxy import Forward, Request, Response, running_proxy
 from tests.support.servers import REGION, S3Server, running_s3
 
@@ -108,8 +107,8 @@ def _settings(
         "secret_access_key": server.secret_key,
         "path_style": True,
     }
-    if by_single_requests:
-        document["catalog"]["properties"] = {"py-io-impl": IMPLEMENTATION}
+    if not by_single_requests:
+        document["catalog"]["properties"] = {"py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"}
     document["merge"]["index_cache_directory"] = str(directory / "index-cache")
     return Settings.model_validate(document)
 

@@ -3,28 +3,61 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from urllib.parse import urlsplit
 
 import pytest
 
+import neve
 from neve.merge.strategy import Strategy
+from tests.support.lakes import rest_settings
 from tests.support.merging import Mirrored, event
+from tests.support.proxy import running_proxy
 
 pytestmark = pytest.mark.usefixtures("embedded_lake")
 
-# Python decides by each, and reads the changelog of a small batch by itself. Java loads what it
-# reads or commits to, and makes sure once more that it is the newest. A database answers that
-# without its metadata.
-CHANGELOG, MIRROR = 1, 3
-# A side table is loaded to be recognised, and read again by what commits to it.
-SIDE = 2
+# Each table is loaded once: who decides by it also reads it, or commits to it. Java loads the
+# changelog once more for batches that are not small.
+CHANGELOG, MIRROR, SIDE = 1, 1, 1
+CHANGELOG_READS = 4
+# Rows; tombstones, their manifest and its list; vectors, four manifests and their list; the index's
+# delta and root. The server of the catalog writes metadata by itself.
+WRITES = 12
 
 
 @pytest.fixture(scope="module")
-def mirrored(embedded_lake, faulty_lake):
-    mirrored = Mirrored(faulty_lake, strategy=Strategy.INDEX)
-    mirrored.append(*(event("I", 1, number, "first") for number in range(10)))
+def counted_lake(rest_catalog, s3, commit_faults, store_requests):
+    """A lake on the REST catalog and S3, both of which are asked through a proxy."""
+    with (
+        running_proxy(rest_catalog.port, [commit_faults]) as catalog,
+        running_proxy(urlsplit(s3.endpoint).port, [store_requests]) as store,
+        neve.open(rest_settings(catalog.uri, replace(s3, endpoint=store.uri))) as lake,
+    ):
+        yield lake
+
+
+@pytest.fixture(scope="module")
+def mirrored(embedded_lake, counted_lake):
+    mirrored = Mirrored(counted_lake, strategy=Strategy.INDEX)
+    # So many that the index is not merged after each batch.
+    mirrored.append(*(event("I", 1, number, "first") for number in range(1000)))
     mirrored.merge()
     return mirrored
+
+
+class StoreRequests:
+    """Collects what is asked of a store: method and path."""
+
+    def __init__(self):
+        self.made = []
+
+    def __call__(self, request, forward):
+        self.made.append((request.method, request.path))
+        return forward(request)
+
+
+@pytest.fixture(scope="module")
+def store_requests():
+    return StoreRequests()
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +75,22 @@ def test_a_merge_loads_no_table_more_often_than_it_has_to(mirrored, merger, faul
     report = merger.merge()
     assert (report.strategy, report.batches) == ("index", 1)
     assert faults.loads == {"changes": CHANGELOG, "rows": MIRROR, "rows_tombstones": SIDE}
+    mirrored.check()
+
+
+def test_a_merge_asks_the_store_for_nothing_that_it_has_written(mirrored, merger, store_requests):
+    mirrored.append(event("U", 4, 4, "fourth"), event("D", 4, 6))
+    store_requests.made.clear()
+    assert merger.merge().strategy == "index"
+    reads = [path for method, path in store_requests.made if method in ("GET", "HEAD")]
+    writes = [path for method, path in store_requests.made if method == "PUT"]
+    # Of the mirror, its tombstones and its index, everything is known from the merge before.
+    assert {path for path in reads if "/changes/" not in path} == set()
+    # Of the changelog: the list of manifests and its size, a manifest, a data file.
+    assert len(reads) <= CHANGELOG_READS, reads
+    assert len(writes) == len(set(writes))
+    assert len(writes) <= WRITES, writes
+    assert len(store_requests.made) == len(reads) + len(writes)
     mirrored.check()
 
 
@@ -65,5 +114,5 @@ def test_a_backlog_is_looked_at_once(mirrored, merger, faults, monkeypatch):
     mirrored.append(*(event("U", 5, number, "fifth") for number in range(10)))
     faults.expect(mirrored.namespace)
     assert merger.merge().batches == 5
-    assert faults.loads["changes"] == 2
+    assert faults.loads["changes"] == CHANGELOG
     mirrored.check()

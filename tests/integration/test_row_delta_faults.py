@@ -26,7 +26,7 @@ NOT_APPLIED = {
 def prepared(mirror):
     mirror.fill(0, 5)
     changes = mirror.changes(NEW, mirror.where(2))
-    return prepare_row_delta(mirror.lake.spark, mirror.table, changes)
+    return prepare_row_delta(mirror.lake, mirror.table, changes)
 
 
 @pytest.mark.parametrize("kind", ["postgres", "rest"])
@@ -38,7 +38,7 @@ def test_rows_are_replaced(request, kind):
     assert mirror.read() == by_all(AFTER)
     assert read_statistics(mirror.table) == {mirror.main: file}
     assert mirror.table.properties["mark"] == "1"
-    second = prepare_row_delta(mirror.lake.spark, mirror.table, mirror.changes(NEW))
+    second = prepare_row_delta(mirror.lake, mirror.table, mirror.changes(NEW))
     mirror.fill(50, 51)
     with pytest.raises(ConflictError):
         second.commit({"mark": "2"})

@@ -16,6 +16,7 @@ from neve.lake.row_delta import (
     commit_row_delta,
     read_statistics,
     set_statistics,
+    source_of,
 )
 from neve.lake.table_ref import TableRef
 from tests.support.lakes import sqlite_settings
@@ -57,7 +58,7 @@ def test_a_table_of_a_further_catalog(lake):
         rows = pa.table({"id": pa.array(ids, pa.int64())})
         files = write_data_files(table.metadata, table.io, rows)
         changes = RowChanges(table.metadata.current_snapshot_id, files)
-        return commit_row_delta(lake.spark, table, changes)
+        return commit_row_delta(lake, table, changes)
 
     first, second = commit(1, 2), commit(3)
     table = lake.load(ref)
@@ -69,7 +70,7 @@ def test_a_table_of_a_further_catalog(lake):
     lake.sql("USE lake")
     assert [each.snapshot_id for each in lake.table("archive.ns.t").history] == [second, first]
     statistics = StatisticsFile(second, "file:/somewhere/root.puffin", 400, 200)
-    set_statistics(lake.spark, ref, statistics, {"mark": "1"})
+    set_statistics(source_of(lake, lake.load(ref)), statistics, {"mark": "1"})
     assert read_statistics(lake.load(ref)) == {second: statistics}
 
     java = JavaTable(lake, lake.spark, ref)

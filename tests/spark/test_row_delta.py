@@ -23,7 +23,7 @@ from neve.errors import (
     UsageError,
 )
 from neve.lake.data_files import write_data_files, write_rows
-from neve.lake.jvm import commits
+from neve.lake.java_commits import committing_in_java
 from neve.lake.jvm.content_file_loop import ContentFileLoop
 from neve.lake.live_files import live_files
 from neve.lake.row_delta import (
@@ -32,8 +32,8 @@ from neve.lake.row_delta import (
     prepare_row_delta,
     read_statistics,
     set_statistics,
+    source_of,
 )
-from neve.lake.table_ref import TableRef
 from neve.lake.vectors import encode_vector, read_vector, write_vectors
 from tests.support.mirrors import Mirror
 from tests.support.readers import by_all
@@ -112,6 +112,23 @@ def test_many_files_cross_to_java_in_as_many_calls_as_few(mirror, monkeypatch):
 
     monkeypatch.setattr(GatewayClient, "send_command", counted)
     assert calls_with(20) == calls_with(2)
+
+
+def test_manifests_are_merged_when_there_are_many(mirror):
+    """Java is given the manifests that a commit changes, and all of them where it merges some."""
+    lake, name = mirror.lake, mirror.name
+    merges = "'commit.manifest.min-count-to-merge'='3'"
+    lake.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({merges})").collect()
+    mirror.fill(0, 5)
+    for number in range(5):
+        new = rows(**{f"_{10 + number}": "new"})
+        mirror.commit(mirror.changes(new, mirror.where(number)))
+    assert mirror.read() == expected(**{f"_{10 + number}": "new" for number in range(5)})
+    table = mirror.table
+    manifests = [one.manifest_path for one in table.current_snapshot().manifests(table.io)]
+    assert len(manifests) < 6
+    memory = lake.spark._jvm.org.apache.iceberg.inmemory.InMemoryFileIO()
+    assert not any(map(memory.fileExists, [*manifests, table.metadata_location]))
 
 
 def test_vectors_that_spark_wrote_are_united_too(mirror):
@@ -242,14 +259,14 @@ def test_who_comes_second_changes_nothing(mirror, foreign):
     mirror.fill(0, 5)
     mirror.fill(5, 10)
     table, changes = mirror.table, mirror.changes(rows(_3="new"), mirror.where(3))
-    prepared = prepare_row_delta(mirror.lake.spark, table, changes)
+    prepared = prepare_row_delta(mirror.lake, table, changes)
     foreign(mirror)
     before = mirror.table.metadata.snapshots, mirror.read()
     with pytest.raises(ConflictError, match=str(prepared.snapshot_id)) as conflict:
         prepared.commit()
     assert conflict.value.retryable
     with pytest.raises(ConflictError, match="no longer at"):
-        prepare_row_delta(mirror.lake.spark, table, changes)
+        prepare_row_delta(mirror.lake, table, changes)
     assert (mirror.table.metadata.snapshots, mirror.read()) == before
 
 
@@ -314,9 +331,8 @@ OUTCOMES = {
 }
 
 
-def test_what_java_raises_is_sorted(mirror, monkeypatch):
-    prepared = prepare_row_delta(mirror.lake.spark, mirror.table, mirror.changes(rows(_9="new")))
-    jvm = mirror.lake.spark._jvm
+def test_what_java_raises_is_sorted(embedded_lake):
+    jvm = embedded_lake.spark._jvm
     exceptions = jvm.org.apache.iceberg.exceptions
     no_arguments = jvm.org.apache.spark.api.python.PythonUtils.toArray(jvm.java.util.ArrayList())
     for name, kind in OUTCOMES.items():
@@ -324,20 +340,14 @@ def test_what_java_raises_is_sorted(mirror, monkeypatch):
             raised = exceptions.CommitStateUnknownException(jvm.java.lang.RuntimeException("504"))
         else:
             raised = getattr(exceptions, name)("failed", no_arguments)
-
-        def failing(*_, raised=raised):
+        with pytest.raises(kind) as error, committing_in_java("ns.t", "a commit"):
             raise Py4JJavaError("failed", raised)
-
-        monkeypatch.setattr(commits.RowDelta, "send", failing)
-        with pytest.raises(kind) as error:
-            prepared.commit()
         assert type(error.value) is kind
-    assert mirror.main is None
 
 
 def test_the_statistics_file_comes_with_its_snapshot(mirror):
     mirror.fill(0, 5)
-    prepared = prepare_row_delta(mirror.lake.spark, mirror.table, mirror.changes(rows(_9="new")))
+    prepared = prepare_row_delta(mirror.lake, mirror.table, mirror.changes(rows(_9="new")))
     # A root can be written now: it names the snapshot that it comes with.
     file = StatisticsFile(prepared.snapshot_id, "file:/somewhere/root.puffin", 400, 200)
     prepared.commit({"neve.index.root": file.path}, file)
@@ -351,9 +361,8 @@ def test_statistics_are_replaced_and_the_property_stays(mirror):
     main = mirror.main
     for number in (1, 2):
         file = StatisticsFile(main, f"file:/somewhere/root-{number}.puffin", 400, 200)
-        set_statistics(
-            mirror.lake.spark, TableRef.of(mirror.table), file, {"neve.index.root": file.path}
-        )
+        source = source_of(mirror.lake, mirror.table)
+        set_statistics(source, file, {"neve.index.root": file.path})
         assert read_statistics(mirror.table) == {main: file}
     assert mirror.main == main
     mirror.lake.sql(f"CALL system.compute_table_stats(table => '{mirror.name}')").collect()

@@ -65,7 +65,7 @@ class Mirror:
         return RowChanges(base, files, vectors, summary=summary)
 
     def commit(self, changes, **options):
-        return commit_row_delta(self.lake.spark, self.table, changes, **options)
+        return commit_row_delta(self.lake, self.table, changes, **options)
 
     def read(self):
         return read_with_all(self.lake, self.name)

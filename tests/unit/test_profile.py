@@ -118,3 +118,18 @@ def test_named_catalogs_bring_their_own_storage_or_share_it():
     assert found["b"].pyiceberg_properties()["s3.endpoint"] == "http://s"
     with pytest.raises(UsageError, match="there is no catalog c"):
         profile_named(settings, "c")
+
+
+@pytest.mark.parametrize(
+    ("warehouse", "is_ours"),
+    [("s3://b/w", True), ("s3a://b/w", True), ("gs://b/w", False), ("/data/w", False)],
+)
+def test_files_of_s3_are_read_by_single_requests_unless_another_file_io_is_named(
+    tmp_path, warehouse, is_ours
+):
+    catalog = {"uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": warehouse}
+    named = profile(catalog).pyiceberg_properties().get("py-io-impl")
+    assert named == ("neve.lake.object_io.ObjectFileIO" if is_ours else None)
+    theirs = {"py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"}
+    properties = profile({**catalog, "properties": theirs}).pyiceberg_properties()
+    assert properties["py-io-impl"] == theirs["py-io-impl"]

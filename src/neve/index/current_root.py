@@ -9,18 +9,20 @@ from __future__ import annotations
 import json
 import logging
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from neve.errors import CorruptionError
-from neve.index.indexed_table import Mirror, observe
+from neve.index.indexed_table import Mirror
 from neve.index.root import Root, new_path, read_root, write_root
 from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_known
 from neve.lake.horizons import ROOT_PROPERTY as ROOT_PROPERTY
-from neve.lake.row_delta import StatisticsFile, set_statistics
-from neve.lake.table_ref import TableRef
+from neve.lake.row_delta import StatisticsFile, set_statistics, source_of
 
 if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+
     from neve.lake import Lake
 
 logger = logging.getLogger(__name__)
@@ -67,8 +69,12 @@ def _named_roots(mirror: Mirror) -> list[str]:
 
 def property_of(mirror: Mirror) -> str | None:
     """Return the path that the table's property names."""
+    return _path_in(mirror.table.metadata.properties)
+
+
+def _path_in(properties: Mapping[str, str]) -> str | None:
     try:
-        return str(json.loads(mirror.table.metadata.properties[ROOT_PROPERTY])["path"])
+        return str(json.loads(properties[ROOT_PROPERTY])["path"])
     except (KeyError, ValueError, TypeError):
         return None
 
@@ -90,10 +96,14 @@ def _unfit(mirror: Mirror, root: Root) -> str:
     return ""
 
 
-def store_root(mirror: Mirror, root: Root) -> Registration:
-    """Write a root as a file. Until a commit sets what is returned, it is an orphan."""
+def store_root(mirror: Mirror, root: Root, io: FileIO | None = None) -> Registration:
+    """Write a root as a file. Until a commit sets what is returned, it is an orphan.
+
+    Args:
+        io: what it is written with, if not with the table's own.
+    """
     path, snapshot_id = new_path(mirror.index_location, "root"), root.snapshot_id
-    sizes = write_root(mirror.table.io, path, root)
+    sizes = write_root(io or mirror.table.io, path, root)
     named = {
         "path": path,
         "snapshot_id": snapshot_id,
@@ -113,18 +123,26 @@ def register(lake: Lake, mirror: Mirror, root: Root) -> Registration:
         UnknownOutcomeError: the answer was lost, and the table does not name the root, or not yet.
     """
     stored = store_root(mirror, root)
+    source = source_of(lake, mirror.table)
+    is_first = True
+
+    def refresh() -> None:
+        # `main` does not move, so nothing has to be decided again.
+        nonlocal is_first
+        if not is_first:
+            source.refresh()
+        is_first = False
 
     def attempt() -> Registration:
-        # Reads the table anew by itself: `main` does not move, so nothing has to be decided again.
-        set_statistics(lake.spark, TableRef.of(mirror.table), stored.statistics, stored.properties)
+        set_statistics(source, stored.statistics, stored.properties)
         return stored
 
     def find_applied() -> Registration | None:
-        named = property_of(observe(lake, mirror.identifier))
+        named = _path_in(source.metadata.properties)
         return stored if named == stored.statistics.path else None
 
     return commit_until_known(
-        lambda: None,
+        refresh,
         attempt,
         find_applied,
         policy=RetryPolicy(attempts=_ATTEMPTS),

@@ -47,6 +47,7 @@ _MERGED_HERE = 1024 * 1024
 _KEEPING = (Operation.APPEND, Operation.REPLACE)
 GRACE_SECONDS = 3600.0
 """Longer than a merge takes from the first shard it writes to its commit."""
+_LISTING_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
@@ -278,6 +279,22 @@ def remove_unreferenced(mirror: Mirror, grace_seconds: float = GRACE_SECONDS) ->
         with suppress(OSError):
             mirror.table.io.delete(path)
     return len(doomed)
+
+
+# When files of each index were last looked for, by location. At most one for each mirror.
+_looked_at: dict[str, float] = {}
+
+
+def remove_unreferenced_at_times(mirror: Mirror) -> int:
+    """Do as `remove_unreferenced` if this process has not done so for a while; return how many.
+
+    It lists the index, and nothing goes that was written in the last hour anyway.
+    """
+    now, location = time.monotonic(), mirror.index_location
+    if now - _looked_at.get(location, -GRACE_SECONDS) < _LISTING_SECONDS:
+        return 0
+    _looked_at[location] = now
+    return remove_unreferenced(mirror)
 
 
 # The shards that each root names; roots never change. Each counts as one.

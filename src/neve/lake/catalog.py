@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pydantic
@@ -114,8 +115,15 @@ def load_table(profile: CatalogProfile, catalog: Catalog, identifier: Identifier
 
 def read_table(catalog: Catalog, identifier: Identifier) -> Table:
     """Load one table; errors are PyIceberg's, but for UnsupportedError."""
-    try:
+    with explaining_unreadable(identifier):
         return catalog.load_table(identifier)
+
+
+@contextmanager
+def explaining_unreadable(identifier: Identifier) -> Iterator[None]:
+    """Raise UnsupportedError in place of what PyIceberg raises of metadata it cannot read."""
+    try:
+        yield
     except (ValidationError, pydantic.ValidationError) as error:
         # From a REST server, other invalid answers mean that it is no catalog at all.
         unsupported = _UNSUPPORTED_TYPE.search(str(error))

@@ -16,6 +16,10 @@ _PASSING_STORE = re.compile(
 )
 
 
+class PassingStoreError(OSError):
+    """A store failed, or did not answer, in a way that may pass."""
+
+
 def sqlite_fault(profile: CatalogProfile, reason: str) -> NeveError:
     """Say what SQLite's message means for the file of a catalog."""
     file = profile.sqlite_file
@@ -46,7 +50,8 @@ def storage_fault(profile: CatalogProfile, error: OSError) -> StorageError:
         f"{error.strerror or one_line(error)}",
         hint=f"check {profile.section}.uri, {profile.section}.warehouse, the storage section and "
         "the permissions",
-        retryable=_PASSING_STORE.search(str(error)) is not None,
+        retryable=isinstance(error, PassingStoreError)
+        or _PASSING_STORE.search(str(error)) is not None,
     )
 
 

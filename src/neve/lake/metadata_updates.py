@@ -60,6 +60,19 @@ def remove_properties(names: Sequence[str]) -> Json:
     return {"action": "remove-properties", "removals": list(names)}
 
 
+def set_statistics_file(snapshot_id: int, path: str, size: int, footer_size: int) -> Json:
+    """Name the statistics file of a snapshot, in the place of the one that it has."""
+    statistics = {
+        "snapshot-id": snapshot_id,
+        "statistics-path": path,
+        "file-size-in-bytes": size,
+        "file-footer-size-in-bytes": footer_size,
+        # None is listed: PyIceberg 0.12 refuses whole tables for a type of blob it does not know.
+        "blob-metadata": [],
+    }
+    return {"action": "set-statistics", "snapshot-id": snapshot_id, "statistics": statistics}
+
+
 def apply_updates(
     base: MetadataJson, updates: Sequence[Mapping[str, Any]], now_ms: int = 0
 ) -> Json:
@@ -85,6 +98,10 @@ def _add_snapshot(document: Json, update: Mapping[str, Any]) -> None:
     document["snapshots"] = [*(document.get("snapshots") or ()), snapshot]
     if document["format-version"] > 1:
         document["last-sequence-number"] = snapshot["sequence-number"]
+    if document["format-version"] > 2:
+        # Row ids are given out once: the next snapshot's begin behind this one's.
+        first = snapshot.get("first-row-id") or document.get("next-row-id") or 0
+        document["next-row-id"] = first + (snapshot.get("added-rows") or 0)
     document["last-updated-ms"] = snapshot["timestamp-ms"]
 
 
@@ -135,6 +152,15 @@ def _add_spec(document: Json, update: Mapping[str, Any]) -> None:
     document["partition-specs"] = [*document["partition-specs"], update["spec"]]
 
 
+def _set_statistics(document: Json, update: Mapping[str, Any]) -> None:
+    others = (
+        file
+        for file in document.get("statistics") or ()
+        if file["snapshot-id"] != update["snapshot-id"]
+    )
+    document["statistics"] = [*others, update["statistics"]]
+
+
 def _set_properties(document: Json, update: Mapping[str, Any]) -> None:
     document["properties"] = {**(document.get("properties") or {}), **update["updates"]}
 
@@ -153,6 +179,7 @@ _ACTIONS: Mapping[str, Callable[[Json, Mapping[str, Any]], None]] = {
     "remove-snapshot-ref": _remove_ref,
     "remove-snapshots": _remove_snapshots,
     "add-spec": _add_spec,
+    "set-statistics": _set_statistics,
     "set-properties": _set_properties,
     "remove-properties": _remove_properties,
 }

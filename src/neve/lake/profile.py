@@ -16,6 +16,10 @@ DEFAULT_CATALOG = "lake"
 # PyIceberg writes the V1 layout, and makes no table in a namespace that does not exist.
 _JDBC = {"jdbc.schema-version": "V1", "jdbc.strict-mode": "true"}
 
+# What PyIceberg reads and writes files of S3 with, unless `catalog.properties` names another.
+_PY_IO, _S3_FILE_IO = "py-io-impl", "neve.lake.object_io.ObjectFileIO"
+_S3_SCHEMES = ("s3://", "s3a://", "s3n://")
+
 # Both engines may commit at the same moment; a short wait beats a failed commit.
 SQLITE_WAIT_SECONDS = 30
 
@@ -112,6 +116,7 @@ class CatalogProfile:
             **self._object_store({"region": "s3.region"}),
             "s3.connect-timeout": f"{self.storage.connect_timeout_seconds:g}",
             "s3.request-timeout": f"{self.storage.timeout_seconds:g}",
+            **s3_file_io(self.warehouse or ""),
             **self.settings.properties,
         }
         if self.warehouse:
@@ -211,6 +216,11 @@ class CatalogProfile:
         if storage.path_style and "path" in names:
             found[names["path"]] = "true"
         return {key: value for key, value in found.items() if value}
+
+
+def s3_file_io(location: str) -> dict[str, str]:
+    """Return the property that names the FileIO for a location of S3; nothing for other stores."""
+    return {_PY_IO: _S3_FILE_IO} if location.startswith(_S3_SCHEMES) else {}
 
 
 def _millis(seconds: float) -> str:

@@ -33,6 +33,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from neve.lake.metadata_json import MetadataJson
+from neve.lake.profile import s3_file_io
 from neve.lake.pyiceberg_private import raise_for_answer
 from neve.lake.sqlite_timeout import bound_locks
 
@@ -70,7 +71,9 @@ class NeveRestCatalog(RestCatalog):
     ) -> FileIO:
         # Without the catalog's session and login, which PyIceberg adds for stores that its fsspec
         # signs for: tasks are sent a table's properties, and executors have no catalog.
-        return load_file_io({**self.properties, **properties}, location)
+        # A warehouse may be a name: only a table's location says which store it is in.
+        named = {**s3_file_io(location or ""), **self.properties, **properties}
+        return load_file_io(named, location)
 
     def read_document(self, identifier: Identifier) -> tuple[MetadataJson, FileIO]:
         """Return a table's metadata as the server has it, all snapshots, and access to its files.

@@ -41,6 +41,7 @@ from neve.lake.metadata_updates import (
     set_tag,
 )
 from neve.lake.pyiceberg_private import overwrite_update
+from neve.lake.side_by_side_writes import SideBySideWrites
 from neve.lake.staged_snapshot import StagedSnapshot
 from neve.lake.table_ref import TableRef
 from neve.lake.trimmed_metadata import TrimmedMetadata
@@ -285,8 +286,11 @@ class StagingTable:
 
     def _append(self, files: Sequence[DataFile], summary: Mapping[str, str]) -> Json:
         with explained(self.profile):
+            # The list names manifests by sizes that are known before they are written.
+            writes = SideBySideWrites(self.io)
             try:
-                new = write_append(self.metadata, self.io, files, summary)
+                new = write_append(self.metadata, writes, files, summary)
+                writes.finish()
             except ValueError as error:
                 # Of its format version or of a property of the table, as a rule.
                 raise UnsupportedError(f"{self.name} cannot be appended to: {error}") from error

@@ -60,6 +60,24 @@ class TrimmedMetadata:
         return parsed[1]
 
 
+def trimmed_document(metadata: MetadataJson) -> dict[str, Any]:
+    """Return a metadata document whose only snapshot is the current one."""
+    document = {
+        **metadata.document,
+        "snapshots": [],
+        "refs": {},
+        "snapshot-log": [],
+        "metadata-log": [],
+        "statistics": [],
+        "partition-statistics": [],
+    }
+    current = metadata.current_snapshot_id
+    if current is not None:
+        document["snapshots"] = [metadata.snapshots[current]]
+        document["refs"] = {MAIN: {"snapshot-id": current, "type": "branch"}}
+    return document
+
+
 def _with_current_snapshot(shape: TableMetadata, metadata: MetadataJson) -> TableMetadata:
     snapshot_id = metadata.current_snapshot_id
     history: dict[str, Any] = {

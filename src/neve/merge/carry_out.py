@@ -16,8 +16,8 @@ from neve import failpoints
 from neve.errors import ConflictError, CorruptionError, NeveError, StorageError, UnsupportedError
 from neve.index.compaction import plan_compaction
 from neve.index.current_root import find_root, register
-from neve.index.indexed_table import forget_before, mirror_of, observe
-from neve.index.maintain import Refreshed, compacted, refreshed, remove_unreferenced
+from neve.index.indexed_table import forget_before, mirror_of
+from neve.index.maintain import Refreshed, compacted, refreshed, remove_unreferenced_at_times
 from neve.lake.java_tables import JavaTable
 from neve.lake.live_files import live_files
 from neve.merge.locators import index_locator
@@ -139,18 +139,19 @@ class WrittenBatch:
 
         Best effort, and for the next merges only: if it fails or dies, they compact it.
         """
-        root, lake, spec = self.writer.committed_root, self.work.lake, self.work.spec
-        if root is None or plan_compaction(root) is None:
+        writer, lake, spec = self.writer, self.work.lake, self.work.spec
+        root = writer.committed_root if isinstance(writer, ReplaceRows) else None
+        if isinstance(writer, MergeInto) or root is None or plan_compaction(root) is None:
             return
         try:
             with span("merge.compact", table=spec.name):
-                mirror = observe(lake, spec.mirror)
+                mirror = writer.committed_mirror(lake, spec)
                 if mirror.main_id != root.snapshot_id:
-                    return  # Another worker has gone on from it.
+                    return  # The catalog did not say what the commit has made of the table.
                 small = compacted(lake, mirror, root)
                 failpoints.reach("index.compacted")
                 register(lake, mirror, small)
-                remove_unreferenced(mirror)
+                remove_unreferenced_at_times(mirror)
         except (NeveError, OSError) as error:
             logger.warning("%s: the index was not compacted: %s", spec.name, error)
 
@@ -236,6 +237,7 @@ class PlannedWrite:
         except _PlanFailedError:
             writer.discard()
             raise
+        writer.begin_commit(work)
         return WrittenBatch(work, plan, writer, files)
 
     def _check(self, plan: MergePlan) -> None:

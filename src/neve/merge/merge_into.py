@@ -48,8 +48,6 @@ class MergeInto:
     mirror: JavaTable
     tombstones: SideTable
 
-    committed_root = None
-
     def write(self, work: BatchWork, batch_id: str, now: datetime) -> list[DataFile]:
         if not work.has_tombstones:
             return []

@@ -12,6 +12,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from neve.errors import CatalogError, ConfigError, NotFoundError
 from neve.lake.catalog import load_table
 from neve.lake.create import load_if_exists
+from neve.lake.document_table import find_document_table
 from neve.lake.java_tables import Task
 from neve.merge.check import check_added, check_columns
 from neve.merge.checkpoint import Checkpoint, MirrorState, mirror_state, snapshot_to_restore
@@ -149,7 +150,7 @@ def _load(
     else:
         loaded = load_table(lake.profile, catalog, spec.changelog)
         changelog, io = loaded.metadata, loaded.io
-    mirror = load_if_exists(lake.profile, catalog, spec.mirror)
+    mirror = find_document_table(lake.profile, catalog, spec.mirror)
     check_columns(spec, changelog.schema(), older_schemas(changelog))
     if mirror is None:
         return changelog, io, None

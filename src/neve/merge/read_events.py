@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from neve.merge.spec import MergeSpec
 
 
+# Each is a call to Java or some.
+_MOST_LISTED_FILES = 32
+
+
 @contextmanager
 def retried_if_expired(lake: Lake, spec: MergeSpec, tables: Look) -> Iterator[None]:
     """Let a batch be tried again that fails because somebody expired the snapshots it reads.
@@ -112,9 +116,27 @@ def read_changes(stack: ExitStack, changelog: JavaTable, tables: Look, batch: Ba
         if schema and needs_schema(tables.changelog, schema, after_id, until_id):
             tasks = changelog.plan_files(until_id, after_id)
             return stack.enter_context(changelog.scan(tasks, schema.model_dump_json()))
+        if _has_few_files(tables, batch):
+            # Planned here, the changelog is loaded once: Spark loads a table that it is given by
+            # its name again before it runs the query.
+            return stack.enter_context(changelog.scan(changelog.plan_files(until_id, after_id)))
         rows = added_rows(changelog.session, changelog.ref, batch.until_id, batch.after_id)
         return rows.select("*", cols.FILE, cols.POSITION)
     return read_slices(stack, changelog, batch.slices, schema)
+
+
+def _has_few_files(tables: Look, batch: Batch) -> bool:
+    """Tell whether a batch is of snapshots that added so few files that Python may list them."""
+    if batch.after_id is None or tables.pending.whole is not None:
+        return False
+    added = 0
+    for snapshot in tables.pending.snapshots:
+        count = snapshot.summary["added-data-files"] if snapshot.summary else None
+        # Not said: some engine's commit.
+        added += int(count) if count is not None else _MOST_LISTED_FILES + 1
+        if snapshot.snapshot_id == batch.until_id:
+            break
+    return added <= _MOST_LISTED_FILES
 
 
 def read_slices(

@@ -19,12 +19,12 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 
 from neve.errors import ConflictError
-from neve.lake.create import TableSpec, ensure_table, load_if_exists
+from neve.lake.create import TableSpec, ensure_table
 from neve.lake.faults import explained
 from neve.lake.frames import write_frame
 from neve.lake.java_tables import JavaTable
 from neve.lake.pyiceberg_private import schema_without_ids
-from neve.lake.staging import Change, StagingTable
+from neve.lake.staging import Change, StagingTable, find_staging_table
 from neve.merge.checkpoint import (
     BATCH_ID,
     CHECKPOINT,
@@ -109,11 +109,14 @@ class SideTable:
         properties = {**_PROPERTIES, SIDE_OF: self.spec.name}
         spec = TableSpec(self.identifier, self.schema, properties=properties)
         profile, catalog = self.lake.profile, self.lake.catalog()
-        present = load_if_exists(profile, catalog, self.identifier)
+        staging = find_staging_table(profile, catalog, self.identifier)
+        present = staging.table if staging else None
         require_our_side_table(self.spec, self.identifier, present)
         self._widen(present)
         table = ensure_table(profile, catalog, spec, present=present)
-        self._staging = StagingTable(profile, table)
+        if staging is None or staging.document.metadata_location != table.metadata_location:
+            staging = StagingTable(profile, table)
+        self._staging = staging
 
     def empty(self) -> int | None:
         """Delete all rows; return the snapshot without rows, or None: there is no snapshot.

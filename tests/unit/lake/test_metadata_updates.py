@@ -62,3 +62,26 @@ def test_a_commit_gives_the_document_that_pyiceberg_gives(tmp_path):
     # A gap in the log would answer for a time with another version: what is before it goes, too.
     gap = updates.apply_updates(MetadataJson("", document), [updates.remove_snapshots([current])])
     assert [each["snapshot-id"] for each in gap["snapshot-log"]] == [7]
+
+
+def test_row_ids_are_given_out_once_and_statistics_replaced():
+    snapshots = [
+        {"snapshot-id": number, "sequence-number": number, "timestamp-ms": number, **ids}
+        for number, ids in (
+            (1, {"first-row-id": 0, "added-rows": 5}),
+            (2, {"first-row-id": 5, "added-rows": 0}),
+            (3, {"first-row-id": 5, "added-rows": 2}),
+        )
+    ]
+    base = MetadataJson(
+        "s3://b/00001-a.metadata.json",
+        {"format-version": 3, "last-updated-ms": 0, "next-row-id": 0, "table-uuid": "u"},
+    )
+    changes = [
+        *map(updates.add_snapshot, snapshots),
+        updates.set_statistics_file(2, "s3://b/old.puffin", 4, 2),
+        updates.set_statistics_file(2, "s3://b/new.puffin", 4, 2),
+    ]
+    document = updates.apply_updates(base, changes)
+    assert document["next-row-id"] == 7
+    assert [file["statistics-path"] for file in document["statistics"]] == ["s3://b/new.puffin"]

@@ -1,131 +1,159 @@
-"""What Iceberg has no SQL for: one commit of rows and deletion vectors; statistics files."""
+"""One snapshot of rows and deletion vectors, which Iceberg has no SQL for.
+
+Java reads and writes no file of a store: it is given the table's metadata and manifests, and gives
+back what it would have written. So whoever commits decides which requests are made, and at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import base64
+import json
+import re
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from neve.lake.jvm.content_file_loop import ContentFileLoop
-from neve.lake.jvm.tables import active
-from neve.lake.paths import local_path
+
+_IN_MEMORY = "org.apache.iceberg.inmemory.InMemoryFileIO"
+_NAME = "neve.table"
+_NUMBER = re.compile(r"(?P<begin>.*-m)(?P<number>\d+)(?P<end>\.avro)")
+# Java has one map of files in memory for all of the process, and merges run side by side.
+_in_use: Counter[str] = Counter()
+_lock = threading.Lock()
 
 
 @dataclass(frozen=True)
-class StatisticsFile:
-    """A Puffin file that belongs to a snapshot."""
+class ChangedFiles:
+    """What a snapshot adds and removes, as the JSON of `content_files.py`."""
 
-    snapshot_id: int
-    path: str
-    size: int
-    footer_size: int
+    data_files: str
+    vectors: str
+    replaced: str
+    emptied: str
+
+
+@dataclass(frozen=True)
+class MadeSnapshot:
+    """A snapshot that no table has yet: its JSON, and how many vectors and data files go."""
+
+    document: dict[str, Any]
+    manifest_list: bytes
+    vectors_gone: int
+    files_gone: int
 
 
 class RowDelta:
-    """Rows and deletion vectors as a snapshot that exists in memory only, until it is sent.
+    """A table that exists in Java's memory only. Everything raises what Java raises."""
 
-    Everything raises what Java raises.
-    """
+    def __init__(self, session: SparkSession, metadata_location: str) -> None:
+        gateway: Any = session.sparkContext._gateway
+        self._gateway = gateway
+        self._iceberg: Any = gateway.jvm.org.apache.iceberg
+        self._io = self._iceberg.inmemory.InMemoryFileIO()
+        catalog = self._iceberg.inmemory.InMemoryCatalog()
+        catalog.initialize("neve", gateway.jvm.java.util.HashMap())
+        name = self._iceberg.catalog.TableIdentifier.parse(_NAME)
+        catalog.createNamespace(name.namespace())
+        self._table = catalog.registerTable(name, metadata_location)
 
-    def __init__(self, session: SparkSession, table: str) -> None:
-        self._iceberg: Any = session._jvm.org.apache.iceberg  # type: ignore[union-attr]
-        self._gateway: Any = session.sparkContext._gateway
-        loaded = _load(session, table)
-        self._operations = loaded.operations()
-        self._specs = loaded.specs()
-        self._is_local = local_path(loaded.location()) is not None
-        self._transaction = loaded.newTransaction()
-        # What the transaction begins with: making it has read the catalog.
-        self._base = self._operations.current()
-
-    @property
-    def base_snapshot_id(self) -> int | None:
-        """The snapshot `main` is at."""
-        return _snapshot_id(self._base.currentSnapshot())
-
-    def prepare(
-        self, data_files: str, vectors: str, replaced: str, emptied: str, summary: Mapping[str, str]
-    ) -> tuple[int, int, int]:
-        """Write manifests; return the snapshot's id, and how many vectors and data files go."""
-        delta = self._transaction.newRowDelta()
-        if self._is_local:
-            # Iceberg waits for its threads in steps of ten milliseconds, which is longer than
-            # reading or writing a manifest on a disk takes.
-            guava = self._iceberg.relocated.com.google.common
-            delta.scanManifestsWith(guava.util.concurrent.MoreExecutors.newDirectExecutorService())
-        files = ContentFileLoop(self._gateway, delta, self._specs)
-        files.add_rows(data_files)
-        files.add_deletes(vectors)
-        files.remove_deletes(replaced)
-        files.remove_rows(emptied)
+    def make_snapshot(
+        self, base_id: int | None, files: ChangedFiles, summary: Mapping[str, str]
+    ) -> MadeSnapshot:
+        """Make the manifests of a snapshot; `read` returns them."""
+        transaction = self._table.newTransaction()
+        delta = transaction.newRowDelta()
+        # Iceberg waits for its threads in steps of ten milliseconds, and everything is in memory.
+        guava = self._iceberg.relocated.com.google.common
+        delta.scanManifestsWith(guava.util.concurrent.MoreExecutors.newDirectExecutorService())
+        loop = ContentFileLoop(self._gateway, delta, self._table.specs())
+        loop.add_rows(files.data_files)
+        loop.add_deletes(files.vectors)
+        loop.remove_deletes(files.replaced)
+        loop.remove_rows(files.emptied)
         for key, value in summary.items():
             delta.set(key, value)
-        if self.base_snapshot_id is not None:
+        if base_id is not None:
             # Else vectors are compared with those of the whole history.
-            delta.validateFromSnapshot(self.base_snapshot_id)
+            delta.validateFromSnapshot(base_id)
         delta.commit()
-        snapshot = self._transaction.table().currentSnapshot()
-        vectors_gone, files_gone = (
-            int(snapshot.summary().get(name) or 0) for name in ("removed-dvs", "deleted-data-files")
+        snapshot = transaction.table().currentSnapshot()
+        document = json.loads(self._iceberg.SnapshotParser.toJson(snapshot))
+        counted = document["summary"]
+        return MadeSnapshot(
+            document,
+            self.read(document["manifest-list"]),
+            int(counted.get("removed-dvs") or 0),
+            int(counted.get("deleted-data-files") or 0),
         )
-        return snapshot.snapshotId(), vectors_gone, files_gone
 
-    def send(self, properties: Mapping[str, str], statistics: StatisticsFile | None) -> None:
-        """Swap the table's metadata, in one attempt: what changed meanwhile is a failed commit.
+    def read(self, path: str) -> bytes:
+        """Return a file that was made."""
+        return bytes(self._io.newInputFile(path).newStream().readAllBytes())
 
-        Not by the transaction itself, which would try again on a base that nobody looked at.
-        """
-        if properties:
-            update = self._transaction.updateProperties()
-            for key, value in properties.items():
-                update.set(key, value)
-            update.commit()
-        if statistics:
-            registered = _java_statistics(self._iceberg, self._gateway, statistics)
-            self._transaction.updateStatistics().setStatistics(registered).commit()
-        changed = self._transaction.table().operations().current()
-        self._operations.commit(self._base, changed)
-
-    def is_applied(self, snapshot_id: int) -> bool:
-        """Tell whether the table has a snapshot now."""
-        return self._operations.refresh().snapshot(snapshot_id) is not None
+    def forget(self, manifest_list: str, manifests: Sequence[str]) -> None:
+        """Give up what was made, also manifests that were merged into one of those named."""
+        for path in (manifest_list, *manifests):
+            self._io.deleteFile(path)
+        named = [_NUMBER.fullmatch(path) for path in manifests]
+        numbers = {int(match["number"]): match for match in named if match}
+        for number in set(range(max(numbers, default=0))).difference(numbers):
+            match = next(iter(numbers.values()))
+            path = f"{match['begin']}{number}{match['end']}"
+            if self._io.fileExists(path):
+                self._io.deleteFile(path)
 
 
-def set_statistics(
-    session: SparkSession, table: str, statistics: StatisticsFile, properties: Mapping[str, str]
-) -> None:
-    """Register a statistics file and set table properties, in one swap and one attempt."""
-    iceberg: Any = session._jvm.org.apache.iceberg  # type: ignore[union-attr]
+@contextmanager
+def held_in_memory(session: SparkSession, files: Mapping[str, bytes]) -> Iterator[None]:
+    """Let Java find files in its memory, in one call for all of them."""
     gateway: Any = session.sparkContext._gateway
-    operations = _load(session, table).operations()
-    base = operations.refresh()
-    update = iceberg.TableMetadata.buildFrom(base)
-    update.setStatistics(_java_statistics(iceberg, gateway, statistics))
-    values = gateway.jvm.java.util.HashMap()
-    for key, value in properties.items():
-        values.put(key, value)
-    update.setProperties(values)
-    operations.commit(base, update.build())
+    io = gateway.jvm.org.apache.iceberg.inmemory.InMemoryFileIO()
+    with _lock:
+        _in_use.update(files.keys())
+    try:
+        _add_files(gateway, io, files)
+        yield
+    finally:
+        with _lock:
+            _in_use.subtract(files.keys())
+            unused = [path for path in files if not _in_use[path]]
+            for path in unused:
+                del _in_use[path]
+                if io.fileExists(path):
+                    io.deleteFile(path)
 
 
-def _load(session: SparkSession, table: str) -> Any:
-    iceberg: Any = session._jvm.org.apache.iceberg  # type: ignore[union-attr]
-    with active(session):
-        return iceberg.spark.Spark3Util.loadIcebergTable(session._jsparkSession, table)
-
-
-def _java_statistics(iceberg: Any, gateway: Any, statistics: StatisticsFile) -> Any:
-    # No blob is listed: PyIceberg 0.12 refuses whole tables for a type of blob it does not know.
-    return iceberg.GenericStatisticsFile(
-        statistics.snapshot_id,
-        statistics.path,
-        statistics.size,
-        statistics.footer_size,
-        gateway.jvm.java.util.ArrayList(),
+def _add_files(gateway: Any, io: Any, files: Mapping[str, bytes]) -> None:
+    """Do `files.forEach(io::addFile)` in Java, where the loop over them costs nothing."""
+    java = gateway.jvm.java
+    load_class = io.getClass().getClassLoader().loadClass
+    mapper = gateway.jvm.org.apache.iceberg.util.JsonUtil.mapper()
+    byte_array = java.lang.Class.forName("[B")
+    map_of_files = mapper.getTypeFactory().constructMapType(
+        load_class("java.util.HashMap"), load_class("java.lang.String"), byte_array
     )
-
-
-def _snapshot_id(snapshot: Any) -> int | None:
-    return None if snapshot is None else int(snapshot.snapshotId())
+    document = {path: base64.b64encode(data).decode() for path, data in files.items()}
+    contents = mapper.readValue(json.dumps(document), map_of_files)
+    invoke = java.lang.invoke
+    no_result = java.lang.Void.TYPE
+    parameters = gateway.new_array(java.lang.Class, 1)
+    parameters[0] = byte_array
+    add_file = (
+        invoke.MethodHandles.publicLookup()
+        .findVirtual(
+            load_class(_IN_MEMORY),
+            "addFile",
+            invoke.MethodType.methodType(no_result, load_class("java.lang.String"), parameters),
+        )
+        .bindTo(io)
+    )
+    consumer = invoke.MethodHandleProxies.asInterfaceInstance(
+        load_class("java.util.function.BiConsumer"), add_file
+    )
+    contents.forEach(consumer)
