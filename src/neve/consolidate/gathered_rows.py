@@ -30,7 +30,7 @@ from neve.telemetry.schemas import SCHEMAS
 
 MIB = 1024 * 1024
 # Rows of a row group, as Arrow has them with all they inherit.
-ROW_GROUP_BYTES = 128 * MIB
+ROW_GROUP_BYTES = 96 * MIB
 # Compressed runs of one table: more of them become a file, which is then large enough by far.
 RUNS_BYTES = 192 * MIB
 # And rows of such runs: to merge them takes some 50 bytes for each, however small they are.
