@@ -114,5 +114,6 @@ def test_a_backlog_is_looked_at_once(mirrored, merger, faults, monkeypatch):
     mirrored.append(*(event("U", 5, number, "fifth") for number in range(10)))
     faults.expect(mirrored.namespace)
     assert merger.merge().batches == 5
-    assert faults.loads["changes"] == CHANGELOG
+    # Slices of a snapshot are read by Java, which loads it for itself.
+    assert faults.loads["changes"] == CHANGELOG + 1
     mirrored.check()

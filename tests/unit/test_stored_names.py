@@ -59,6 +59,7 @@ STORED = {
     "neve.rejected-snapshot",
     "neve.rejected.",
     "neve.removed-appends",
+    "neve.settled-manifests",
     "neve.replay",
     "neve.rewrite-id",
 }

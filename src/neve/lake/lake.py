@@ -111,10 +111,10 @@ class Lake:
 
         if not jvm.is_running(self._session.sparkContext):
             return self.settings.spark.conf
-        settings: dict[str, str] = self._session.conf.getAll
-        # Not from the session's `catalog`, which may answer for another session of this process.
-        (row,) = self.sql("SELECT current_catalog()").collect()
-        return {**settings, "spark.sql.defaultCatalog": row[0]}
+        from neve.lake.jvm.tables import session_settings
+
+        with self.explaining():
+            return session_settings(self._session)
 
     def catalog(self, name: str = DEFAULT_CATALOG) -> Catalog:
         """Return a PyIceberg catalog; connected on first use."""

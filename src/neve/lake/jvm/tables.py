@@ -252,6 +252,20 @@ def active(session: SparkSession) -> Iterator[None]:
             sessions.clearActiveSession()
 
 
+def session_settings(session: SparkSession) -> dict[str, str]:
+    """Return a session's settings as they are now; the default catalog is the one `USE` chose.
+
+    PySpark's `conf.getAll` takes a call to Java for each setting.
+    """
+    java: Any = session._jsparkSession
+    pairs = (pair.partition(" -> ") for pair in java.conf().getAll().mkString("\0").split("\0"))
+    settings = {key: value for key, _, value in pairs if key}
+    # Without `active`, the answer is that of another session of this process.
+    with active(session):
+        catalog = java.sessionState().catalogManager().currentCatalog().name()
+    return {**settings, "spark.sql.defaultCatalog": catalog}
+
+
 def _jvm(session: SparkSession) -> Any:
     return session._jvm
 
