@@ -167,7 +167,7 @@ class BatchWork:
         For a writer that counts what it sees, for `count`, so that one job does it all.
         """
         self.barrier = self._known_barrier()
-        if isinstance(locator, IndexLocator) and not (locator.gains_by_tasks or self.reads_merged):
+        if isinstance(locator, IndexLocator) and not self.reads_merged:
             try:
                 newest = read_newest(self.tables, self.spec, self.batch, self.shape)
                 return locator.decided_here(newest, self.shape, self.barrier)

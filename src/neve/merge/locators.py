@@ -114,8 +114,6 @@ class IndexLocator:
     partitions: int
     # Of the mirror.
     schema: Schema
-    # A remote index is read by requests; a mapped file costs nothing but the pages it touches.
-    is_remote: bool = False
     # Events of near hashes come into one task, so that a block of the index is read by one only.
     by_hash: bool = False
     # Tombstones that were written before this time, in seconds, are forgotten.
@@ -156,11 +154,6 @@ class IndexLocator:
         finally:
             for key, value in before.items():
                 session.conf.set(key, value)
-
-    @property
-    def gains_by_tasks(self) -> bool:
-        """Tell whether several tasks find keys much sooner than one: they wait for a store."""
-        return self.partitions > 1 and self.is_remote
 
     def decided(self, reduced: DataFrame, shape: Shape, barrier: tuple[str, ...] | None) -> Decided:
         if shape.marked:
@@ -212,6 +205,7 @@ def index_locator(
 ) -> IndexLocator:
     """Return the locator of an index that is of the snapshot a batch is decided on."""
     table = index.mirror.table
+    # A remote index is read by requests; a mapped file costs nothing but the pages it touches.
     is_remote = any(local_path(shard.path) is None for shard in index.root.shards)
     partitions = session.sparkContext.defaultParallelism
     if events is not None:
@@ -222,7 +216,6 @@ def index_locator(
         dict(table.io.properties),
         partitions,
         table.schema(),
-        is_remote=is_remote,
         # Few events mostly lie in different blocks.
         by_hash=is_remote and (events is None or events > FEW_EVENTS),
         forget_before=forget_before,
