@@ -5,7 +5,8 @@
 Age is written as metadata: snapshots, data files and their manifests, streams, requests in the
 dedup window, files of the ledger (`tests/support/aged_lake.py`). A batch has ten requests of one
 log record each; its cost is a whole round of a worker: look into the buffer, decode (here, without
-Spark), stage, publish, retire. A ratio is against a new lake of the same run.
+Spark), stage, publish, retire. A ratio is against a new lake of the same run. Lakes are measured
+by turns, so that what else the machine does slows each of them alike.
 
 With `--store s3`, the buffer and the tables are on the local S3 server behind a proxy that adds
 30 ms to each request. The proxy is part of this process, so that time counts there, and not
@@ -15,6 +16,7 @@ processor time.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import statistics
 import tempfile
@@ -22,11 +24,13 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -58,6 +62,10 @@ WANTED_LISTS = 2
 WANTED_RATIO = 1.5
 DELAY_SECONDS = 0.03
 BUFFER = "buffer"
+# Writes to the ledger and direct commits take a tenth of a batch: more of them, so that the few
+# that merge manifests and what else the machine does weigh less.
+_SMALL_RUNS = 5
+T = TypeVar("T")
 AGES = {age.name: age for age in (DAY, WEEK, MONTH)}
 
 
@@ -96,42 +104,69 @@ def main() -> None:
     parser.add_argument("--store", choices=("disk", "s3"), default="disk")
     parser.add_argument("--runs", type=int, default=7)
     options = parser.parse_args()
-    ages = [AGES[name] for name in options.ages.split(",")]
-    new: Measured | None = None
-    for age in (NEW, *ages):
-        measured = _measure(age, options.store, options.runs)
-        _tell(age, options.store, measured, new)
-        new = new or measured
+    ages = (NEW, *(AGES[name] for name in options.ages.split(",")))
+    with ExitStack() as stack:
+        lakes = [stack.enter_context(_opened(age, options.store)) for age in ages]
+        # As the service does once it has begun: else a collection would look at all lakes.
+        gc.collect()
+        gc.freeze()
+        measured = _measure(lakes, options.runs)
+    for age, of_age in zip(ages, measured, strict=True):
+        _tell(age, options.store, of_age, measured[0] if age is not NEW else None)
 
 
-def _measure(age: Age, store: str, runs: int) -> Measured:
+@dataclass
+class _Opened:
+    """A lake, and what counts the requests to its store."""
+
+    lake: AgedLake
+    slow: SlowStore | None
+
+
+@contextmanager
+def _opened(age: Age, store: str) -> Iterator[_Opened]:
     with tempfile.TemporaryDirectory() as directory:
         if store == "disk":
             with aged_lake(age, embedded_settings(Path(directory))) as lake:
-                return _measure_lake(lake, runs)
+                yield _Opened(lake, None)
+            return
         slow = SlowStore()
         with (
             _slow_settings(Path(directory), slow) as (settings, measured),
             aged_lake(age, settings, measured) as lake,
         ):
-            return _measure_lake(lake, runs, slow)
+            yield _Opened(lake, slow)
 
 
-def _measure_lake(lake: AgedLake, runs: int, slow: SlowStore | None = None) -> Measured:
-    batches, requests = [], Counter[str]()
-    for _ in range(runs):
-        lake.send()
-        if slow:
-            slow.counts.clear()
-        batches.append(lake.consolidate())
-        if slow:
-            requests += slow.counts
-    return Measured(
-        _median(batches),
-        _median([lake.write_ledger() for _ in range(runs)]),
-        _median(list(_direct_commits(lake.lake, runs))),
-        {kind: count / runs for kind, count in requests.items()},
-    )
+def _measure(lakes: Sequence[_Opened], runs: int) -> list[Measured]:
+    """Measure all lakes by turns: what else the machine does slows each of them alike."""
+    batches = _by_turns([partial(_batch, each) for each in lakes], runs)
+    few = _SMALL_RUNS * runs
+    ledger = _by_turns([each.lake.write_ledger for each in lakes], few)
+    commits = [_direct_commits(each.lake.lake, few) for each in lakes]
+    direct = _by_turns([partial(next, of_lake) for of_lake in commits], few)
+    return [
+        Measured(
+            _median([cost for cost, _ in batches[n]]),
+            _median(ledger[n]),
+            _median(direct[n]),
+            {kind: c / runs for kind, c in sum((c for _, c in batches[n]), Counter()).items()},
+        )
+        for n in range(len(lakes))
+    ]
+
+
+def _by_turns(measures: Sequence[Callable[[], T]], runs: int) -> list[list[T]]:
+    turns = [[measure() for measure in measures] for _ in range(runs)]
+    return [list(of_lake) for of_lake in zip(*turns, strict=True)]
+
+
+def _batch(opened: _Opened) -> tuple[Cost, Counter[str]]:
+    opened.lake.send()
+    if opened.slow:
+        opened.slow.counts.clear()
+    cost = opened.lake.consolidate()
+    return cost, Counter(opened.slow.counts) if opened.slow else Counter()
 
 
 def _direct_commits(lake: Lake, runs: int) -> Iterator[Cost]:

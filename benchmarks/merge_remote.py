@@ -1,11 +1,12 @@
 """Merges against `MERGE INTO` in an S3 store that takes 30 ms for each request.
 
-    python -m benchmarks.merge_remote [--rows N] [--changes N …] [--rounds N] [--requests]
+    python -m benchmarks.merge_remote [--rows N] [--changes N …] [--rounds N] [--aged] [--requests]
 
 The same mirrors, changes and statement as in benchmarks/merge.py. The store is the local S3 server
 behind a proxy, a process of its own, which waits before it sends a request on. Both sides read and
 write through it; the catalog is SQLite on the disk. Mirrors and index are made without the delay.
-With `--requests`, what one merge asks the store for is told.
+With `--aged`, both mirrors have 512 data files and 512 snapshots. With `--requests`, what one merge
+asks the store for is told.
 """
 
 from __future__ import annotations
@@ -96,8 +97,7 @@ def slow_store(server: S3Server) -> Iterator[SlowStore]:
 def _settings(
     directory: Path, server: S3Server, endpoint: str, *, by_single_requests: bool
 ) -> Settings:
-    local = merge._settings  # noqa: SLF001 - the same but for the store
-    settings = local(directory) if local.__code__.co_argcount == 1 else local(directory, "")
+    settings = merge._settings(directory, "")  # noqa: SLF001 - the same but for the store
     document = settings.model_dump(mode="json", exclude_none=True, exclude_unset=True)
     document["catalog"]["warehouse"] = f"s3://{server.bucket}/warehouse"
     document["storage"] = {
@@ -114,7 +114,13 @@ def _settings(
 
 
 def run(
-    rows: int, counts: list[int], rounds: int, *, tells_requests: bool, by_single_requests: bool
+    rows: int,
+    counts: list[int],
+    rounds: int,
+    *,
+    is_aged: bool,
+    tells_requests: bool,
+    by_single_requests: bool,
 ) -> None:
     with (
         tempfile.TemporaryDirectory(prefix="neve-bench-") as name,
@@ -123,7 +129,7 @@ def run(
     ):
         settings = _settings(Path(name), server, store.uri, by_single_requests=by_single_requests)
         with patch.object(merge, "_settings", lambda *_, **__: settings):
-            bench = merge.Bench(Path(name), rows, "bigint")
+            bench = merge.Bench(Path(name), rows, "bigint", aged=is_aged)
         with bench.lake:
             bench.build()
             store.slow_down(DELAY_SECONDS)
@@ -143,6 +149,7 @@ def _run_case(
     tells_requests: bool,
 ) -> None:
     name = f"merge_s3_{rows // merge.MILLION}m_{count // 1000}k_bigint"
+    name += "_aged" if bench.aged else ""
     # The first has an empty cache on the disk.
     cold = bench.measure(count)[0]
     for _ in range(merge.WARM_UP - 1):
@@ -187,6 +194,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=10 * merge.MILLION)
     parser.add_argument("--changes", type=int, nargs="+", default=[100_000, 1_000])
     parser.add_argument("--rounds", type=int, default=merge.ROUNDS)
+    parser.add_argument("--aged", action="store_true")
     parser.add_argument("--requests", action="store_true")
     parser.add_argument("--pyarrow", action="store_true", help="PyIceberg's own FileIO")
     options = parser.parse_args()
@@ -194,6 +202,7 @@ def main() -> None:
         options.rows,
         options.changes,
         options.rounds,
+        is_aged=options.aged,
         tells_requests=options.requests,
         by_single_requests=not options.pyarrow,
     )

@@ -3,6 +3,7 @@
 import pytest
 from pyiceberg.table.metadata import TableMetadataUtil
 
+from neve.lake.metadata_json import MetadataJson
 from tests.support.aged_lake import DAY, MONTH, NEW, Age, aged_lake, embedded_settings
 
 MOST_SECONDS = 0.25
@@ -44,6 +45,24 @@ def test_a_batch_at_1455_snapshots_parses_the_metadata_once_and_never_the_histor
     # Of the table, of that for rejected rows if there is one, and of the ledger.
     assert cost.documents <= 2
     assert all(snapshots == 0 for snapshots in parsed), "a shape has no snapshots"
+
+
+def test_a_batch_and_a_ledger_write_look_at_the_newest_snapshots_only(tmp_path, monkeypatch):
+    """They walked the whole history four times."""
+    looked_at = []
+    walk = MetadataJson.iter_main_history
+
+    def counting(metadata):
+        for snapshot in walk(metadata):
+            looked_at.append(snapshot["snapshot-id"])
+            yield snapshot
+
+    with aged_lake(Age("old", snapshots=300), embedded_settings(tmp_path)) as lake:
+        monkeypatch.setattr(MetadataJson, "iter_main_history", counting)
+        lake.send()
+        lake.consolidate()
+        lake.write_ledger()
+    assert 0 < len(looked_at) < 20
 
 
 @pytest.mark.timed

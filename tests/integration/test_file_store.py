@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from neve.errors import ConflictError, CorruptionError, NotFoundError
+from neve.lake import file_store
 from tests.support.file_stores import PART, local_store, s3_store, use_small_parts
 
 NAMES = [
@@ -63,6 +64,17 @@ def test_names_are_kept_letter_by_letter(place):
         assert store.read(path.replace("/t/", "/copy/")) == name.encode()
     store.delete(paths)
     assert store.list_sizes(f"{prefix}/t") == {}
+
+
+def test_directories_are_listed_one_level_at_a_time(place, monkeypatch):
+    store, prefix = place
+    for name in ("ns/t/metadata/x", "ns/t/data/day=1/y", "ns/t2/x", "ns/file", "nsx/x", "ns/a b/x"):
+        store.write_new(f"{prefix}/dirs/{name}", b"")
+    monkeypatch.setattr(file_store, "_PAGE", 2)
+    assert sorted(store.list_directories(f"{prefix}/dirs")) == ["ns", "nsx"]
+    assert sorted(store.list_directories(f"{prefix}/dirs/ns")) == ["a b", "t", "t2"]
+    assert sorted(store.list_directories(f"{prefix}/dirs/ns/t/")) == ["data", "metadata"]
+    assert list(store.list_directories(f"{prefix}/dirs/none")) == []
 
 
 def test_keys_with_empty_segments_are_other_keys(s3, tmp_path, monkeypatch):

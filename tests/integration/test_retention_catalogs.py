@@ -76,6 +76,31 @@ def test_files_go_with_their_versions_and_a_lost_table_comes_back(lake, namespac
     assert appender.ids() == Counter([1])
 
 
+@pytest.mark.parametrize("lake", ["postgres"], indirect=True)
+def test_a_table_that_the_catalog_lost_is_named_in_an_object_store(lake, namespace, monkeypatch):
+    appender = overwritten(lake, namespace)
+    location = appender.load().location()
+    lake.catalog().create_table((namespace, "kept"), appender.load().schema())
+    name = f"{namespace}.t"
+    assert name not in lake.unregistered_tables()
+    lake.catalog().drop_table((namespace, "t"))
+    listed = []
+    list_directories = FileStore.list_directories
+    monkeypatch.setattr(
+        FileStore,
+        "list_directories",
+        lambda store, path: listed.append(path) or list_directories(store, path),
+    )
+    lost = lake.unregistered_tables()
+    assert name in lost
+    assert f"{namespace}.kept" not in lost
+    # Neither a table that the catalog knows is listed, nor the data of the one that it lost.
+    below = {path for path in listed if f"/{namespace}/" in path}
+    assert below == {location}
+    assert lake.recover_table(name).outcome == "registered"
+    assert name not in lake.unregistered_tables()
+
+
 @pytest.mark.parametrize("fault", [refused(409), lost_after], ids=["refused", "lost"])
 def test_a_commit_that_goes_wrong_leaves_no_version_without_files(faulty_lake, faults, fault):
     namespace = "expiry_" + str(time.time_ns())

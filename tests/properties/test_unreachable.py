@@ -10,6 +10,8 @@ import pytest
 from neve.lake.unreachable import unreachable_files
 from tests.support.reachable import FileTable
 
+BY_SPARK = {"operation": "append", "spark.app.id": "local-1"}
+
 
 class History:
     """A table that is changed at random, and expired at random in between."""
@@ -29,6 +31,7 @@ class History:
         steps_of_all = (
             *(self.append,) * 4,
             *(self.append_merged,) * 2,
+            *(self.add_again,) * 2,
             *(self.delete,) * 3,
             *(self.compact,) * 2,
             self.rewrite_manifests,
@@ -66,27 +69,37 @@ class History:
 
     def append(self) -> None:
         files = self.new_files(self.chance.randint(1, 3))
-        self.move_main(self.table.commit(self.main, self.lines, files))
+        self.move_main(self.table.commit(self.main, self.lines, files, summary=BY_SPARK))
 
     def append_merged(self) -> None:
-        files = self.new_files(1)
-        self.move_main(self.table.commit(self.main, self.table.merged(self.lines), files))
+        files, lines = self.new_files(1), self.table.merged(self.lines)
+        self.move_main(self.table.commit(self.main, lines, files, summary=BY_SPARK))
+
+    def add_again(self) -> None:
+        """Add a file that was deleted, as `add_files` does, which says nothing of it."""
+        snapshots = self.table.lines.values()
+        known = {path for lines in snapshots for line in lines for path, *_ in line.files}
+        if deleted := sorted(known.difference(self.live_paths())):
+            files = [self.chance.choice(deleted)]
+            self.move_main(self.table.commit(self.main, self.lines, files))
 
     def delete(self) -> None:
         paths = self.live_paths()
         chosen = self.chance.sample(paths, self.chance.randint(0, len(paths)))
-        self.move_main(self.table.commit(self.main, self.lines, [], chosen))
+        summary = {"operation": "delete"}
+        self.move_main(self.table.commit(self.main, self.lines, [], chosen, summary=summary))
 
     def compact(self) -> None:
         paths = self.live_paths()
         chosen = self.chance.sample(paths, min(3, len(paths)))
-        self.move_main(self.table.commit(self.main, self.lines, self.new_files(1), chosen))
+        files, summary = self.new_files(1), {"operation": "replace"}
+        self.move_main(self.table.commit(self.main, self.lines, files, chosen, summary=summary))
 
     def rewrite_manifests(self) -> None:
         lines = self.lines
         half = len(lines) // 2
         lines = [*self.table.merged(lines[:half]), *self.table.merged(lines[half:])]
-        self.move_main(self.table.commit(self.main, lines, []))
+        self.move_main(self.table.commit(self.main, lines, [], summary={"operation": "replace"}))
 
     def stage(self) -> None:
         self.stage_files(self.new_files(2))

@@ -18,7 +18,7 @@ import pytest
 import neve
 from neve.cli.app import run
 from neve.config import Settings
-from neve.errors import ConfigError
+from neve.errors import ConfigError, StorageError
 from neve.lake.compaction import GroupRewrite
 from neve.merge.strategy import Strategy
 from neve.observe.metrics import Registry, common_labels
@@ -117,6 +117,20 @@ def has_bloom_filter(path):
         [str(path)],
     ).fetchall()
     return all(size is not None and size < 1000 for (size,) in rows)
+
+
+def test_after_many_files_were_replaced_no_manifest_names_them(lake, monkeypatch):
+    written = write(lake, [0, 1])
+    monkeypatch.setattr("neve.upkeep.plan._MANY_REPLACED_FILES", 12)
+    (report,) = lake.maintain()
+    assert (report.rewritten_files, report.left, report.error) == (12, [], None)
+    table = lake.catalog().load_table(TRACES)
+    (manifest,) = table.current_snapshot().manifests(table.io)
+    counts = (manifest.added_files_count, manifest.existing_files_count)
+    assert (sum(counts), manifest.deleted_files_count) == (2, 0)
+    for engine in READERS:
+        assert names_by(lake, engine) == written, engine
+    assert [plan.actions for plan in lake.plan_maintenance()] == [()]
 
 
 def test_small_files_are_read_once(lake):
@@ -246,6 +260,21 @@ def test_a_table_that_cannot_be_read_is_left_alone_and_stops_no_other(lake):
     assert "not a whole Avro file" in broken.error
 
 
+def test_a_rewrite_that_fails_does_not_keep_orphans(lake, monkeypatch):
+    written = write(lake, [0])
+    orphan = data_files(lake)[0].with_name("orphan.parquet")
+    orphan.write_bytes(b"of a killed task")
+    os.utime(orphan, (1, 1))
+
+    def fail(*_):
+        raise StorageError("the store is away")
+
+    monkeypatch.setattr(GroupRewrite, "write", fail)
+    (report,) = lake.maintain(TRACES)
+    assert (report.error, report.removed_orphans) == ("the store is away", 1)
+    assert names_by(lake, "PyIceberg") == written
+
+
 def test_a_policy_orders_days_along_a_z_curve(lake):
     written = write(lake, [0, 1])
     with_policies(lake, **{"otel.t*": {"zorder": ["service_name", "trace_id"]}})
@@ -257,6 +286,35 @@ def test_a_policy_orders_days_along_a_z_curve(lake):
     assert [plan.actions for plan in lake.plan_maintenance()] == [()]
     with_policies(lake, **{TRACES: {"zorder": ["servic"]}})
     assert "has no column servic" in lake.plan_maintenance()[0].error
+
+
+def test_a_table_whose_partitions_and_columns_have_changed(lake):
+    """Files are partitioned by a column that was dropped; the table is sorted by one with a dot."""
+    policies = {"tables": {"shop.t": {"compact": True}}, "min_small_files": 2}
+    upkeep = Settings.model_validate({"upkeep": policies}).upkeep
+    lake.settings = lake.settings.model_copy(update={"upkeep": upkeep})
+    columns = "(id BIGINT, kind STRING, `a.b` STRING)"
+    for statement in (
+        "CREATE NAMESPACE shop",
+        f"CREATE TABLE shop.t {columns} PARTITIONED BY (kind) TBLPROPERTIES ('format-version'='3')",
+        "ALTER TABLE shop.t WRITE LOCALLY ORDERED BY `a.b`",
+        "INSERT INTO shop.t VALUES (4, 'x', 'd'), (2, 'x', 'b')",
+        "INSERT INTO shop.t VALUES (1, 'x', 'a'), (3, 'x', 'c')",
+        "ALTER TABLE shop.t REPLACE PARTITION FIELD kind WITH bucket(2, id)",
+        "ALTER TABLE shop.t DROP COLUMN kind",
+        "INSERT INTO shop.t VALUES (5, 'f')",
+        "INSERT INTO shop.t VALUES (5, 'e')",
+    ):
+        lake.sql(statement).collect()
+    rows = "SELECT *, _row_id, _last_updated_sequence_number FROM shop.t"
+    before = sorted(lake.sql(rows).collect())
+    (report,) = lake.maintain("shop.t")
+    assert (report.error, report.rewritten_files, report.new_files) == (None, 4, 3)
+    assert sorted(lake.sql(rows).collect()) == before
+    for path in data_files(lake, "shop.t"):
+        # By its place: Iceberg writes a dot in a name as `_x2E`.
+        values = pq.read_table(path, partitioning=None).column(1).to_pylist()
+        assert values == sorted(values)
 
 
 def test_statistics_tell_spark_how_many_values_a_column_has(lake):

@@ -174,12 +174,18 @@ def running_rest_catalog(directory: Path, storage: S3Server) -> Iterator[RestCat
 
 @contextmanager
 def running_spark_cluster(
-    directory: Path, workers: int = 2, private: Path | None = None
+    directory: Path,
+    workers: int = 2,
+    private: Path | None = None,
+    *,
+    are_pinned: bool = False,
 ) -> Iterator[str]:
     """Run a standalone master and its workers, each a process; yield the master's address.
 
     Args:
         private: a directory in whose place the last worker has a file system of its own.
+        are_pinned: each worker may use one core of the machine, and its executors no other. A task
+            is at work in Java and in Python at the same time, so that it would take two.
     """
     port = free_port()
     address = f"spark://127.0.0.1:{port}"
@@ -192,14 +198,17 @@ def running_spark_cluster(
             log, work = directory / f"worker-{number}.log", directory / f"worker-{number}"
             share = ("--cores", "1", "--memory", "1g", "--work-dir", str(work))
             apart = private if number == workers else None
-            started.append(_spark_daemon(log, "Worker", *share, address, private=apart))
+            core = sorted(os.sched_getaffinity(0))[number - 1] if are_pinned else None
+            started.append(_spark_daemon(log, "Worker", *share, address, private=apart, core=core))
             stack.callback(started[-1].stop)
         for worker in started:
             worker.wait_until(lambda log=worker.log: "Successfully registered" in log.read_text())
         yield address
 
 
-def _spark_daemon(log: Path, kind: str, *arguments: str, private: Path | None = None) -> Process:
+def _spark_daemon(
+    log: Path, kind: str, *arguments: str, private: Path | None = None, core: int | None = None
+) -> Process:
     home = Path(find_spec("pyspark").origin).parent
     main_class = f"org.apache.spark.deploy.{kind.lower()}.{kind}"
     mounting = 'mount -t tmpfs neve "$0" && exec "$@"'
@@ -209,6 +218,7 @@ def _spark_daemon(log: Path, kind: str, *arguments: str, private: Path | None = 
         f"Spark {kind.lower()}",
         [
             *(("unshare", "--mount", "sh", "-c", mounting, private) if private else ()),
+            *(("taskset", "--cpu-list", str(core)) if core is not None else ()),
             *(home / "bin" / "spark-class", main_class, "--host", "127.0.0.1"),
             *("--webui-port", "0", *arguments),
         ],

@@ -9,6 +9,8 @@ import pytest
 
 import neve
 from neve.cli.app import run
+from neve.errors import StorageError
+from neve.lake.file_store import FileStore
 from tests.support.direct_lake import DirectLake
 from tests.support.terminal import run_in_terminal
 
@@ -114,3 +116,18 @@ def test_a_table_that_the_catalog_lost_is_named_and_nothing_is_done_to_it(lake, 
     assert "neve recover --table otel.logs --dry-run" in said
     with neve.open(lake.settings) as opened:
         assert opened.unregistered_tables() == ["otel.logs"]
+
+
+def test_a_warehouse_that_cannot_be_listed_does_not_hide_what_was_recovered(
+    lake, capsys, monkeypatch
+):
+    lake.leave_record("kept")
+
+    def refuse(*_):
+        raise StorageError("cannot list the warehouse")
+
+    monkeypatch.setattr(FileStore, "list_directories", refuse)
+    assert run(["recover"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "registered" in said
+    assert "has lost could not be looked for: cannot list the warehouse" in said

@@ -70,23 +70,23 @@ class DiskStore:
 
     def files(self, prefix: str) -> list[StoredFile]:
         with storage_errors("cannot list the buffer", self._root):
-            return sorted(self._walk(self._root / prefix), key=lambda file: file.path)
+            return sorted(self._walk(prefix), key=lambda file: file.path)
 
-    def _walk(self, directory: Path) -> Iterator[StoredFile]:
+    def _walk(self, prefix: str) -> Iterator[StoredFile]:
         # Files may go at any moment: another process retires them.
         try:
-            children = list(os.scandir(directory))
+            children = list(os.scandir(self._root / prefix))
         except (FileNotFoundError, NotADirectoryError):
             return
         for child in children:
             if child.name.startswith("."):
                 continue
+            path = f"{prefix}/{child.name}" if prefix else child.name
             if child.is_dir(follow_symlinks=False):
-                yield from self._walk(Path(child.path))
+                yield from self._walk(path)
                 continue
             with contextlib.suppress(FileNotFoundError):
                 stat = child.stat()
-                path = Path(child.path).relative_to(self._root).as_posix()
                 yield StoredFile(path, stat.st_size, stat.st_mtime_ns)
 
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
@@ -156,9 +156,14 @@ class DiskStore:
         return closed
 
     def _lock_files(self) -> list[Path]:
-        return sorted(
-            path for signal in Signal for path in self._root.glob(f"{signal.value}/*/{LOCK_NAME}")
-        )
+        # Not by pathlib's glob: it makes objects for each stream, and most have no lock any more.
+        locks = []
+        for signal in Signal:
+            unreadable = (FileNotFoundError, NotADirectoryError, PermissionError)
+            with contextlib.suppress(*unreadable), os.scandir(self._root / signal.value) as streams:
+                paths = (f"{stream.path}/{LOCK_NAME}" for stream in streams)
+                locks += [Path(path) for path in paths if os.path.exists(path)]  # noqa: PTH110 - as above
+        return sorted(locks)
 
     def end_stream(self, stream: str) -> None:
         lock_path = self._root / stream / LOCK_NAME

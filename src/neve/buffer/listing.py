@@ -7,14 +7,14 @@ and after its batch (docs/decisions/0019-listings.md).
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from neve.buffer.stream import StreamParts, is_closed, parse_streams
 from neve.errors import CorruptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from neve.buffer.layout import Part, StoredFile
     from neve.buffer.part_index import PartIndexes
@@ -58,11 +58,13 @@ class SignalListing:
     Args:
         files: as they were listed, also those that belong to no stream.
         streams: by their names, sorted.
+        described: what was said of each, for as long as it is the same.
     """
 
     signal: str
     files: Sequence[StoredFile]
     streams: dict[str, StreamParts]
+    described: dict[StreamParts, StreamStatus] = field(default_factory=dict)
 
     @classmethod
     def of(cls, signal: str, files: Sequence[StoredFile]) -> SignalListing:
@@ -95,17 +97,21 @@ def segments_of(stream: StreamParts, after: int = 0) -> list[Segment]:
     ]
 
 
-def describe_streams(streams: Iterable[StreamParts], known: PartIndexes) -> list[StreamStatus]:
+def describe_streams(listing: SignalListing, known: PartIndexes) -> list[StreamStatus]:
     """Say what waits in each stream; what has to be read for that is read at the same time.
 
     Raises:
         NotFoundError: a part was retired after it was listed.
     """
-    of_streams = [(stream, _waiting(stream)) for stream in streams]
-    firsts = [waiting[0] for _, waiting in of_streams if waiting]
+    described = listing.described
+    new = [
+        (stream, _waiting(stream)) for stream in listing.streams.values() if stream not in described
+    ]
+    firsts = [waiting[0] for _, waiting in new if waiting]
     with suppress(CorruptionError):
         known.load(firsts)
-    return [_status(stream, waiting, known) for stream, waiting in of_streams]
+    described.update((stream, _status(stream, waiting, known)) for stream, waiting in new)
+    return [described[stream] for stream in listing.streams.values()]
 
 
 def _waiting(stream: StreamParts) -> list[Part]:

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from neve.buffer.store import BufferStore
 
 READS_AT_ONCE = 16
-# Of entries that are kept in memory: some 900,000 requests.
+# Of entries that are kept in memory: some 900,000 requests, which take 16 bytes more for each once
+# they were searched by hash.
 MOST_BYTES_KEPT = 64 * 1024 * 1024
 # Of an entry: when it was received, and the first bytes of its content's hash.
 _FIELDS = np.dtype(
@@ -55,6 +57,21 @@ class PartIndex:
     def hashes(self) -> npt.NDArray[np.uint64]:
         """The first eight bytes of each content hash: other requests rarely have the same."""
         return np.frombuffer(self.packed, _FIELDS)["hash"]
+
+    @cached_property
+    def _by_hash(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.intp]]:
+        """The hashes in order, and the position of each."""
+        order = np.argsort(self.hashes, kind="stable")
+        return self.hashes[order], order
+
+    def positions_of(self, hashes: npt.NDArray[np.uint64]) -> list[int]:
+        """Return where entries have one of some hashes, which are in order, each once."""
+        ordered, positions = self._by_hash
+        first, end = (np.searchsorted(ordered, hashes, side) for side in ("left", "right"))
+        found: list[int] = []
+        for n in np.flatnonzero(first < end).tolist():
+            found += positions[first[n] : end[n]].tolist()
+        return sorted(found)
 
     def entry(self, position: int) -> Entry:
         (entry,) = parse_entries(self.packed[position * ENTRY_BYTES :][:ENTRY_BYTES])
@@ -111,8 +128,8 @@ class PartIndexes:
 
     def is_closing(self, part: Part) -> bool:
         """Tell whether a part ends its stream. Raises as `load` does."""
-        (index,) = self.load([part])
-        return index.is_closing
+        known = self._kept.get(part.file)
+        return (known or self.load([part])[0]).is_closing
 
     def _read(self, part: Part) -> PartIndex:
         with self._store.open_file(part.file.path) as read:

@@ -104,7 +104,7 @@ class BufferReader:
 
     def describe(self, listing: SignalListing) -> list[StreamStatus]:
         """Say what waits in the streams of a listing."""
-        return describe_streams(listing.streams.values(), self._known)
+        return describe_streams(listing, self._known)
 
     def segments(self, stream: str, after: int = 0) -> list[Segment]:
         """Return the sealed segments after number `after`, contiguous; a gap is waited for."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from neve.buffer.store import BufferStore
 
 
-@dataclass(frozen=True, slots=True)
+# Compared by identity: what was found out of a stream counts for this listing of it alone.
+@dataclass(frozen=True, slots=True, eq=False)
 class StreamParts:
     """The parts of a stream. `retired_through` is durable before any segment is removed."""
 
@@ -25,6 +26,12 @@ class StreamParts:
     segments: dict[int, Part]
     retired: tuple[Part, ...]
     open_bytes: int
+    retired_through: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Once: a lake may have a hundred streams, of which each is asked ten times a batch.
+        through = max((part.number for part in self.retired), default=0)
+        object.__setattr__(self, "retired_through", through)
 
     @property
     def files(self) -> list[StoredFile]:
@@ -35,10 +42,6 @@ class StreamParts:
     def last_number(self) -> int:
         """The highest number of a segment, also of one that was retired."""
         return max((*self.segments, self.retired_through))
-
-    @property
-    def retired_through(self) -> int:
-        return max((part.number for part in self.retired), default=0)
 
     def waiting(self, after: int = 0) -> list[Part]:
         """Return the sealed segments after a number, up to the first that is missing."""
@@ -52,6 +55,8 @@ class StreamParts:
     @property
     def missing(self) -> int | None:
         """The number of a segment that later ones wait for."""
+        if not self.segments:
+            return None
         waiting = self.waiting()
         expected = (waiting[-1].number if waiting else self.retired_through) + 1
         return expected if any(number > expected for number in self.segments) else None

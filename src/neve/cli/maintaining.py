@@ -107,9 +107,7 @@ def _action_rows(plan: MaintenancePlan) -> list[dict[str, Any]]:
             "error": None,
             "paths": action.group.paths if action.group else (),
             "snapshots": _snapshots(action),
-            "orphans": [as_record(each) for each in action.orphans.plan.orphans]
-            if action.orphans
-            else [],
+            "orphans": [as_record(each) for each in action.orphans.files] if action.orphans else [],
         }
         for actions, is_kept in ((plan.actions, True), (plan.deferred, False))
         for action in actions

@@ -8,11 +8,12 @@ import typer
 
 from neve.cli.confirmation import confirm
 from neve.cli.output import as_record
-from neve.errors import EXIT_INCOMPLETE, UsageError
+from neve.errors import EXIT_INCOMPLETE, NeveError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+    from neve.api import OpenLake
     from neve.cli.output import Output
     from neve.direct.recover import RecoveryReport
 
@@ -80,18 +81,27 @@ def recover(
         raise UsageError("--location and --metadata belong to --table", hint="name the table")
     with context.obj.open() as lake, output.working("reading recovery records"):
         reports = lake.recover(dry_run=dry_run)
-        unregistered = lake.unregistered_tables()
+        unregistered = list(_unregistered(lake))
     output.data(COLUMNS, [as_record(report) for report in reports])
     if reports:
         output.show(_SHOWN_COLUMNS, [as_record(report) for report in reports])
     else:
         output.say("There is no recovery record: nothing is to be done.")
-    for name in unregistered:
-        output.say(
-            f"{name} lies in the warehouse and is not in the catalog. If it was lost there: "
-            f"neve recover --table {name} --dry-run"
-        )
+    for line in unregistered:
+        output.say(line)
     _end(output, reports)
+
+
+def _unregistered(lake: OpenLake) -> Iterator[str]:
+    """Say which tables the catalog may have lost. A failure changes nothing of the recovery."""
+    try:
+        for name in lake.unregistered_tables():
+            yield (
+                f"{name} lies in the warehouse and is not in the catalog. If it was lost there: "
+                f"neve recover --table {name} --dry-run"
+            )
+    except NeveError as error:
+        yield f"Tables that the catalog has lost could not be looked for: {error}"
 
 
 def _end(output: Output, reports: Sequence[RecoveryReport]) -> None:

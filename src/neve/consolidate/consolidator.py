@@ -87,11 +87,13 @@ class Consolidator:
             stop: once it is set, no further batch is begun.
             wait: where another worker is at it, wait until that one is done, or known as dead;
                 without it, leave the signal to that worker.
-            looks: what was just seen of each signal; others are looked at now.
+            looks: what was just seen of each signal, after abandoned streams were closed; others
+                are looked at now.
         """
         report = Report() if report is None else report
         stop = stop or threading.Event()
-        self.reader.close_abandoned()
+        if not looks:
+            self.reader.close_abandoned()
         try:
             for signal in Signal:
                 self._run_signal(signal, report, stop, wait, looks.get(signal.value))

@@ -37,7 +37,7 @@ def possible_duplicates(known: Sequence[KnownRequests], last: Mapping[str, int])
     """Return the requests of a batch, and of all others those that may be the same as one of them.
 
     The dedup window may hold hundreds of thousands of requests, and the batch ten: the others are
-    compared as arrays of hashes, and no object is made for them.
+    searched for by hash, and no object is made for them.
 
     Args:
         last: the last segment of each stream that the batch reads.
@@ -50,7 +50,7 @@ def possible_duplicates(known: Sequence[KnownRequests], last: Mapping[str, int])
     wanted = np.unique(np.concatenate(of_batch)) if of_batch else np.empty(0, np.uint64)
     identities = []
     for part in known:
-        for position in np.flatnonzero(np.isin(part.index.hashes, wanted)).tolist():
+        for position in part.index.positions_of(wanted):
             entry = part.index.entry(position)
             identities.append(
                 Identity(entry.received_unix_nano, part.stream, part.number, position, entry.key)

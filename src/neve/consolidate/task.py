@@ -9,7 +9,6 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -17,13 +16,14 @@ from pyiceberg.io import load_file_io
 from pyiceberg.manifest import DataFile
 from pyiceberg.table.metadata import TableMetadataUtil
 
-from neve import failpoints, limits
+from neve import failpoints
 from neve.buffer.buffer import open_store
 from neve.buffer.dead_letters import dead_request, set_aside, set_segment_aside
 from neve.buffer.layout import is_retained_path
 from neve.buffer.reader import BufferReader, Segment
 from neve.buffer.spec import BufferSpec
 from neve.buffer.store import BufferStore
+from neve.consolidate.decode_parts import decode_parts
 from neve.consolidate.duplicates import Place
 from neve.consolidate.gathered_rows import GatheredRows, can_gather
 from neve.consolidate.whole_rows import WholeRows
@@ -146,10 +146,7 @@ def run_task(job: Job, number: int) -> Iterator[pa.RecordBatch]:
     tally = _Tally()
     for requests in _read(store, job, number, tally):
         for group in _tables_by_wanted_requests(pending, requests):
-            wanted = requests.filter(group.wanted)
-            for decoded in _decode(job, wanted):
-                tally.duplicate_keys += decoded.duplicate_keys
-                tally.dead_letters += _set_aside(store, wanted, decoded.dead_letters)
+            for decoded in _decode(store, job, requests.filter(group.wanted), tally):
                 yield from _gather(pending, group.tables, decoded, job.flush_bytes)
     for table in pending:
         yield table.write()
@@ -176,21 +173,29 @@ def _gather(
             table.rows.add(part)
 
 
-def _decode(job: Job, requests: pa.RecordBatch) -> Iterator[DecodedGroup]:
-    return decode_groups(
-        job.signal,
-        requests.column("payload"),
-        requests.column("received_unix_nano"),
-        requests.column("sender_name"),
-    )
+def _decode(
+    store: BufferStore, job: Job, requests: pa.RecordBatch, tally: _Tally
+) -> Iterator[DecodedGroup]:
+    """Decode requests part after part, and set aside what no table can hold."""
+    cut = decode_parts(job.signal, requests)
+    tally.dead_letters += _set_aside(store, requests, cut.refused)
+    for part in cut.parts:
+        for decoded in decode_groups(
+            job.signal,
+            part.column("payload"),
+            part.column("received_unix_nano"),
+            part.column("sender_name"),
+        ):
+            tally.duplicate_keys += decoded.duplicate_keys
+            tally.dead_letters += _set_aside(store, part, decoded.dead_letters)
+            yield decoded
 
 
 def _read(store: BufferStore, job: Job, number: int, tally: _Tally) -> Iterator[pa.RecordBatch]:
     reader = BufferReader(store, dedup_seconds=job.buffer.dedup_seconds)
     for segment in job.tasks[number]:
         try:
-            for requests in reader.read(segment):
-                yield from _cut_by_records(requests)
+            yield from reader.read(segment)
         except NotFoundError as error:
             # Declared retired: another worker was faster. Tables with rows in it have them, and
             # will refuse ours. Otherwise its rows would be lost, with the marks past them; so
@@ -214,14 +219,6 @@ def _missing(segment: Segment) -> StorageError:
         hint="if its directory was moved, move it back; nothing of it was consumed",
         retryable=True,
     )
-
-
-def _cut_by_records(requests: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Cut requests of very many records, which take little space until they are decoded."""
-    ends = np.cumsum(requests.column("records").to_numpy(), dtype=np.int64)
-    starts = np.flatnonzero(np.diff(ends // limits.DECODE_GROUP_RECORDS, prepend=-1))
-    for start, end in pairwise([*starts.tolist(), len(requests)]):
-        yield requests.slice(start, end - start)
 
 
 @dataclass(frozen=True)

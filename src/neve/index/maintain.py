@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -27,6 +26,7 @@ from neve.index.root import Root, read_root
 from neve.index.shard import bucket_ranges
 from neve.index.shuffle import SHARD_ROWS
 from neve.lake.ancestry import ancestors
+from neve.lake.deletion import delete_paths
 from neve.lake.live_files import LiveFile, changed_files
 from neve.lake.spark_tasks import LocalTasks, SparkTasks, runner_for
 
@@ -245,10 +245,15 @@ def unreferenced(
     )
 
 
-def unreferenced_files(mirror: Mirror, grace_seconds: float = GRACE_SECONDS) -> dict[str, int]:
+def unreferenced_files(
+    mirror: Mirror, grace_seconds: float = GRACE_SECONDS, expiring: Collection[int] = ()
+) -> dict[str, int]:
     """Return files of a mirror's index that no retained root names, with their times in ms.
 
     While a root that is named cannot be read, there are none.
+
+    Args:
+        expiring: snapshots that are to expire; their roots count as not retained.
     """
     io = mirror.table.io
     try:
@@ -259,7 +264,11 @@ def unreferenced_files(mirror: Mirror, grace_seconds: float = GRACE_SECONDS) -> 
     retained: dict[str, frozenset[str]] = {}
     named = [
         property_of(mirror),
-        *(file.statistics_path for file in mirror.table.metadata.statistics),
+        *(
+            file.statistics_path
+            for file in mirror.table.metadata.statistics
+            if file.snapshot_id not in expiring
+        ),
     ]
     # One small file for each retained snapshot that has an index; most were read before.
     for path in {path for path in named if path in files}:
@@ -272,13 +281,19 @@ def unreferenced_files(mirror: Mirror, grace_seconds: float = GRACE_SECONDS) -> 
     return {path: files[path] for path in doomed}
 
 
-def remove_unreferenced(mirror: Mirror, grace_seconds: float = GRACE_SECONDS) -> int:
-    """Delete files of a mirror's index that no retained root names; return how many. Idempotent."""
-    doomed = unreferenced_files(mirror, grace_seconds)
-    for path in doomed:
-        with suppress(OSError):
-            mirror.table.io.delete(path)
-    return len(doomed)
+def remove_unreferenced(
+    mirror: Mirror,
+    grace_seconds: float = GRACE_SECONDS,
+    planned: Collection[str] | None = None,
+) -> int:
+    """Delete files of a mirror's index that no retained root names; return how many. Idempotent.
+
+    Args:
+        planned: the only files that may go; None: all.
+    """
+    paths = unreferenced_files(mirror, grace_seconds)
+    doomed = [path for path in paths if planned is None or path in planned]
+    return delete_paths(mirror.table.io, mirror.name, doomed)
 
 
 # When files of each index were last looked for, by location. At most one for each mirror.

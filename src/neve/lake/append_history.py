@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.manifest import ManifestContent, ManifestFile, read_manifest_list
 
+from neve.lake.growing_lists import kept_members
 from neve.lake.metadata_json import MAIN
 from neve.lake.snapshot_limit import APPEND_ID, main_history, removed_appends
 
@@ -34,13 +35,39 @@ class SeenVersion:
         return SeenVersion(metadata.refs.get(MAIN), _last_sequence_number(metadata))
 
 
-def applied_appends(metadata: MetadataJson) -> dict[str, int]:
-    """Return the snapshot of each append that is applied, by the append's id."""
-    return {
-        append_id: snapshot_id
-        for snapshot_id, snapshot in metadata.snapshots.items()
-        for append_id in (snapshot.get("summary") or {}).get(APPEND_ID, "").split(",")
-    }
+class AppliedAppends:
+    """The appends that a table's snapshots name. Not thread-safe.
+
+    Snapshots that the version before had, too, are not read again (`growing_lists.py`).
+    """
+
+    def __init__(self) -> None:
+        self._snapshots: Sequence[Mapping[str, Any]] = ()
+        self._by_id: dict[str, int] = {}
+
+    def of(self, metadata: MetadataJson) -> Mapping[str, int]:
+        """Return the snapshot of each append that is applied in this version, by its id.
+
+        It changes with the next call.
+        """
+        snapshots = metadata.document.get("snapshots") or ()
+        kept = kept_members(self._snapshots, snapshots)
+        if not kept:
+            self._by_id = {}
+        for snapshot in self._snapshots[: kept.start] if kept else ():
+            for append_id in _append_ids(snapshot):
+                # A later snapshot may name it, too: one that was cherry-picked.
+                if self._by_id.get(append_id) == snapshot["snapshot-id"]:
+                    del self._by_id[append_id]
+        for snapshot in snapshots[len(kept) :]:
+            self._by_id.update(dict.fromkeys(_append_ids(snapshot), snapshot["snapshot-id"]))
+        self._snapshots = snapshots
+        return self._by_id
+
+
+def _append_ids(snapshot: Mapping[str, Any]) -> list[str]:
+    append_ids: str = (snapshot.get("summary") or {}).get(APPEND_ID, "")
+    return append_ids.split(",") if append_ids else []
 
 
 def has_all_snapshots_since(metadata: MetadataJson, seen: SeenVersion) -> bool:
@@ -49,7 +76,7 @@ def has_all_snapshots_since(metadata: MetadataJson, seen: SeenVersion) -> bool:
     Only then the absence of an append's id proves that it is not applied.
     """
     if seen.main_id is not None and any(
-        each["snapshot-id"] == seen.main_id for each in main_history(metadata)
+        each["snapshot-id"] == seen.main_id for each in metadata.iter_main_history()
     ):
         return True
     if metadata.format_version == 1:

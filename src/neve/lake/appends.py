@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from neve.errors import ConflictError, UnsupportedError
-from neve.lake.append_history import SeenVersion, applied_appends, find_removed_append
+from neve.lake.append_history import AppliedAppends, SeenVersion, find_removed_append
 from neve.lake.append_snapshot import NewSnapshot, snapshot_json, write_append
 from neve.lake.commit_errors import refused, unknown
 from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_known
@@ -113,6 +113,7 @@ class AppendTable:
         is_unlimited = profile.settings.type == "s3tables"
         self._limit = SnapshotLimit(None) if is_unlimited else limit or SnapshotLimit()
         self._trimmed = TrimmedMetadata()
+        self._applied = AppliedAppends()  # of the thread that commits
         self._changed = threading.Condition()
         self._waiting: list[_Append] = []
         self._is_committing = False
@@ -224,7 +225,7 @@ class AppendTable:
 
     def find(self, append_id: str) -> int | None:
         """Return the snapshot of an append, as the table was last read; None: it has none."""
-        return applied_appends(self._table.metadata).get(append_id)
+        return AppliedAppends().of(self._table.metadata).get(append_id)
 
     def _join(self, append: _Append, seconds: float) -> list[_Append] | None:
         """Wait until this thread may commit, and return what; None: another thread has done it.
@@ -291,14 +292,14 @@ class AppendTable:
             self._is_fresh = False
 
         def find_all() -> bool | None:
-            snapshots = applied_appends(self._table.metadata)
+            metadata = self._table.metadata
+            snapshots = self._applied.of(metadata)
             for each in joined:
                 snapshot_id = snapshots.get(each.append_id)
                 if snapshot_id is None:
                     with explained(self._profile):
-                        snapshot_id, each.seen = find_removed_append(
-                            self._table.metadata, self.io, each.paths, each.seen
-                        )
+                        found = find_removed_append(metadata, self.io, each.paths, each.seen)
+                    snapshot_id, each.seen = found
                 if snapshot_id is not None:
                     each.applied = Appended(snapshot_id, attempts.manifests)
             return True if all(each.applied for each in joined) else None

@@ -15,6 +15,7 @@ from neve.lake.java_commits import committing_in_java
 from neve.lake.jvm.file_rewrites import FileRewrite, add_unsorted_order
 from neve.lake.jvm.file_rewrites import SortColumn as SortColumn
 from neve.lake.jvm.file_rewrites import WrittenGroup as WrittenGroup
+from neve.lake.metadata_json import field_paths
 from neve.lake.rewrite_properties import PlannedOutput as PlannedOutput
 
 if TYPE_CHECKING:
@@ -117,13 +118,13 @@ class GroupRewrite:
 
 def sort_order(metadata: MetadataJson) -> tuple[SortColumn, ...]:
     """Return the table's sort order; nothing if it has none, or one by computed values."""
-    columns = []
+    columns, paths = [], dict(field_paths(metadata.fields))
     for each in metadata.sort_fields:
-        name = metadata.column_names.get(each["source-id"])
-        if each["transform"] != "identity" or name is None:
+        path = paths.get(each["source-id"])
+        if each["transform"] != "identity" or path is None:
             return ()
         is_descending = each["direction"] == "desc"
-        columns.append(SortColumn(name, is_descending, each["null-order"] == "nulls-first"))
+        columns.append(SortColumn(path, is_descending, each["null-order"] == "nulls-first"))
     return tuple(columns)
 
 

@@ -172,6 +172,18 @@ class FileStore:
             if len(page) < _PAGE:
                 return
 
+    def list_directories(self, path: str) -> Iterator[str]:
+        """Yield the names of the directories in a directory, page by page; of no deeper ones."""
+        bucket, key = self.locate(path.rstrip("/") + "/")
+        names = bucket.directories(key)
+        while True:
+            # Not repeated, as in `list_files`.
+            with explaining("cannot list", path):
+                page = list(islice(names, _PAGE))
+            yield from page
+            if len(page) < _PAGE:
+                return
+
     def write_new(self, path: str, content: Bytes, checksum: str | None = None) -> bool:
         """Write a file if nothing has its name. Atomic, durable.
 

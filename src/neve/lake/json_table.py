@@ -170,7 +170,8 @@ def swap_document(
     location = next_metadata_location(base)
     # Its name is new, so that a store need not be asked whether it is there: a HEAD and a LIST.
     with io.new_output(location).create(overwrite=True) as file:
-        file.write((encoder or MetadataEncoder()).encode(document))
+        for piece in (encoder or MetadataEncoder()).encode(document):
+            file.write(piece)
     try:
         catalog.swap_metadata(identifier, base.metadata_location, location)
     except CommitFailedException:

@@ -79,6 +79,13 @@ class LocalFiles:
                 continue
             yield ListedFile(key, status.st_size, status.st_mtime)
 
+    def directories(self, prefix: str) -> Iterator[str]:
+        try:
+            with os.scandir(prefix) as entries:
+                yield from (each.name for each in entries if each.is_dir(follow_symlinks=False))
+        except FileNotFoundError:
+            return
+
     def has_md5_tag(self, key: str) -> bool:  # noqa: ARG002 - the port's
         return False
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from operator import is_
 from typing import Any
 
 from pydantic_core import to_json
 
-# Lists that grow with each commit, and whose members are the same objects in the next document.
+from neve.lake.growing_lists import kept_members
+
+# Lists that grow with each commit.
 _GROWING = ("snapshots", "snapshot-log")
 
 
@@ -21,16 +22,19 @@ class MetadataEncoder:
     def __init__(self) -> None:
         self._growing = {key: _EncodedList() for key in _GROWING}
 
-    def encode(self, document: Mapping[str, Any]) -> bytes:
-        """Return a document as JSON."""
+    def encode(self, document: Mapping[str, Any]) -> list[bytes]:
+        """Return a document as JSON, in pieces to be written one after the other.
+
+        Most of it is what was encoded before, as it is: a document may have megabytes.
+        """
         growing = {key: document[key] for key in _GROWING if document.get(key)}
         rest = {key: value for key, value in document.items() if key not in growing}
-        lists = [
-            b'"%s":[%s]' % (key.encode(), self._growing[key].encode(members))
-            for key, members in growing.items()
-        ]
-        body = to_json(rest)[1:-1]
-        return b"{%s}" % b",".join([body, *lists] if body else lists)
+        pieces = [to_json(rest)[:-1]]
+        separator = b"," if rest else b""
+        for key, members in growing.items():
+            pieces += [b'%s"%s":[' % (separator, key.encode()), self._growing[key].encode(members)]
+            separator = b"],"
+        return [*pieces, b"]}" if growing else b"}"]
 
 
 class _EncodedList:
@@ -38,14 +42,17 @@ class _EncodedList:
 
     def __init__(self) -> None:
         self._members: Sequence[Any] = ()
-        self._texts: list[bytes] = []
+        self._sizes: list[int] = []
+        self._text = b""
 
     def encode(self, members: Sequence[Any]) -> bytes:
         """Return members as JSON, with commas; those of the last call are not encoded again."""
-        removed = next((n for n, each in enumerate(self._members) if each is members[0]), 0)
-        kept = self._members[removed:]
-        if len(kept) > len(members) or not all(map(is_, kept, members)):
-            kept, removed = (), len(self._members)
-        self._texts = self._texts[removed:] + [to_json(each) for each in members[len(kept) :]]
+        kept = kept_members(self._members, members)
+        added = [to_json(each) for each in members[len(kept) :]]
+        # A comma follows each of those that were removed.
+        start = sum(self._sizes[: kept.start]) + kept.start
+        texts = [self._text[start:], *added] if kept else added
+        self._sizes = [*(self._sizes[kept.start :] if kept else ()), *map(len, added)]
+        self._text = b",".join(texts)
         self._members = members
-        return b",".join(self._texts)
+        return self._text

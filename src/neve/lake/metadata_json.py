@@ -93,12 +93,14 @@ class MetadataJson:
     @cached_property
     def main_history(self) -> Sequence[Mapping[str, Any]]:
         """The current snapshot and its ancestors as far as they are kept, the newest first."""
-        history = []
+        return list(self.iter_main_history())
+
+    def iter_main_history(self) -> Iterator[Mapping[str, Any]]:
+        """Yield the members of `main_history`, for those who need the newest only."""
         snapshot_id = self.current_snapshot_id
         while snapshot_id is not None and (snapshot := self.snapshots.get(snapshot_id)):
-            history.append(snapshot)
+            yield snapshot
             snapshot_id = snapshot.get("parent-snapshot-id")
-        return history
 
     @cached_property
     def fields(self) -> Sequence[Mapping[str, Any]]:
@@ -222,12 +224,22 @@ def _inner_fields(type_: Any) -> Sequence[Mapping[str, Any]]:
     return [{"id": type_[f"{name}-id"], "name": name, "type": type_[name]} for name in names]
 
 
-def field_names(fields: Sequence[Mapping[str, Any]], prefix: str = "") -> Iterator[tuple[int, str]]:
+def field_names(fields: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, str]]:
     """Yield the id and the full name of each field, also of nested ones."""
+    return ((number, ".".join(path)) for number, path in field_paths(fields))
+
+
+def field_paths(
+    fields: Sequence[Mapping[str, Any]], above: tuple[str, ...] = ()
+) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Yield the id of each field, and its name after those of the fields it is in.
+
+    A name may have dots of its own.
+    """
     for field in fields:
-        name = prefix + field["name"]
-        yield field["id"], name
-        yield from field_names(_inner_fields(field["type"]), f"{name}.")
+        path = (*above, field["name"])
+        yield field["id"], path
+        yield from field_paths(_inner_fields(field["type"]), path)
 
 
 def _primitives(type_: Any) -> Iterator[str]:

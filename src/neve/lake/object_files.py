@@ -81,6 +81,10 @@ class ObjectFiles:
                     modified = meta["last_modified"].timestamp()
                     yield ListedFile(meta["path"], meta["size"], modified)
 
+    def directories(self, prefix: str) -> Iterator[str]:
+        listing = obstore.list_with_delimiter(self._bucket, prefix.rstrip("/") or None)
+        yield from (path.rpartition("/")[2] for path in listing["common_prefixes"])
+
     def has_md5_tag(self, key: str) -> bool:  # noqa: ARG002 - the port's
         return False
 

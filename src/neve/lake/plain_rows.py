@@ -6,12 +6,13 @@ and all that is larger than the limits, raises `NeedsSparkError` before much was
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -117,8 +118,8 @@ class PlainReader:
         try:
             with self._open(file.entry) as opened:
                 return self._read(opened, file.entry, positions, hidden)
-        except (pa.ArrowException, ValueError, OverflowError) as error:
-            # Spark says what is wrong with it.
+        except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+            # Spark says what is wrong with it. Of a damaged page, Arrow raises OSError.
             raise NeedsSparkError(f"a file cannot be read here: {type(error).__name__}") from error
 
     def _hidden(self, file: ChosenFile) -> BitMap64:
@@ -126,11 +127,11 @@ class PlainReader:
         self._allowance.take(files=len(sizes), stored_bytes=sum(sizes))
         return read_positions(self._table.read, file.deletes).get(file.entry.path, BitMap64())
 
-    def _open(self, entry: FileEntry) -> pq.ParquetFile:
+    def _open(self, entry: FileEntry, **options: Any) -> pq.ParquetFile:
         if entry.path in self._contents:
-            return pq.ParquetFile(pa.BufferReader(self._contents[entry.path]))
+            return pq.ParquetFile(pa.BufferReader(self._contents[entry.path]), **options)
         try:
-            return pq.ParquetFile(pa.OSFile(str(local_path(entry.path))))
+            return pq.ParquetFile(pa.OSFile(str(local_path(entry.path))), **options)
         except OSError:
             # Java says what is wrong with it, above all that it has expired.
             self._table.read(entry.path, 0, 1)
@@ -154,17 +155,10 @@ class PlainReader:
         wanted = wanted[wanted < count]
         groups, offsets = _choose(file.metadata, wanted)
         self._allowance.take(**_sizes(file.metadata, groups, set(names)))
-        batches = []
-        done = 0
-        for batch in file.iter_batches(_BATCH_ROWS, groups, names) if len(wanted) else ():
-            first, last = np.searchsorted(offsets, (done, done + batch.num_rows))
-            done += batch.num_rows
-            if first == last:
-                continue
-            inside = pa.array(offsets[first:last] - done + batch.num_rows)
-            is_whole = len(inside) == batch.num_rows
-            batches.append(self._shaped(batch if is_whole else batch.take(inside), columns))
-            self._allowance.take(kept_bytes=batches[-1].nbytes)
+        repeated = _repeated_texts(file.metadata, groups, set(names), self._allowance.kept_bytes)
+        with self._open(entry, metadata=file.metadata, read_dictionary=repeated) as encoded:
+            decoded = encoded.iter_batches(_BATCH_ROWS, groups, names) if len(wanted) else ()
+            batches = [self._shaped(batch, columns) for batch in _chosen(decoded, offsets)]
         return PlainRows(pa.Table.from_batches(batches, self.schema), wanted)
 
     def _columns_of(self, present: pa.Schema, entry: FileEntry) -> list[pa.Field | pa.Scalar]:
@@ -210,13 +204,17 @@ class PlainReader:
     def _shaped(
         self, batch: pa.RecordBatch, columns: Sequence[pa.Field | pa.Scalar]
     ) -> pa.RecordBatch:
+        # Before they are made: a file of some hundred bytes may hold gigabytes of equal texts.
+        self._allowance.fresh().take(kept_bytes=sum(map(_text_bytes, batch.columns)))
         arrays = [
-            batch.column(each.name).cast(target.type)
+            _decoded(batch.column(each.name)).cast(target.type)
             if isinstance(each, pa.Field)
             else pa.repeat(each, batch.num_rows)
             for each, target in zip(columns, self.schema, strict=True)
         ]
-        return pa.record_batch(arrays, schema=self.schema)
+        shaped = pa.record_batch(arrays, schema=self.schema)
+        self._allowance.take(kept_bytes=shaped.nbytes)
+        return shaped
 
 
 def numbered(schema: pa.Schema) -> pa.Schema:
@@ -238,6 +236,57 @@ def _choose(metadata: pq.FileMetaData, wanted: Positions) -> tuple[list[int], Po
             read += end - start
         start = end
     return groups, offsets
+
+
+def _chosen(batches: Iterable[pa.RecordBatch], offsets: Positions) -> Iterator[pa.RecordBatch]:
+    """Yield the rows at rising offsets, of batches that follow each other."""
+    done = 0
+    for batch in batches:
+        first, last = np.searchsorted(offsets, (done, done + batch.num_rows))
+        if first < last:
+            is_whole = last - first == batch.num_rows
+            yield batch if is_whole else batch.take(pa.array(offsets[first:last] - done))
+        done += batch.num_rows
+
+
+def _repeated_texts(
+    metadata: pq.FileMetaData, groups: Sequence[int], names: set[str], most_bytes: int
+) -> list[str]:
+    """Return columns whose texts are in the file once each, however many rows have them.
+
+    They are read as a dictionary and numbers, so that their size in memory is known before it is
+    needed.
+
+    Raises:
+        NeedsSparkError: texts are stored as differences, and may take more memory than allowed.
+    """
+    repeated = set()
+    for number in groups:
+        group = metadata.row_group(number)
+        for place in range(group.num_columns):
+            chunk = group.column(place)
+            name = chunk.path_in_schema
+            if chunk.physical_type != "BYTE_ARRAY" or name not in names:
+                continue
+            if chunk.has_dictionary_page:
+                repeated.add(name)
+            longest = chunk.total_uncompressed_size
+            rows = min(group.num_rows, _BATCH_ROWS)
+            if "DELTA_BYTE_ARRAY" in chunk.encodings and rows * longest > most_bytes:
+                raise NeedsSparkError(f"nobody knows how long the texts of column {name} are")
+    return sorted(repeated)
+
+
+def _text_bytes(column: pa.Array) -> int:
+    """Return how many bytes the texts of a dictionary-encoded column take; 0 of any other."""
+    if not pa.types.is_dictionary(column.type):
+        return 0
+    lengths = pc.binary_length(column.dictionary).take(column.indices)
+    return pc.sum(lengths.cast(pa.int64())).as_py() or 0
+
+
+def _decoded(column: pa.Array) -> pa.Array:
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
 def _sizes(metadata: pq.FileMetaData, groups: Sequence[int], names: set[str]) -> dict[str, int]:

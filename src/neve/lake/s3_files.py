@@ -159,6 +159,12 @@ class S3Files:
             for item in page.get("Contents", ()):
                 yield ListedFile(item["Key"], item["Size"], item["LastModified"].timestamp())
 
+    def directories(self, prefix: str) -> Iterator[str]:
+        pages = self._client.get_paginator("list_objects_v2")
+        for page in pages.paginate(Bucket=self._bucket, Prefix=prefix, Delimiter="/"):
+            for item in page.get("CommonPrefixes", ()):
+                yield item["Prefix"][len(prefix) : -1]
+
     def has_md5_tag(self, key: str) -> bool:
         answer = self._client.head_object(Bucket=self._bucket, Key=key)
         by_kms = str(answer.get("ServerSideEncryption", "")).startswith("aws:kms")

@@ -147,9 +147,16 @@ class StagingTable:
         """Return what refs beginning with `prefix` name, the oldest first."""
         return self.document.staged(prefix)
 
-    def main_summaries(self) -> Iterator[Mapping[str, str]]:
-        """Yield the summary of each snapshot that `main` grew from, the newest first."""
-        for snapshot in self.document.main_history:
+    def main_summaries(self, since: int = 0) -> Iterator[Mapping[str, str]]:
+        """Yield the summary of each snapshot that `main` grew from, the newest first.
+
+        Args:
+            since: the lowest sequence number that is asked for. A parent has a lower one than its
+                child (Iceberg specification, "Sequence Numbers"), in format version 1 all have 0.
+        """
+        for snapshot in self.document.iter_main_history():
+            if (snapshot.get("sequence-number") or 0) < since:
+                return
             yield snapshot.get("summary") or {}
 
     def summary_of(self, snapshot_id: int) -> Mapping[str, str] | None:

@@ -106,6 +106,9 @@ class StoredFiles(Protocol):
     def files(self, prefix: str) -> Iterator[ListedFile]:
         """Yield every file whose key begins so, page by page; its path is the key."""
 
+    def directories(self, prefix: str) -> Iterator[str]:
+        """Yield the names that follow a prefix, which ends with a slash, up to the next slash."""
+
     def has_md5_tag(self, key: str) -> bool:
         """Whether the ETag of a file is its MD5: that of an encrypted object is not."""
 

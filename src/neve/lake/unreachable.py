@@ -5,7 +5,9 @@ a removed snapshot and a kept one share is in every snapshot between the two, an
 next to the removed ones tell which manifests stay. Data files follow their manifests: one that is
 in no manifest of those neighbours is in no later snapshot, unless a commit has added it again, as
 cherry-picks do and batches that are staged twice. Their summaries say so: then all kept snapshots
-are compared. Reads manifest lists and manifests, never a data file.
+are compared. `add_files` of a file that was deleted before says nothing: of each kept commit whose
+writer is not known, what it added is compared. Reads manifest lists and manifests, never a data
+file.
 """
 
 from __future__ import annotations
@@ -36,6 +38,10 @@ _READS_AT_ONCE = 16
 # cherry-pick and its source, a batch that was staged twice, an append that was repeated.
 _PICKED_FROM = "source-snapshot-id"
 _ORIGINS = (_PICKED_FROM, "neve.batch-id", "neve.append-id")
+# Commits with one of these, or one that begins so, add files that they have written themselves.
+# Procedures that add files of any age, such as `add_files`, have none.
+_WRITERS = ("neve.", "spark.app.id", "flink.job-id", "trino_query_id")
+_ADDING = ("append", "overwrite", None)
 # Stands for the adders of a file that several commits have added.
 _SEVERAL = -1
 # With and without TLS.
@@ -126,7 +132,7 @@ class _Change:
         return {
             number
             for number, each in everybody.items()
-            if _PICKED_FROM not in (each.get("summary") or {})
+            if _PICKED_FROM not in (each.get("summary") or {}) and not _may_add_old_files(each)
         }
 
     def may_be_added_again(self, added_by: Collection[int]) -> bool:
@@ -143,6 +149,10 @@ class _Change:
                 if claims.get(origin, set()) - {number}:
                     return True
         return False
+
+    def added_by_others(self) -> list[Snapshot]:
+        """Return the kept commits that may have added any file again, and do not say so."""
+        return [each for each in self.kept.values() if _may_add_old_files(each)]
 
 
 def unreachable_files(
@@ -241,7 +251,9 @@ def _unreachable_data(
             candidates[place_of(file.path)] = replace(file, added_by=_SEVERAL)
     shared = _shared_manifests(lists, change.gone.values(), unreachable)
     newest_first = sorted(neighbours, key=lambda each: -(each.get("sequence-number") or 0))
-    _subtract(read, lists, candidates, newest_first, set(shared), change.first_adders())
+    seen = set(shared)
+    _subtract(read, lists, candidates, newest_first, seen, change.first_adders())
+    _subtract_added(read, lists, candidates, change.added_by_others(), seen)
     if candidates:
         doubtful = change.may_be_added_again({file.added_by for file in candidates.values()})
         others = change.all_kept if doubtful else change.aside()
@@ -303,6 +315,28 @@ def _subtract(
             candidates.pop(place_of(file.path), None)
 
 
+def _subtract_added(
+    read: ReadFile,
+    lists: _ManifestLists,
+    candidates: dict[str, ManifestFile],
+    snapshots: Collection[Snapshot],
+    seen: Collection[str],
+) -> None:
+    """Remove from the candidates what is in manifests that commits have written themselves."""
+    if not candidates:
+        return
+    lists.prefetch(snapshots)
+    written = {
+        place_of(manifest.path): manifest
+        for snapshot in snapshots
+        for manifest in lists.manifests(snapshot)
+        if manifest.added_snapshot_id == snapshot["snapshot-id"]
+    }
+    others = [manifest for place, manifest in written.items() if place not in seen]
+    for file in _live_files(read, others):
+        candidates.pop(place_of(file.path), None)
+
+
 def _live_files(read: ReadFile, manifests: Sequence[Manifest]) -> Iterator[ManifestFile]:
     """Yield the live files of manifests, some of which are read at the same time."""
     with ThreadPoolExecutor(_READS_AT_ONCE) as pool:
@@ -314,6 +348,13 @@ def _live_files(read: ReadFile, manifests: Sequence[Manifest]) -> Iterator[Manif
 
 def _listed_files(read: ReadFile, manifest: Manifest) -> list[ManifestFile]:
     return list(live_files_of(read, manifest))
+
+
+def _may_add_old_files(snapshot: Snapshot) -> bool:
+    summary = snapshot.get("summary") or {}
+    return summary.get("operation") in _ADDING and not any(
+        key.startswith(_WRITERS) for key in summary
+    )
 
 
 def _origins(snapshot: Snapshot) -> list[str]:

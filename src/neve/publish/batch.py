@@ -55,16 +55,19 @@ def _refs(table: StagingTable, prefix: str, batch_id: str) -> tuple[str, ...]:
 def is_on_main(table: StagingTable, staged: StagedSnapshot) -> bool:
     """Tell whether the history of `main`, as far as it is kept, has this batch's rows."""
     batch_id = batch_id_of(staged)
+    # Earlier versions staged a batch again under such a ref: `main` may have the first staging.
+    since = 0 if "@" in staged.ref else staged.sequence_number
     return any(
         summary.get(BATCH_ID) == batch_id and HELD not in summary
-        for summary in table.main_summaries()
+        for summary in table.main_summaries(since)
     )
 
 
 def is_cherry_picked(table: StagingTable, staged: StagedSnapshot) -> bool:
     """Tell whether somebody brought a batch's rows to `main` with Iceberg's procedure."""
     staged_id = str(staged.snapshot_id)
-    return any(summary.get(SOURCE_SNAPSHOT_ID) == staged_id for summary in table.main_summaries())
+    later = table.main_summaries(staged.sequence_number)
+    return any(summary.get(SOURCE_SNAPSHOT_ID) == staged_id for summary in later)
 
 
 def held_limit_error(table: str, held: int) -> HeldLimitError:

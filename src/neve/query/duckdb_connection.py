@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,36 @@ if TYPE_CHECKING:
 
 # Both read Iceberg tables. httpfs, for object stores, is loaded where a table lies in one.
 _EXTENSIONS = ("avro", "iceberg")
+
+
+def connect_shared() -> DuckDBPyConnection:
+    """Open a connection to the one database of this process: making a database takes 10 ms.
+
+    Settings of its session and what is temporary belong to the connection alone. Secrets belong to
+    the database: who needs one takes `connect`.
+    """
+    connection = _shared_database().cursor()
+    _calculate_in_utc(connection)
+    return connection
+
+
+@cache
+def _shared_database() -> DuckDBPyConnection:
+    database = connect()
+    # It would keep the content of data files in memory when no query runs.
+    database.execute("SET GLOBAL enable_external_file_cache = false")
+    # Else the memory of a large query is kept until the database is closed.
+    database.execute("SET GLOBAL allocator_background_threads = true")
+    return database
+
+
+def forget_shared_database() -> None:
+    """Have the next query make a new database: after a fatal error DuckDB refuses all others."""
+    _shared_database.cache_clear()
+
+
+# A forked process has none of the threads that the database works with.
+os.register_at_fork(before=forget_shared_database)
 
 
 def connect() -> DuckDBPyConnection:
@@ -34,8 +65,12 @@ def connect() -> DuckDBPyConnection:
     )
     for extension in _EXTENSIONS:
         load_extension(connection, extension)
-    connection.execute("SET TimeZone = 'UTC'")
+    _calculate_in_utc(connection)
     return connection
+
+
+def _calculate_in_utc(connection: DuckDBPyConnection) -> None:
+    connection.execute("SET TimeZone = 'UTC'")
 
 
 def load_extension(connection: DuckDBPyConnection, name: str) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import sqlglot
 from sqlglot import exp
 
 from neve.query.duckdb_execution import Execution
-from neve.query.duckdb_tables import TableViews
+from neve.query.duckdb_tables import TableScans
 from neve.query.plain_read import NotPlainError, require_only
 from neve.query.selects import translate_query
 from neve.query.statement import cte_names
@@ -26,7 +27,7 @@ def run_plain_read(lake: Lake, query: exp.Query) -> Answer:
     """
     execution = Execution()
     try:
-        translated = translate_query(query, TableViews(lake, execution).view)
+        translated = translate_query(query, TableScans(lake, execution).scan)
         return execution.run(translated.sql, translated.columns)
     except BaseException:
         execution.close()
@@ -42,15 +43,15 @@ def run_translated(lake: Lake, query: exp.Query) -> Answer:
     """
     execution = Execution()
     try:
-        _name_views(query, TableViews(lake, execution, alone=True))
+        _put_scans(query, TableScans(lake, execution, alone=True))
         return execution.run(query.sql("duckdb"), None)
     except BaseException:
         execution.close()
         raise
 
 
-def _name_views(query: exp.Query, views: TableViews) -> None:
-    """Put the views' names in the place of the tables'; aliases stay what the statement says."""
+def _put_scans(query: exp.Query, scans: TableScans) -> None:
+    """Put scans in the place of the tables' names; aliases stay what the statement says."""
     ctes = cte_names(query)
     for table in list(query.find_all(exp.Table)):
         is_name = isinstance(table.this, (exp.Identifier, exp.Dot))
@@ -59,11 +60,13 @@ def _name_views(query: exp.Query, views: TableViews) -> None:
         if table.args.get("version"):
             raise NotPlainError(f"{table.parts[-1].name} at another version than the current one")
         require_only(table, "this", "db", "catalog", "alias")
-        view, _ = views.view(table)
+        scan, _ = scans.scan(table)
         alias = table.args.get("alias") or exp.TableAlias(
             this=exp.to_identifier(table.parts[-1].name, quoted=True)
         )
-        table.replace(exp.Table(this=exp.to_identifier(view, quoted=True), alias=alias))
+        # In a query of its own, so that DuckDB's further columns of a scan are no names here.
+        rows = sqlglot.parse_one(f"SELECT * FROM {scan}", read="duckdb")  # noqa: S608 - quoted
+        table.replace(exp.Subquery(this=rows, alias=alias))
     for column in list(query.find_all(exp.Column)):
         if column.args.get("db"):
             column.set("db", None)

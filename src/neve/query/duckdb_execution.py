@@ -11,9 +11,13 @@ import pyarrow as pa
 
 from neve.errors import SqlError
 from neve.query.answer import Answer
-from neve.query.duckdb_connection import connect, load_extension
-from neve.query.sql_types import arrow_type, of_duckdb
-from neve.query.typed import quote_text
+from neve.query.duckdb_connection import (
+    connect,
+    connect_shared,
+    forget_shared_database,
+    load_extension,
+)
+from neve.query.sql_types import arrow_type
 
 if TYPE_CHECKING:
     from neve.query.typed import Columns
@@ -33,10 +37,10 @@ class Execution:
     """
 
     def __init__(self) -> None:
-        self._connection = connect()
+        self._connection = connect_shared()
         self.closed = False
         self._reads_stores = False
-        self._views: list[str] = []
+        self._secrets: list[str] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="duckdb")
 
     def run(self, sql: str, columns: Columns | None) -> Answer:
@@ -54,32 +58,15 @@ class Execution:
 
         return self._wait(read)
 
-    def execute(self, sql: str) -> None:
-        """Execute a statement that makes a view or a secret."""
-        self._views.append(sql)
-        self._wait(lambda: self._connection.execute(sql))
-
-    def columns(self, view: str) -> Columns:
-        """Return the columns of a view that was made here.
-
-        From DuckDB's catalog: a query would have it read the table's metadata and manifests again.
-        """
-
-        def read() -> list[Any]:
-            # Not with a parameter: for any, DuckDB loads pandas.
-            found = self._connection.execute(
-                "SELECT column_name, data_type FROM duckdb_columns() WHERE database_name = 'temp' "  # noqa: S608 - quoted
-                f"AND table_name = {quote_text(view)} ORDER BY column_index"
-            )
-            return [(name, self._connection.type(kind)) for name, kind in found.fetchall()]
-
-        return tuple((name, of_duckdb(kind)) for name, kind in self._wait(read))
-
-    def read_stores(self) -> None:
-        """Load what reads object stores. Idempotent."""
+    def create_secret(self, sql: str) -> None:
+        """Execute a statement that makes a secret, which no other query can use."""
         if not self._reads_stores:
+            self._connection.close()
+            self._connection = connect()
             load_extension(self._connection, "httpfs")
             self._reads_stores = True
+        self._secrets.append(sql)
+        self._wait(lambda: self._connection.execute(sql))
 
     def close(self) -> None:
         """Cancel what still runs. Idempotent."""
@@ -94,10 +81,8 @@ class Execution:
         """Count a query's rows over the same versions of its tables, also when this is closed."""
         other = Execution()
         try:
-            if self._reads_stores:
-                other.read_stores()
-            for statement in self._views:
-                other.execute(statement)
+            for secret in self._secrets:
+                other.create_secret(secret)
             return sum(
                 batch.column(0)[0].as_py()
                 for batch in other.run(f"SELECT count(*) FROM ({sql})", None).batches  # noqa: S608 - translated
@@ -109,6 +94,8 @@ class Execution:
         try:
             return self._thread.submit(work).result()
         except (duckdb.Error, pa.ArrowException) as error:
+            if isinstance(error, (duckdb.FatalException, duckdb.InternalException)):
+                forget_shared_database()
             raise SqlError(f"DuckDB: {_one_line(error)}") from error
 
 

@@ -1,4 +1,4 @@
-"""Tables of the lake as views of a DuckDB connection, each at the version its catalog names now."""
+"""Scans of the lake's tables by DuckDB, each at the version that its catalog names now."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from urllib.parse import urlsplit
 
 from neve.errors import NotFoundError, UnsupportedError
 from neve.lake.identifier import quote_identifier
+from neve.lake.metadata_reader import as_json
 from neve.lake.profile import profile_named
 from neve.query.plain_read import NotPlainError
+from neve.query.sql_types import of_iceberg
 from neve.query.statement import table_parts
 from neve.query.typed import Columns, quote_name, quote_text
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
     from neve.lake import Lake
+    from neve.lake.metadata_json import MetadataJson
     from neve.lake.table_ref import TableRef
     from neve.query.duckdb_execution import Execution
 
@@ -29,8 +32,11 @@ _NOT_NAMESPACES = frozenset(
 _TIME_TRANSFORMS = ("year", "month", "day", "hour")
 
 
-class TableViews:
-    """Makes a view of each table that a statement names, when it is first named.
+class TableScans:
+    """Makes a scan of each table that a statement names, when it is first named.
+
+    A scan stands in FROM as it is. A view would have DuckDB read the table's metadata and manifests
+    twice: when it is made, and when it is used.
 
     Args:
         alone: Spark does not take over. A table that does not exist is an error, and constants
@@ -41,10 +47,10 @@ class TableViews:
         self._alone = alone
         self._lake = lake
         self._execution = execution
-        self._views: dict[TableRef, tuple[str, Columns]] = {}
+        self._scans: dict[TableRef, tuple[str, Columns]] = {}
 
-    def view(self, node: exp.Table) -> tuple[str, Columns]:
-        """Return the name and the columns of a table's view.
+    def scan(self, node: exp.Table) -> tuple[str, Columns]:
+        """Return what stands for a table in FROM, and its columns.
 
         Raises:
             NotFoundError: there is no such table, and nothing else of that name.
@@ -52,14 +58,14 @@ class TableViews:
             UnsupportedError: it cannot be read without Spark.
         """
         ref = self._lake.ref(quote_identifier(table_parts(node)))
-        if ref not in self._views:
+        if ref not in self._scans:
             try:
-                self._views[ref] = self._create(ref, f"table {len(self._views)}")
+                self._scans[ref] = self._make(ref)
             except NotFoundError as error:
                 if not self._alone and self._may_be_other(ref):
                     raise NotPlainError(f"{ref.name}, which is no table") from error
                 raise
-        return self._views[ref]
+        return self._scans[ref]
 
     def _may_be_other(self, ref: TableRef) -> bool:
         """Say whether a name may be a metadata table, a view, or files with a path for a name."""
@@ -67,57 +73,52 @@ class TableViews:
         may_be_table_of_catalog = len(rest) == 1 and first.lower() not in _NOT_NAMESPACES
         return not may_be_table_of_catalog or self._lake.reader(ref.catalog).may_have_views()
 
-    def _create(self, ref: TableRef, name: str) -> tuple[str, Columns]:
-        location = self._local_metadata(ref)
-        if location is None:
-            table = self._lake.load(ref)
-            location = table.metadata_location
-            self._open_store(table.metadata.location, name, table.io.properties)
-        view = quote_name(name)
-        self._execution.execute(
-            f"CREATE TEMP VIEW {view} AS FROM iceberg_scan({quote_text(location)}) "
-            f"SELECT *{self._hidden_columns(ref)}"
-        )
-        return name, self._execution.columns(name)
+    def _make(self, ref: TableRef) -> tuple[str, Columns]:
+        metadata = self._metadata(ref)
+        scan = f"iceberg_scan({quote_text(metadata.metadata_location)})"
+        if self._alone and (hidden := _hidden_columns(ref, metadata)):
+            scan = f"(SELECT * REPLACE ({', '.join(hidden)}) FROM {scan})"  # noqa: S608 - quoted
+        columns = ((field["name"], of_iceberg(field["type"])) for field in metadata.fields)
+        return scan, tuple(columns)
 
-    def _hidden_columns(self, ref: TableRef) -> str:
-        """Hide from DuckDB that the source of a partition by time is a column of the table."""
-        if not self._alone:
-            return ""
-        metadata = self._lake.reader(ref.catalog).read(ref.identifier)
-        names = {
-            metadata.column_names[field["source-id"]]
-            for spec in metadata.document.get("partition-specs") or ()
-            for field in spec["fields"]
-            if field["transform"] in _TIME_TRANSFORMS
-            and field.get("source-id") in metadata.column_names
-        }
-        if nested := [name for name in names if "." in name]:
-            raise UnsupportedError(
-                f"DuckDB does not find all rows of {ref.name}, which is partitioned by {nested[0]}",
-                hint="use --engine spark",
-            )
-        hidden = [f"[{quote_name(name)}][1] AS {quote_name(name)}" for name in sorted(names)]
-        return f" REPLACE ({', '.join(hidden)})" if hidden else ""
+    def _metadata(self, ref: TableRef) -> MetadataJson:
+        """Read a table's metadata: without PyIceberg from the local disk, else open its store."""
+        if profile_named(self._lake.settings, ref.catalog).local_warehouse is not None:
+            metadata = self._lake.reader(ref.catalog).read(ref.identifier)
+            if metadata.metadata_location.startswith(("/", "file:")):
+                return metadata
+        table = self._lake.load(ref)
+        self._open_store(table.metadata.location, table.io.properties)
+        return as_json(table)
 
-    def _local_metadata(self, ref: TableRef) -> str | None:
-        """Return the metadata file of a table on the local disk, without PyIceberg."""
-        if profile_named(self._lake.settings, ref.catalog).local_warehouse is None:
-            return None
-        location = self._lake.reader(ref.catalog).read(ref.identifier).metadata_location
-        return location if location.startswith(("/", "file:")) else None
-
-    def _open_store(self, location: str, name: str, properties: Mapping[str, Any]) -> None:
+    def _open_store(self, location: str, properties: Mapping[str, Any]) -> None:
         """Give DuckDB the credentials with which PyIceberg reads this table."""
         if not location.startswith("s3"):
             return
-        self._execution.read_stores()
         options = store_options(properties)
         written = ", ".join(f"{key} {quote_text(value)}" for key, value in options.items())
         scope = quote_text(location.rstrip("/") + "/")
-        self._execution.execute(
-            f"CREATE TEMPORARY SECRET {quote_name(name)} (TYPE s3, SCOPE {scope}, {written})"
+        name = quote_name(f"table {len(self._scans)}")
+        self._execution.create_secret(
+            f"CREATE TEMPORARY SECRET {name} (TYPE s3, SCOPE {scope}, {written})"
         )
+
+
+def _hidden_columns(ref: TableRef, metadata: MetadataJson) -> list[str]:
+    """Hide from DuckDB that the source of a partition by time is a column of the table."""
+    names = {
+        metadata.column_names[field["source-id"]]
+        for spec in metadata.document.get("partition-specs") or ()
+        for field in spec["fields"]
+        if field["transform"] in _TIME_TRANSFORMS
+        and field.get("source-id") in metadata.column_names
+    }
+    if nested := [name for name in names if "." in name]:
+        raise UnsupportedError(
+            f"DuckDB does not find all rows of {ref.name}, which is partitioned by {nested[0]}",
+            hint="use --engine spark",
+        )
+    return [f"[{quote_name(name)}][1] AS {quote_name(name)}" for name in sorted(names)]
 
 
 def store_options(properties: Mapping[str, Any]) -> dict[str, str]:

@@ -57,12 +57,12 @@ class Translated:
 
 @dataclass(frozen=True)
 class _Ctes:
-    """The CTEs that can be seen from a place, by name in lower case: DuckDB's name, columns."""
+    """The CTEs that can be seen from a place, by name in lower case: its name in FROM, columns."""
 
     known: Mapping[str, tuple[str, Columns]] = field(default_factory=dict)
 
 
-# Returns the DuckDB name and the columns of a table of the lake.
+# Returns what stands for a table of the lake in DuckDB's FROM, and its columns.
 Tables = Callable[[exp.Table], tuple[str, Columns]]
 
 
@@ -192,8 +192,8 @@ def _with(query: exp.Expr, tables: Tables, ctes: _Ctes) -> tuple[str, _Ctes]:
         require_only(cte.args["alias"], "this")
         translated = _query(cte.this, tables, ctes, None)
         # A CTE may have the name of one outside; DuckDB's name is unlike both, and no table's.
-        name = f"cte {len(ctes.known)} {cte.alias}"
-        written.append(f"{quote_name(name)} AS ({translated.sql})")
+        name = quote_name(f"cte {len(ctes.known)} {cte.alias}")
+        written.append(f"{name} AS ({translated.sql})")
         ctes = _Ctes({**ctes.known, cte.alias.lower(): (name, translated.columns)})
     return f"WITH {', '.join(written)} ", ctes
 
@@ -318,7 +318,7 @@ def _relation(node: Any, scope: SelectScope, relations: list[Relation]) -> str:
     if isinstance(node, exp.Table):
         require_only(node, "this", "db", "catalog", "alias")
         source, columns = _table(node, scope)
-        sql = quote_name(source)
+        sql = source
         name = node.alias or node.parts[-1].name
     elif isinstance(node, exp.Subquery) and node.alias:
         require_only(node, "this", "alias")

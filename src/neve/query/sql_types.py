@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,22 @@ NUMBERS = (INTEGER, BIGINT, DOUBLE)
 TIMESTAMPS = (TIMESTAMPTZ, TIMESTAMP)
 MAX_PRECISION = 38
 
+_DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
+_OF_ICEBERG = {
+    "boolean": BOOLEAN,
+    "int": INTEGER,
+    "long": BIGINT,
+    "float": FLOAT,
+    "double": DOUBLE,
+    "date": DATE,
+    "timestamp": TIMESTAMP,
+    "timestamptz": TIMESTAMPTZ,
+    "string": VARCHAR,
+    "binary": BLOB,
+    "fixed": BLOB,
+    "uuid": UUID,
+}
+
 
 def decimal(precision: int, scale: int) -> SqlType:
     return SqlType("DECIMAL", (precision, scale))
@@ -56,14 +73,20 @@ def is_nested(kind: SqlType) -> bool:
     return bool(kind.fields)
 
 
-def of_duckdb(kind: Any) -> SqlType:
-    """Return the type that DuckDB gives a column."""
-    if kind.id == "decimal":
-        return decimal(*(number for _, number in kind.children))
-    if kind.id in ("list", "struct", "map"):
-        fields = tuple((name, of_duckdb(child)) for name, child in kind.children)
-        return SqlType(kind.id.upper(), (), fields)
-    return SqlType(str(kind).upper())
+def of_iceberg(kind: Any) -> SqlType:
+    """Return the type that DuckDB gives a column, from its type in a table's metadata."""
+    if isinstance(kind, str):
+        if numbers := _DECIMAL.fullmatch(kind):
+            return decimal(int(numbers[1]), int(numbers[2]))
+        # Of other types no value is brought; the name is for the reason.
+        return _OF_ICEBERG.get(kind.partition("[")[0]) or SqlType(kind.upper())
+    if kind["type"] == "struct":
+        fields = tuple((field["name"], of_iceberg(field["type"])) for field in kind["fields"])
+        return SqlType("STRUCT", (), fields)
+    if kind["type"] == "list":
+        return SqlType("LIST", (), (("child", of_iceberg(kind["element"])),))
+    inner = tuple((name, of_iceberg(kind[name])) for name in ("key", "value"))
+    return SqlType("MAP", (), inner)
 
 
 def arrow_type(kind: SqlType) -> pa.DataType | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,9 @@ from neve.upkeep.observed_table import ObservedTable, observe_table
 if TYPE_CHECKING:
     from neve.lake import Lake
     from neve.lake.identifier import Identifier
-    from neve.upkeep.removals import Unconfirmed
+    from neve.upkeep.removals import PlannedOrphans, Unconfirmed
+
+    ListOrphans = Callable[[ObservedTable], PlannedOrphans | None]
 
 _STAGED, _HELD = "neve-staged-", "neve-held-"
 # Metadata documents that are in memory together.
@@ -89,28 +91,35 @@ def check_health(
     """
     lake.profile.require_catalog("the health of tables")
     at = time.time() if now is None else now
+    # Loads libraries that a look at metadata does not need.
+    list_orphans = _orphan_listing(lake, listing, at) if listing is not None else None
     reports = []
     for observed in observe_tables(lake, patterns):
         report = assess(observed, at)
-        if listing is not None and isinstance(observed, ObservedTable):
-            report = _with_listing(lake, observed, report, listing, at)
+        if list_orphans is not None and isinstance(observed, ObservedTable):
+            report = _with_orphans(report, observed, list_orphans)
         reports.append(report)
     return reports
 
 
-def _with_listing(
-    lake: Lake, observed: ObservedTable, report: TableHealth, listing: Unconfirmed, now: float
-) -> TableHealth:
-    # Loads libraries that a look at metadata does not need.
+def _orphan_listing(lake: Lake, unconfirmed: Unconfirmed, now: float) -> ListOrphans:
     from neve.upkeep.removals import plan_orphans
+    from neve.upkeep.table_places import TablePlaces
 
+    places = TablePlaces(lake)
+    return lambda observed: plan_orphans(lake, observed, unconfirmed, now, places)
+
+
+def _with_orphans(
+    report: TableHealth, observed: ObservedTable, list_orphans: ListOrphans
+) -> TableHealth:
     try:
-        orphans = plan_orphans(lake, observed, listing, now)
+        orphans = list_orphans(observed)
     except NeveError as error:
         return replace(report, error=str(error), score=0)
     if orphans is None or orphans.plan.skipped:
         return report
-    files, size = len(orphans.plan.orphans), orphans.plan.bytes
+    files, size = len(orphans.files), orphans.plan.bytes
     report = replace(report, unreferenced_files=files, unreferenced_bytes=size)
     if not files:
         return report

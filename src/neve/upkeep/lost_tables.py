@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_METADATA_FILE = re.compile(r".*\.metadata\.json(\.gz)?")
+METADATA_FILE = re.compile(r".*\.metadata\.json(\.gz)?")
 _NUMBER = re.compile(r"v?(\d+)[-.]")
 
 
@@ -238,7 +238,7 @@ def _candidates(store: FileStore, location: str, known_damaged: str) -> list[Met
     paths = sorted(
         file.path
         for file in store.list_files(directory)
-        if _METADATA_FILE.fullmatch(file.path.rpartition("/")[2])
+        if METADATA_FILE.fullmatch(file.path.rpartition("/")[2])
     )
     documents: list[MetadataJson] = []
     damaged: list[str] = []

@@ -52,9 +52,13 @@ class MaintainedLake(Lake):
         return planned_report(plan) if dry_run else register_lost_table(self, ref, plan)
 
     def unregistered_tables(self) -> list[str]:
-        """Name the tables that lie in a local warehouse and are not in the catalog.
+        """Name the tables that lie in the warehouse and are not in the catalog.
 
-        `recover_table` registers one of them. Of a warehouse in an object store none are named.
+        `recover_table` registers one of them. Where `catalog.warehouse` is no directory or address
+        of a store, as a REST catalog's may be, none are named.
+
+        Raises:
+            NeveError: the catalog or the store cannot be asked.
         """
         from neve.upkeep.unregistered import unregistered_tables
 

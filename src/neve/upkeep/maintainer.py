@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from neve.errors import ConflictError, NeveError
@@ -14,7 +15,7 @@ from neve.observe import sentry
 from neve.observe.traces import span
 from neve.upkeep.maintenance_report import MaintenanceReport as MaintenanceReport
 from neve.upkeep.plan import Action, Step, TablePlan
-from neve.upkeep.removals import PlannedOrphans, PlannedVersions
+from neve.upkeep.removals import PlannedOrphans, PlannedVersions, remove_planned
 from neve.upkeep.retention import carry_out_retention
 from neve.upkeep.row_age import delete_old_rows
 from neve.upkeep.table_rewriting import TableRewriting
@@ -68,22 +69,33 @@ class Maintainer:
             return report
         report.left += [f"{action.why}: beyond the budget of bytes" for action in plan.deferred]
         began = time.monotonic()
+        with span("maintain.table", table=plan.table):
+            for do in self._parts(plan, plan.ref, report):
+                self._try(do, report)
+        report.seconds = round(time.monotonic() - began, 3)
+        return report
+
+    def _parts(
+        self, plan: TablePlan, ref: TableRef, report: MaintenanceReport
+    ) -> Iterator[Callable[[], None]]:
+        """Yield what is done to a table, in this order. If one fails, the others are done."""
+        others = [action for action in plan.actions if action.group is None]
+        old_rows = [action for action in others if action.step is Step.OLD_ROWS]
+        yield partial(self._call_all, plan, ref, old_rows, report)
+        yield partial(self._rewrite_groups, plan, ref, report)
+        for action in others:
+            if action not in old_rows:
+                yield partial(self._call_all, plan, ref, [action], report)
+
+    def _try(self, do: Callable[[], None], report: MaintenanceReport) -> None:
         try:
-            with span("maintain.table", table=plan.table):
-                others = [action for action in plan.actions if action.group is None]
-                old_rows = [action for action in others if action.step is Step.OLD_ROWS]
-                self._call_all(plan, plan.ref, old_rows, report)
-                self._rewrite_groups(plan, plan.ref, report)
-                others = [action for action in others if action not in old_rows]
-                self._call_all(plan, plan.ref, others, report)
+            do()
         except NeveError as error:
             self._fail(report, error, str(error))
         except Exception as error:
-            # A defect, ours or a library's: other tables are maintained all the same.
-            logger.exception("%s: maintenance failed", plan.table)
+            # A defect, ours or a library's: the rest is maintained all the same.
+            logger.exception("%s: maintenance failed", report.table)
             self._fail(report, error, f"internal error: {type(error).__name__}")
-        report.seconds = round(time.monotonic() - began, 3)
-        return report
 
     def _rewrite_groups(self, plan: TablePlan, ref: TableRef, report: MaintenanceReport) -> None:
         groups = [action.group for action in plan.actions if action.group is not None]
@@ -146,7 +158,7 @@ class Maintainer:
         return removed.snapshots
 
     def _remove(self, orphans: PlannedOrphans, report: MaintenanceReport) -> None:
-        removed = orphans.search.remove(orphans.plan, self._stop)
+        removed = remove_planned(self._lake, orphans, self._stop)
         report.removed_orphans += removed.files
         report.removed_bytes += removed.bytes
         if not orphans.plan.is_complete:
@@ -172,6 +184,7 @@ class Maintainer:
         return True
 
     def _fail(self, report: MaintenanceReport, error: Exception, reason: str) -> None:
-        logger.warning("%s was not maintained: %s", report.table, reason)
+        logger.warning("%s was not maintained as planned: %s", report.table, reason)
         sentry.capture(error, PART, report.table)
-        report.error = reason
+        # What fails later may fail for the same reason, and says less.
+        report.error = report.error or reason

@@ -13,7 +13,7 @@ class MaintenanceReport:
         left: what was not done, and why; the next run tries it again.
         notes: what was not done by intention.
         conflicts: how often another writer was first.
-        error: why the table failed; what was committed before stays.
+        error: what failed first; what was committed stays, and the other actions were carried out.
     """
 
     table: str

@@ -11,28 +11,26 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from neve import failpoints
-from neve.errors import NeveError
 from neve.lake.deletion import delete_paths
 from neve.lake.expiry import GC_ENABLED, may_delete_files, reading
 from neve.lake.file_store import FileStore
 from neve.lake.json_table import JsonTable, json_table
-from neve.lake.metadata_json import MetadataJson
-from neve.lake.profile import CatalogProfile, profile_named, profiles
-from neve.lake.reachable_files import ReachableFiles, metadata_files
+from neve.lake.profile import profile_named
+from neve.lake.reachable_files import ReachableFiles
 from neve.lake.store_paths import store_path
-from neve.lake.table_ref import TableRef
-from neve.lake.unreachable import place_of
+from neve.upkeep.table_places import TablePlaces
 
 if TYPE_CHECKING:
     from neve.lake import Lake
-    from neve.lake.identifier import Identifier
+    from neve.lake.metadata_json import MetadataJson
     from neve.lake.stored_files import ListedFile
+    from neve.lake.table_ref import TableRef
     from neve.lake.unconfirmed import UnconfirmedWrite
 
 logger = logging.getLogger(__name__)
@@ -85,11 +83,16 @@ class RemovedOrphans:
 
 @dataclass
 class OrphanSearch:
-    """Searches one table, and removes what it found."""
+    """Searches one table, and removes what it found.
+
+    Args:
+        places: where tables lie, shared by the searches of a run; None: this search reads it all.
+    """
 
     lake: Lake
     ref: TableRef
     unconfirmed: Iterable[UnconfirmedWrite] = ()
+    places: TablePlaces | None = None
     _reachable: ReachableFiles | None = field(default=None, repr=False)
 
     def plan(self, older_than: float, most: int = MOST_AT_ONCE) -> OrphanPlan:
@@ -100,7 +103,7 @@ class OrphanSearch:
         """
         table = self._table()
         table.refresh()
-        reason = why_not(self.lake, self.ref, table.metadata)
+        reason = self._why_not(table.metadata)
         if reason:
             return OrphanPlan(self.ref.name, table.metadata.uuid, skipped=reason)
         reachable: ReachableFiles | None = None
@@ -123,7 +126,8 @@ class OrphanSearch:
     def remove(self, plan: OrphanPlan, stop: threading.Event | None = None) -> RemovedOrphans:
         """Delete what a plan names, batch by batch until `stop` is set. Idempotent.
 
-        Before each batch the table is read again: what a commit has taken up meanwhile stays.
+        Before each batch the table is read again: what a commit has taken up meanwhile stays. So do
+        the tables' names: nothing is deleted any more once another table lies there.
 
         Raises:
             NeveError: the table cannot be read any more; what is left stays.
@@ -137,6 +141,11 @@ class OrphanSearch:
                 removed.is_stopped = True
                 break
             table.refresh()
+            reason = self._why_not(table.metadata, anew=True)
+            if reason:
+                logger.warning("%s: no more orphans are removed: %s", self.ref.name, reason)
+                removed.left = len(plan.orphans) - removed.files
+                break
             reachable = self._reachable_of(table)
             doomed = [each for each in batch if each.path not in reachable]
             removed.left += len(batch) - len(doomed)
@@ -147,6 +156,19 @@ class OrphanSearch:
             failpoints.reach("upkeep.orphans_deleted")
         logger.info("%s: %d orphans deleted", self.ref.name, removed.files)
         return removed
+
+    def _why_not(self, metadata: MetadataJson, *, anew: bool = False) -> str:
+        """Say why orphans of the table are not to be searched for; nothing if they may be."""
+        profile = profile_named(self.lake.settings, self.ref.catalog)
+        if profile.settings.type == "s3tables":
+            return "the service removes unreferenced files by itself"
+        if not may_delete_files(metadata):
+            return f"{GC_ENABLED} is false"
+        if not store_path(metadata.location).key.strip("/"):
+            return f"its location {metadata.location} is a whole store"
+        if self.places is None:
+            self.places = TablePlaces(self.lake)
+        return self.places.why_shared(self.ref, metadata.location, anew=anew)
 
     def _table(self, uuid: str | None = None) -> JsonTable:
         profile = profile_named(self.lake.settings, self.ref.catalog)
@@ -168,71 +190,6 @@ class OrphanSearch:
             for file in store.list_files(location):
                 if not _is_hidden(file.path[len(location) :]):
                     yield file
-
-
-def why_not(lake: Lake, ref: TableRef, metadata: MetadataJson) -> str:
-    """Say why orphans of a table are not to be searched for; nothing if they may be."""
-    profile = profile_named(lake.settings, ref.catalog)
-    if profile.settings.type == "s3tables":
-        return "the service removes unreferenced files by itself"
-    if not may_delete_files(metadata):
-        return f"{GC_ENABLED} is false"
-    if not store_path(metadata.location).key.strip("/"):
-        return f"its location {metadata.location} is a whole store"
-    for name, other in profiles(lake.settings).items():
-        if not other.has_catalog or other.settings.type == "s3tables":
-            # Nobody else can put a table into a bucket of S3 Tables.
-            continue
-        reader = lake.reader(name)
-        try:
-            tables = reader.list_tables()
-            if _is_same_catalog(other, profile):
-                tables = [each for each in tables if each != ref.identifier]
-            reason = _shared_with(metadata.location, name, reader.read_all(tables))
-        except NeveError as error:
-            if name == ref.catalog:
-                raise
-            return f"catalog {name} cannot be asked whether it has tables there: {error}"
-        if reason:
-            return reason
-    return ""
-
-
-def _is_same_catalog(one: CatalogProfile, other: CatalogProfile) -> bool:
-    """Tell whether two names of the configuration mean the same tables."""
-    return (one.settings.type, one.settings.uri) == (other.settings.type, other.settings.uri)
-
-
-def _shared_with(
-    location: str, catalog: str, others: Mapping[Identifier, MetadataJson | NeveError | None]
-) -> str:
-    place = place_of(location) + "/"
-    for identifier, other in others.items():
-        name = TableRef(catalog, identifier).name
-        if not isinstance(other, MetadataJson):
-            return f"the location of table {name}, which cannot be read, is not known"
-        for path in (other.location, *_data_paths(other), *_known_files(other)):
-            there = place_of(path.rstrip("/")) + "/"
-            if there.startswith(place) or place.startswith(there):
-                return f"its location is shared with table {name}"
-    return ""
-
-
-def _data_paths(metadata: MetadataJson) -> list[str]:
-    """Return where else a table's writers put files."""
-    keys = ("write.data.path", "write.metadata.path", "write.object-storage.path")
-    return [metadata.properties[key] for key in keys if key in metadata.properties]
-
-
-def _known_files(metadata: MetadataJson) -> Iterator[str]:
-    """Yield files that a table needs, as far as its metadata alone names them.
-
-    They lie elsewhere than its location says if that was changed: data files then do, too.
-    """
-    yield from metadata_files(metadata)
-    for snapshot in metadata.snapshots.values():
-        if snapshot.get("manifest-list"):
-            yield snapshot["manifest-list"]
 
 
 def _access(table: JsonTable) -> dict[str, str]:

@@ -30,6 +30,7 @@ from neve.upkeep.removals import (
 )
 from neve.upkeep.row_age import RowAgePlan
 from neve.upkeep.statistics import plan_statistics
+from neve.upkeep.table_places import TablePlaces
 
 if TYPE_CHECKING:
     from neve.lake import Lake
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _EPOCH = date(1970, 1, 1)
+# The commit that replaces files keeps manifests that name the old ones, and each query reads them
+# until the next commit. To rewrite manifests takes some seconds: less than as many files take.
+_MANY_REPLACED_FILES = 1000
 
 
 class Step(str, Enum):
@@ -135,11 +139,11 @@ def plan_maintenance(
     lake.profile.require_catalog("maintenance")
     _check_policies(lake, is_strict=is_strict)
     at = time.time() if now is None else now
-    plans = []
+    plans, places = [], TablePlaces(lake)
     for observed in observe_tables(lake, patterns):
         plan = _plan_table(observed, at)
         if unconfirmed is not None and not isinstance(observed, UnreadableTable):
-            plan = _with_removals(lake, plan, observed, unconfirmed, at)
+            plan = _with_removals(lake, plan, observed, unconfirmed, at, places)
         plans.append(plan)
     return _within(plans, max_bytes)
 
@@ -156,13 +160,18 @@ def _check_policies(lake: Lake, *, is_strict: bool) -> None:
 
 
 def _with_removals(
-    lake: Lake, plan: TablePlan, observed: ObservedTable, unconfirmed: Unconfirmed, now: float
+    lake: Lake,
+    plan: TablePlan,
+    observed: ObservedTable,
+    unconfirmed: Unconfirmed,
+    now: float,
+    places: TablePlaces,
 ) -> TablePlan:
     if plan.error is not None:
         return plan
     try:
         versions = plan_versions(lake, observed, unconfirmed, now)
-        orphans = plan_orphans(lake, observed, unconfirmed, now)
+        orphans = plan_orphans(lake, observed, unconfirmed, now, places, versions)
         old_rows = plan_old_rows(lake, observed, now)
     except NeveError as error:
         return replace(plan, actions=(), error=str(error))
@@ -178,8 +187,8 @@ def _with_removals(
         more.append(
             Action(plan.table, Step.EXPIRE, versions.why, versions.effect, versions=versions)
         )
-    if orphans is not None and orphans.plan.orphans:
-        files = len(orphans.plan.orphans)
+    if orphans is not None and orphans.files:
+        files = len(orphans.files)
         more.append(
             Action(
                 plan.table,
@@ -253,15 +262,25 @@ def _actions(observed: ObservedTable, plan: TablePlan, now: float) -> Iterator[A
             f"{layout.position_delete_files:,} position delete files",
             "one for each partition, without those of files that are gone",
         )
+    yield from _manifests(observed, groups)
+
+
+def _manifests(observed: ObservedTable, groups: Sequence[FileGroup]) -> Iterator[Action]:
+    replaced = sum(len(group.paths) for group in groups)
     if len(observed.manifests) > wanted_manifests(observed):
-        yield Action(
-            observed.name,
-            Step.MANIFESTS,
-            f"{len(observed.manifests):,} manifests, of "
-            f"{observed.manifest_bytes / MIB:,.1f} MiB together",
-            f"about {-(-observed.manifest_bytes // (8 * MIB)):,} manifests",
-            observed.manifest_bytes,
-        )
+        why = f"{len(observed.manifests):,} manifests, of "
+        why += f"{observed.manifest_bytes / MIB:,.1f} MiB together"
+    elif replaced >= _MANY_REPLACED_FILES:
+        why = f"manifests that name {replaced:,} replaced files"
+    else:
+        return
+    yield Action(
+        observed.name,
+        Step.MANIFESTS,
+        why,
+        f"about {-(-observed.manifest_bytes // (8 * MIB)):,} manifests",
+        observed.manifest_bytes,
+    )
 
 
 def _rewrite(metadata: MetadataJson, table: str, step: Step, group: FileGroup) -> Action:

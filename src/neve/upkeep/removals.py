@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from neve.index.indexed_table import observe
-from neve.index.maintain import unreferenced_files
-from neve.upkeep.orphans import Orphan, OrphanPlan, OrphanSearch
+from neve.index.maintain import remove_unreferenced, unreferenced_files
+from neve.upkeep.orphans import Orphan, OrphanPlan, OrphanSearch, RemovedOrphans
 from neve.upkeep.retention import RetentionPlan, plan_retention
 from neve.upkeep.retention_policy import RetentionPolicy, retention_policy
 from neve.upkeep.row_age import RowAgePlan, old_partitions, plan_row_age
@@ -17,10 +17,13 @@ from neve.upkeep.snapshot_needs import needed_snapshots
 from neve.upkeep.table_kind import TableKind
 
 if TYPE_CHECKING:
+    import threading
+
     from neve.lake import Lake
     from neve.lake.metadata_json import MetadataJson
     from neve.lake.unconfirmed import UnconfirmedWrite
     from neve.upkeep.observed_table import ObservedTable
+    from neve.upkeep.table_places import TablePlaces
 
     Unconfirmed = Callable[[], Iterable[UnconfirmedWrite]]
 
@@ -45,11 +48,25 @@ class PlannedVersions:
 
 @dataclass(frozen=True)
 class PlannedOrphans:
-    """Which files go, and the search that found them."""
+    """Which files go, and the search that found them.
+
+    Args:
+        index_files: files of a mirror's index, which lie beside the table; those that only roots of
+            expiring snapshots name are among them.
+    """
 
     plan: OrphanPlan
     search: OrphanSearch
-    age_hours: float
+    age_seconds: float
+    index_files: tuple[Orphan, ...] = ()
+
+    @property
+    def files(self) -> tuple[Orphan, ...]:
+        return self.plan.orphans + self.index_files
+
+    @property
+    def age_hours(self) -> float:
+        return self.age_seconds / _HOUR
 
 
 def plan_versions(
@@ -78,9 +95,18 @@ def plan_versions(
 
 
 def plan_orphans(
-    lake: Lake, observed: ObservedTable, unconfirmed: Unconfirmed, now: float
+    lake: Lake,
+    observed: ObservedTable,
+    unconfirmed: Unconfirmed,
+    now: float,
+    places: TablePlaces,
+    versions: PlannedVersions | None = None,
 ) -> PlannedOrphans | None:
     """List the table's location for files that no snapshot names; None: they are not to be removed.
+
+    Args:
+        places: where tables lie; one value for all tables of a run.
+        versions: what expires before the files are removed; None: nothing does.
 
     Raises:
         NeveError: the table or its location cannot be read.
@@ -88,16 +114,35 @@ def plan_orphans(
     policy = retention_policy(lake.settings, observed.ref.identifier, observed.metadata)
     if not policy.remove_orphans or lake.settings.catalog.type == "s3tables":
         return None
-    search = OrphanSearch(lake, observed.ref, tuple(unconfirmed()))
-    plan = search.plan(now - policy.orphan_age_seconds)
+    search = OrphanSearch(lake, observed.ref, tuple(unconfirmed()), places)
+    age_seconds = policy.orphan_age_seconds
+    plan = search.plan(now - age_seconds)
+    index_files: tuple[Orphan, ...] = ()
     if has_index(policy.kind, observed.metadata) and not plan.skipped:
-        # Files of its index lie beside the table; what no root names, none will ever name again.
-        index = unreferenced_files(
-            observe(lake, observed.ref.identifier), policy.orphan_age_seconds
-        )
-        files = tuple(Orphan(path, 0, _time(at_ms)) for path, at_ms in index.items())
-        plan = replace(plan, orphans=plan.orphans + files)
-    return PlannedOrphans(plan, search, policy.orphan_age_seconds / _HOUR)
+        # Expiry removes the files of the table's snapshots, and none of the index.
+        expiring = {each.snapshot_id for each in versions.plan.expire} if versions else set()
+        mirror = observe(lake, observed.ref.identifier)
+        listed = unreferenced_files(mirror, age_seconds, expiring)
+        index_files = tuple(Orphan(path, 0, _time(at_ms)) for path, at_ms in listed.items())
+    return PlannedOrphans(plan, search, age_seconds, index_files)
+
+
+def remove_planned(
+    lake: Lake, orphans: PlannedOrphans, stop: threading.Event | None = None
+) -> RemovedOrphans:
+    """Delete what was planned and is still not needed, until `stop` is set. Idempotent.
+
+    Roots of the index are read again: where an expiry was not carried out, their files stay.
+
+    Raises:
+        NeveError: the table cannot be read any more; what is left stays.
+    """
+    removed = orphans.search.remove(orphans.plan, stop)
+    if orphans.index_files and not removed.is_stopped:
+        mirror = observe(lake, orphans.search.ref.identifier)
+        planned = {each.path for each in orphans.index_files}
+        removed.files += remove_unreferenced(mirror, orphans.age_seconds, planned)
+    return removed
 
 
 def has_index(kind: TableKind, metadata: MetadataJson) -> bool:

@@ -2,50 +2,71 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
+from neve.lake.file_store import FileStore
 from neve.lake.metadata_json import MetadataJson
+from neve.lake.unreachable import place_of
+from neve.upkeep.lost_tables import METADATA_FILE
+from neve.upkeep.table_places import used_directories
 
 if TYPE_CHECKING:
     from neve.lake import Lake
 
 _DEEPEST = 6
+_METADATA = "metadata"
 
 
 def unregistered_tables(lake: Lake) -> list[str]:
-    """Return the names of tables that lie in a local warehouse and are in no catalog entry.
+    """Return the names of tables that lie in the warehouse and are in no catalog entry.
 
-    They were dropped without their files, or their entry was lost. Files of tables are not listed,
-    only directories above them. In an object store that cannot be done, and none are named.
+    They were dropped without their files, or their entry was lost. Directories above tables are
+    listed, on disk or in an object store; neither tables that the catalog knows, nor data files.
+
+    Raises:
+        NeveError: the catalog or the store cannot be asked.
     """
-    warehouse = lake.profile.local_warehouse
-    if warehouse is None or not lake.profile.has_catalog:
+    warehouse = str(lake.profile.local_warehouse or lake.profile.warehouse or "").rstrip("/")
+    is_place = warehouse.startswith("/") or "://" in warehouse
+    if not is_place or not lake.profile.has_catalog:
         return []
     reader = lake.reader()
     identifiers = reader.list_tables()
-    known = {warehouse.joinpath(*identifier) for identifier in identifiers}
+    known = {place_of("/".join((warehouse, *identifier))) for identifier in identifiers}
     known |= {
-        Path(metadata.location.removeprefix("file://"))
+        directory.rstrip("/")
         for metadata in reader.read_all(identifiers).values()
         if isinstance(metadata, MetadataJson)
+        for directory in used_directories(metadata).written
     }
-    return sorted(
-        ".".join(directory.relative_to(warehouse).parts)
-        for directory in _table_directories(warehouse)
-        if directory not in known
+    with FileStore(lake.profile) as store:
+        found = _table_directories(store, warehouse, known)
+        return sorted(".".join(names) for names in found)
+
+
+def _table_directories(
+    store: FileStore, warehouse: str, known: Collection[str]
+) -> Iterator[tuple[str, ...]]:
+    """Yield the directories of tables that are not known, by their names below the warehouse."""
+    waiting: list[tuple[str, ...]] = [()]
+    while waiting:
+        names = waiting.pop()
+        directory = "/".join((warehouse, *names))
+        below = [
+            name
+            for name in store.list_directories(directory)
+            if place_of(f"{directory}/{name}") not in known
+        ]
+        if _METADATA in below and _has_metadata_file(store, f"{directory}/{_METADATA}"):
+            if len(names) > 1:
+                yield names
+        elif len(names) < _DEEPEST:
+            waiting += [(*names, name) for name in below]
+
+
+def _has_metadata_file(store: FileStore, directory: str) -> bool:
+    return any(
+        METADATA_FILE.fullmatch(file.path.rpartition("/")[2])
+        for file in store.list_files(directory)
     )
-
-
-def _table_directories(warehouse: Path) -> list[Path]:
-    found = []
-    for directory, below, _ in os.walk(warehouse):
-        path = Path(directory)
-        depth = len(path.relative_to(warehouse).parts)
-        if "metadata" in below and any((path / "metadata").glob("*.metadata.json*")):
-            found.append(path)
-            below.clear()
-        elif depth >= _DEEPEST:
-            below.clear()
-    return [path for path in found if len(path.relative_to(warehouse).parts) > 1]

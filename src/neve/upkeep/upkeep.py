@@ -32,6 +32,7 @@ from neve.upkeep.retention import carry_out_retention, plan_retention
 from neve.upkeep.retention_policy import retention_policy
 from neve.upkeep.row_age import RowAgePlan, delete_old_rows, plan_row_age
 from neve.upkeep.snapshot_needs import needed_snapshots
+from neve.upkeep.table_places import TablePlaces
 
 if TYPE_CHECKING:
     from neve.lake import Lake
@@ -132,18 +133,20 @@ class Upkeep:
             # Nobody knows which files a damaged record names.
             self._fail(report, "recovery records", error, str(error))
             return
+        places = TablePlaces(self.lake)
         for identifier in self._tables(UpkeepReport()):
             if stop is not None and stop.is_set():
                 break
+            search = OrphanSearch(self.lake, self.lake.ref(identifier), writes, places)
             try:
-                self._remove_orphans(identifier, writes, report, stop)
+                self._remove_orphans(identifier, search, report, stop)
             except (NeveError, OSError) as error:
                 self._fail(report, ".".join(identifier), error, str(error))
 
     def _remove_orphans(
         self,
         identifier: Identifier,
-        writes: tuple[UnconfirmedWrite, ...],
+        search: OrphanSearch,
         report: UpkeepReport,
         stop: threading.Event | None,
     ) -> None:
@@ -154,7 +157,6 @@ class Upkeep:
         if has_index(policy.kind, metadata):
             # Shards that no root names lie outside of the table's location.
             report.orphans += remove_unreferenced(observe(self.lake, identifier))
-        search = OrphanSearch(self.lake, self.lake.ref(identifier), writes)
         plan = search.plan(self.clock() - policy.orphan_age_seconds)
         if plan.skipped:
             logger.info("%s: no orphans are removed: %s", plan.table, plan.skipped)

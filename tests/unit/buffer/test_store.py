@@ -7,6 +7,7 @@ import time
 import pyarrow as pa
 import pytest
 
+from neve.buffer import listing as listing_module
 from neve.buffer.frame import heads_only
 from neve.buffer.reader import REQUESTS, BufferReader
 from neve.buffer.retire import recent_keys
@@ -264,6 +265,34 @@ def test_a_part_is_read_once_while_it_is_listed(open_store, reader):
     # The file of two hashes that took the place of both is another one.
     [part] = reader.known_requests("logs")
     assert len(part.index.hashes) == 2
+
+
+def test_a_stream_is_described_anew_when_its_listing_changes(open_store, reader, monkeypatch):
+    log, other = open_store().begin("logs"), open_store().begin("logs")
+    fill(log, b"a", b"b")
+    fill(other, b"c")
+    described = []
+    status = listing_module._status
+
+    def counting(stream, *others):
+        described.append(stream.name)
+        return status(stream, *others)
+
+    monkeypatch.setattr(listing_module, "_status", counting)
+    listing, streams = reader.look("logs")
+    assert sorted(described) == sorted([log.stream, other.stream])
+    assert reader.describe(listing) == streams
+    assert len(described) == 2
+    described.clear()
+    reader.retire(log.stream, 1, listing)
+    counts = {stream.stream: stream.segments for stream in reader.describe(listing)}
+    assert counts == {log.stream: 1, other.stream: 1}
+    assert described == [log.stream]
+    fill(log, b"d")
+    assert {s.stream: s.segments for s in reader.look("logs")[1]} == {
+        log.stream: 2,
+        other.stream: 1,
+    }
 
 
 def test_a_stream_is_dropped_when_closed_retired_and_past_its_window(open_store, reader):

@@ -3,6 +3,7 @@
 import random
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from neve.buffer.frame import EMPTY_SEGMENT_BYTES, Entry, heads_only, parse_entries
@@ -199,6 +200,15 @@ def known(stream, number, requests, *, is_retired=False):
     entries = [Entry(at, b"s" * 16, content.ljust(32), 0, 0, 1, 1, 0) for at, content in requests]
     packed = heads_only(entries, closing=False)[EMPTY_SEGMENT_BYTES:]
     return KnownRequests(stream, number, is_retired, PartIndex(packed, is_closing=False))
+
+
+def test_requests_are_found_by_their_hashes_in_the_order_of_a_part():
+    contents = [b"c", b"a", b"b", b"a", b"d"]
+    index = known("s", 1, [(0, content) for content in contents]).index
+    a, d, other = (known("s", 1, [(0, content)]).index.hashes[0] for content in (b"a", b"d", b"e"))
+    assert index.positions_of(np.unique([a, d, other])) == [1, 3, 4]
+    assert index.positions_of(np.empty(0, np.uint64)) == []
+    assert known("s", 1, []).index.positions_of(np.array([a])) == []
 
 
 def test_copies_are_found_among_possible_ones_as_among_all():

@@ -22,7 +22,6 @@ from tests.support.requests import buffered
 from tests.support.wire import request
 
 WANTED_MEGABYTES = 1024
-TINY_RECORDS = 100_000
 
 
 def filled_bench(directory, signal, size):
@@ -45,18 +44,23 @@ def filled_bench(directory, signal, size):
     return bench, count * samples.RECORDS
 
 
-def filled_with_tiny_records(directory, millions):
-    """Return a worker with so many million empty log records, of two bytes each, in one task."""
+def filled_with_tiny_records(directory, millions, *, of_request=100_000, stored_count=None):
+    """Return a worker with so many million empty log records, of two bytes each, in one task.
+
+    Args:
+        of_request: how many one request has.
+        stored_count: what the buffer says of that; without it, the truth.
+    """
     lake = neve.open(sqlite_settings(Path(directory)))
     bench = Bench(lake, Path(directory), task_bytes=1024 * MIB)
-    body = request([b""] * TINY_RECORDS)
+    body = request([b""] * of_request)
     stored = gzip.compress(body, 6)
     with open_buffer(bench.buffer, ["logs"]) as buffer:
-        for number in range(millions * 1_000_000 // TINY_RECORDS):
+        for number in range(millions * 1_000_000 // of_request):
             tiny = replace(
                 buffered(body),
                 payload=stored,
-                records=TINY_RECORDS,
+                records=of_request if stored_count is None else stored_count,
                 codec=Codec.GZIP,
                 content_hash=hashlib.sha256(number.to_bytes(8, "big")).digest(),
             )
@@ -98,8 +102,14 @@ def test_a_task_of_usual_records_stays_below_a_gibibyte(tmp_path, signal, mib):
 
 
 @pytest.mark.soak
-def test_a_task_of_ten_million_tiny_records_stays_below_a_gibibyte(tmp_path):
-    peak = peak_of_task(f"filled_with_tiny_records({str(tmp_path)!r}, 10)")
+@pytest.mark.parametrize("of_request", [100_000, limits.MAX_RECORDS])
+@pytest.mark.parametrize("stored_count", [None, 0])
+def test_a_task_of_ten_million_tiny_records_stays_below_a_gibibyte(
+    tmp_path, of_request, stored_count
+):
+    """Where the buffer did not say how many there are, it took 2,457 MiB."""
+    options = f"of_request={of_request}, stored_count={stored_count}"
+    peak = peak_of_task(f"filled_with_tiny_records({str(tmp_path)!r}, 10, {options})")
     assert peak < WANTED_MEGABYTES
 
 

@@ -51,7 +51,8 @@ def test_requests_of_many_records_are_decoded_a_few_at_a_time(tmp_path, monkeypa
         return real(signal, payloads, *columns)
 
     monkeypatch.setattr(task, "decode_groups", counted)
-    monkeypatch.setattr(limits, "DECODE_GROUP_RECORDS", 10)
+    # A request has a resource, a scope and a record.
+    monkeypatch.setattr(limits, "DECODE_GROUP_RECORDS", 30)
     late = b"\x09" + (2**63).to_bytes(8, "little")
     with neve.open(sqlite_settings(tmp_path)) as lake:
         bench = Bench(lake, tmp_path)

@@ -138,33 +138,43 @@ def test_columns_that_only_spark_reads(changes):
         reader({**ID, **changes})
 
 
-def test_a_file_that_is_damaged(tmp_path):
+@pytest.mark.parametrize("place", [slice(-20, -8), slice(4, 40)], ids=["footer", "page"])
+def test_a_file_that_is_damaged(tmp_path, place):
     file = write(tmp_path / "a.parquet", [ID_COLUMN])
     content = bytearray((tmp_path / "a.parquet").read_bytes())
-    content[-20:-8] = b"\xff" * 12
+    content[place] = b"\xff" * len(content[place])
     (tmp_path / "a.parquet").write_bytes(content)
     with pytest.raises(NeedsSparkError, match="cannot be"):
         reader(ID, read=lambda *_: b"").rows(file)
 
 
-def test_values_that_grow_when_they_are_decoded(tmp_path):
-    """A thousand copies of a long text are one in the file."""
-    path = tmp_path / "a.parquet"
+def write_texts(path, texts, **options):
     schema = pa.schema([field("word", pa.string(), 2)])
-    pq.write_table(pa.table([["x" * 10_000] * 1_000], schema=schema), path)
-    entry = FileEntry(
-        str(path),
-        Content.DATA,
-        "PARQUET",
-        0,
-        (),
-        1000,
-        path.stat().st_size,
-        0,
-        None,
-        None,
-        None,
-        None,
+    pq.write_table(pa.table([texts], schema=schema), path, **options)
+    size = path.stat().st_size
+    nothing = (None,) * 4
+    return ChosenFile(
+        FileEntry(str(path), Content.DATA, "PARQUET", 0, (), len(texts), size, 0, *nothing), 0
     )
-    with pytest.raises(NeedsSparkError, match="kept bytes"):
-        reader(WORD).rows(ChosenFile(entry, 0))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"use_dictionary": False, "column_encoding": {"word": "DELTA_BYTE_ARRAY"}}],
+    ids=["dictionary", "differences"],
+)
+def test_values_that_grow_when_they_are_decoded(tmp_path, options):
+    """Eight thousand copies of a long text are one in the file: 80 MB of a few kilobytes."""
+    few = write_texts(tmp_path / "few.parquet", ["x" * 100, None, ""] * 10, **options)
+    rows = reader(WORD).rows(few, BitMap64([0, 1, 2, 5, 27])).rows
+    assert rows["c0"].to_pylist() == ["x" * 100, None, "", "", "x" * 100]
+    many = write_texts(tmp_path / "many.parquet", ["x" * 10_000] * 8_000, **options)
+    default = pa.default_memory_pool()
+    pool = pa.proxy_memory_pool(default)
+    pa.set_memory_pool(pool)
+    try:
+        with pytest.raises(NeedsSparkError, match=r"kept bytes|how long"):
+            reader(WORD).rows(many)
+    finally:
+        pa.set_memory_pool(default)
+    assert pool.max_memory() < 10**7

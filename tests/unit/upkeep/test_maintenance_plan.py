@@ -13,7 +13,9 @@ import neve
 from neve.config import Settings
 from neve.errors import ConfigError
 from neve.index.indexed_table import SEQUENCE
+from neve.index.maintain import build
 from neve.index.root import index_location, new_path
+from neve.lake import metadata_reader
 from neve.lake.horizons import KEYS, SOURCE
 from neve.upkeep.maintainer import Maintainer
 from neve.upkeep.plan import Step, plan_maintenance
@@ -62,6 +64,17 @@ def test_tables_of_others_are_left_alone_without_a_policy(lake):
     assert (plan.actions, plan.error) == ((), None)
 
 
+def test_manifests_are_rewritten_after_many_files_were_replaced(lake, monkeypatch):
+    make_table(lake, TABLE, 6)
+    configure(lake, compact=True)
+    (plan,) = lake.plan_maintenance()
+    assert [action.step for action in plan.actions] == [Step.SORT]
+    monkeypatch.setattr("neve.upkeep.plan._MANY_REPLACED_FILES", 6)
+    (plan,) = lake.plan_maintenance()
+    assert [action.step for action in plan.actions] == [Step.SORT, Step.MANIFESTS]
+    assert plan.actions[1].why == "manifests that name 6 replaced files"
+
+
 def test_what_is_beyond_the_budget_is_deferred(lake):
     make_table(lake, TABLE, 12, hours=2)
     configure(lake, compact=True)
@@ -105,24 +118,84 @@ def test_no_orphans_are_removed_where_two_tables_share_a_location(lake):
     assert "shop.other" in plan.notes[0]
 
 
-def test_files_of_an_index_that_no_root_names_are_orphans_of_the_mirror(lake):
+def test_a_plan_reads_the_metadata_of_each_table_so_often_however_many_there_are(lake, monkeypatch):
+    reads = []
+    read = metadata_reader.read_metadata_file
+
+    def counting(identifier, *arguments, **options):
+        reads.append(identifier)
+        return read(identifier, *arguments, **options)
+
+    def reads_for_each_table():
+        reads.clear()
+        plans = lake.plan_maintenance()
+        assert [plan.error for plan in plans if plan.error] == []
+        lake.health(listing=True)
+        return len(reads) / len(plans)
+
+    monkeypatch.setattr(metadata_reader, "read_metadata_file", counting)
+    make_table(lake, TABLE, 1)
+    policies = Settings.model_validate({"upkeep": {"tables": {"*": {"remove_orphans": True}}}})
+    lake.settings = lake.settings.model_copy(update={"upkeep": policies.upkeep})
+    for number in range(2):
+        lake.catalog().create_table(f"shop.t{number}", SCHEMA)
+    few = reads_for_each_table()
+    for number in range(2, 12):
+        lake.catalog().create_table(f"shop.t{number}", SCHEMA)
+    assert reads_for_each_table() == few
+
+
+def make_mirror(lake):
     table = make_table(lake, TABLE, 1)
     names = {KEYS: '["service_name"]', SEQUENCE: '["size"]', SOURCE: '{"table": "shop.log"}'}
     with table.transaction() as change:
         change.set_properties(names)
-    location = index_location(table.location(), str(table.metadata.table_uuid))
-    old, young = (new_path(location, "shard").removeprefix("file://") for _ in range(2))
-    Path(old).parent.mkdir(parents=True)
+    return table, Path(
+        index_location(table.location(), str(table.metadata.table_uuid)).removeprefix("file://")
+    )
+
+
+def test_files_of_an_index_that_no_root_names_are_orphans_of_the_mirror(lake):
+    _, location = make_mirror(lake)
+    old, young = (new_path(str(location), "shard") for _ in range(2))
+    location.mkdir(parents=True)
     for path in (old, young):
         Path(path).write_bytes(b"shard")
     os.utime(old, (0, 0))
     (plan,) = lake.plan_maintenance(TABLE)
-    (orphans,) = [action.orphans.plan.orphans for action in plan.actions if action.orphans]
+    (orphans,) = [action.orphans.files for action in plan.actions if action.orphans]
     assert [orphan.path.removeprefix("file://") for orphan in orphans] == [old]
     only = [action for action in plan.actions if action.orphans]
     (report,) = Maintainer(lake).carry_out([replace(plan, actions=tuple(only))])
     assert (report.removed_orphans, report.error) == (1, None)
-    assert [str(path) for path in Path(old).parent.iterdir()] == [young]
+    assert [str(path) for path in location.iterdir()] == [young]
+
+
+def test_what_an_expiring_snapshot_has_of_the_index_goes_in_the_same_run(lake):
+    table, location = make_mirror(lake)
+    build(lake, table.name())
+    expiring = set(location.iterdir())
+    table.refresh()
+    table.append(table.scan().to_arrow())
+    build(lake, table.name())
+    kept = set(location.iterdir()) - expiring
+    assert (len(expiring), len(kept)) == (2, 2)
+    configure(lake, compact=False)
+    # Young files stay: a merge may be about to name them.
+    (plan,) = lake.plan_maintenance(TABLE)
+    assert [action.step for action in plan.actions] == [Step.EXPIRE]
+    for path in location.iterdir():
+        os.utime(path, (0, 0))
+    (plan,) = lake.plan_maintenance(TABLE)
+    expire, remove = plan.actions
+    planned = {Path(each.path.removeprefix("file://")) for each in remove.orphans.files}
+    assert planned == expiring
+    # Where the expiry did not happen, the files are needed still.
+    (report,) = Maintainer(lake).carry_out([replace(plan, actions=(remove,))])
+    assert (report.removed_orphans, set(location.iterdir())) == (0, expiring | kept)
+    (report,) = Maintainer(lake).carry_out([replace(plan, actions=(expire, remove))])
+    assert (report.expired_snapshots, report.removed_orphans, report.error) == (1, 2, None)
+    assert set(location.iterdir()) == kept
 
 
 def test_a_policy_without_a_table_is_refused_but_a_service_only_warns(lake, caplog):

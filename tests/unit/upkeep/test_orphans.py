@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -15,11 +16,13 @@ from pyiceberg.table.update import SetLocationUpdate
 import neve
 from neve.config import Settings
 from neve.errors import CorruptionError, NeveError
+from neve.lake import metadata_reader
 from neve.lake.reachable_files import ReachableFiles
 from neve.lake.staging import StagingTable
 from neve.lake.unconfirmed import UnconfirmedWrite
 from neve.upkeep import orphans as orphans_module
 from neve.upkeep.orphans import OrphanSearch
+from neve.upkeep.table_places import TablePlaces
 from tests.support.appending import PATIENT, Appender
 from tests.support.lakes import sqlite_settings
 from tests.support.peak_memory import grown_megabytes
@@ -205,6 +208,43 @@ def test_a_neighbour_with_a_longer_name_is_not_inside(lake):
     theirs.write_bytes(b"")
     os.utime(theirs, times=(0, 0))
     assert paths_of(bench.plan()) == {left}
+
+
+def test_a_table_registered_between_search_and_removal_keeps_its_files(lake):
+    bench = Bench(lake)
+    schema, place = bench.appender.load().schema(), f"{bench.location}/inside"
+    other = lake.catalog().create_table(("ns", "other"), schema, location=place)
+    other.append(pa.table({"id": [1]}))
+    metadata_file = lake.catalog().load_table(("ns", "other")).metadata_location
+    lake.catalog().drop_table(("ns", "other"))
+    bench.age()
+    search = bench.search()
+    plan = search.plan(time.time() - 3 * DAY)
+    assert paths_of(plan) == bench.all_files() - bench.needed
+    lake.catalog().register_table(("ns", "other"), metadata_file)
+    removed = search.remove(plan)
+    assert (removed.files, removed.left) == (0, len(plan.orphans))
+    assert lake.catalog().load_table(("ns", "other")).scan().to_arrow()["id"].to_pylist() == [1]
+
+
+def test_the_metadata_of_each_table_is_read_once_for_all_searches(lake, monkeypatch):
+    schema = Bench(lake).appender.load().schema()
+    for number in range(20):
+        lake.catalog().create_table(("ns", f"t{number}"), schema)
+    reads = Counter()
+    read = metadata_reader.read_metadata_file
+
+    def counting(identifier, *arguments, **options):
+        reads[identifier] += 1
+        return read(identifier, *arguments, **options)
+
+    monkeypatch.setattr(metadata_reader, "read_metadata_file", counting)
+    places = TablePlaces(lake)
+    tables = lake.reader().list_tables()
+    for identifier in tables:
+        search = OrphanSearch(lake, lake.ref(identifier), places=places)
+        assert not search.plan(time.time()).skipped
+    assert reads == Counter(tables)
 
 
 def test_an_unreadable_neighbour_and_gc_forbid_it(lake):

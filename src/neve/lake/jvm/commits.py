@@ -12,15 +12,23 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
+from neve.lake.jvm.byte_streams import read_stream
 from neve.lake.jvm.content_file_loop import ContentFileLoop
+from neve.lake.jvm.java_classes import java_class
 
 _IN_MEMORY = "org.apache.iceberg.inmemory.InMemoryFileIO"
+_CATALOG = "org.apache.iceberg.inmemory.InMemoryCatalog"
+_IDENTIFIER = "org.apache.iceberg.catalog.TableIdentifier"
+_SNAPSHOT_PARSER = "org.apache.iceberg.SnapshotParser"
+_PRODUCER = "org.apache.iceberg.SnapshotProducer"
+_EXECUTORS = "org.apache.iceberg.relocated.com.google.common.util.concurrent.MoreExecutors"
 _NAME = "neve.table"
 _NUMBER = re.compile(r"(?P<begin>.*-m)(?P<number>\d+)(?P<end>\.avro)")
 # Java has one map of files in memory for all of the process, and merges run side by side.
@@ -54,11 +62,10 @@ class RowDelta:
     def __init__(self, session: SparkSession, metadata_location: str) -> None:
         gateway: Any = session.sparkContext._gateway
         self._gateway = gateway
-        self._iceberg: Any = gateway.jvm.org.apache.iceberg
-        self._io = self._iceberg.inmemory.InMemoryFileIO()
-        catalog = self._iceberg.inmemory.InMemoryCatalog()
-        catalog.initialize("neve", gateway.jvm.java.util.HashMap())
-        name = self._iceberg.catalog.TableIdentifier.parse(_NAME)
+        self._io = java_class(gateway, _IN_MEMORY)()
+        catalog = java_class(gateway, _CATALOG)()
+        catalog.initialize("neve", java_class(gateway, "java.util.HashMap")())
+        name = java_class(gateway, _IDENTIFIER).parse(_NAME)
         catalog.createNamespace(name.namespace())
         self._table = catalog.registerTable(name, metadata_location)
 
@@ -69,8 +76,8 @@ class RowDelta:
         transaction = self._table.newTransaction()
         delta = transaction.newRowDelta()
         # Iceberg waits for its threads in steps of ten milliseconds, and everything is in memory.
-        guava = self._iceberg.relocated.com.google.common
-        delta.scanManifestsWith(guava.util.concurrent.MoreExecutors.newDirectExecutorService())
+        executors = java_class(self._gateway, _EXECUTORS)
+        delta.scanManifestsWith(executors.newDirectExecutorService())
         loop = ContentFileLoop(self._gateway, delta, self._table.specs())
         loop.add_rows(files.data_files)
         loop.add_deletes(files.vectors)
@@ -81,9 +88,13 @@ class RowDelta:
         if base_id is not None:
             # Else vectors are compared with those of the whole history.
             delta.validateFromSnapshot(base_id)
-        delta.commit()
+        try:
+            delta.commit()
+        except Py4JError:
+            self._forget_failed(delta)
+            raise
         snapshot = transaction.table().currentSnapshot()
-        document = json.loads(self._iceberg.SnapshotParser.toJson(snapshot))
+        document = json.loads(java_class(self._gateway, _SNAPSHOT_PARSER).toJson(snapshot))
         counted = document["summary"]
         return MadeSnapshot(
             document,
@@ -94,7 +105,7 @@ class RowDelta:
 
     def read(self, path: str) -> bytes:
         """Return a file that was made."""
-        return bytes(self._io.newInputFile(path).newStream().readAllBytes())
+        return read_stream(self._gateway, self._io.newInputFile(path).newStream())
 
     def forget(self, manifest_list: str, manifests: Sequence[str]) -> None:
         """Give up what was made, also manifests that were merged into one of those named."""
@@ -108,12 +119,29 @@ class RowDelta:
             if self._io.fileExists(path):
                 self._io.deleteFile(path)
 
+    def _forget_failed(self, delta: Any) -> None:
+        """Give up manifests of a commit that failed. Iceberg only notes that they are to go."""
+        with suppress(Py4JError):
+            producer = delta.getClass().getClassLoader().loadClass(_PRODUCER)
+            commit_id = _private(producer, "commitUUID", delta)
+            locate = self._table.operations().metadataFileLocation
+            for number in range(int(_private(producer, "manifestCount", delta))):
+                path = locate(f"{commit_id}-m{number}.avro")
+                if self._io.fileExists(path):
+                    self._io.deleteFile(path)
+
+
+def _private(kind: Any, name: str, java_object: Any) -> Any:
+    field = kind.getDeclaredField(name)
+    field.setAccessible(True)
+    return field.get(java_object)
+
 
 @contextmanager
 def held_in_memory(session: SparkSession, files: Mapping[str, bytes]) -> Iterator[None]:
     """Let Java find files in its memory, in one call for all of them."""
     gateway: Any = session.sparkContext._gateway
-    io = gateway.jvm.org.apache.iceberg.inmemory.InMemoryFileIO()
+    io = java_class(gateway, _IN_MEMORY)()
     with _lock:
         _in_use.update(files.keys())
     try:
@@ -131,29 +159,31 @@ def held_in_memory(session: SparkSession, files: Mapping[str, bytes]) -> Iterato
 
 def _add_files(gateway: Any, io: Any, files: Mapping[str, bytes]) -> None:
     """Do `files.forEach(io::addFile)` in Java, where the loop over them costs nothing."""
-    java = gateway.jvm.java
     load_class = io.getClass().getClassLoader().loadClass
-    mapper = gateway.jvm.org.apache.iceberg.util.JsonUtil.mapper()
-    byte_array = java.lang.Class.forName("[B")
+    mapper = java_class(gateway, "org.apache.iceberg.util.JsonUtil").mapper()
+    of_class = java_class(gateway, "java.lang.Class")
+    byte_array = of_class.forName("[B")
     map_of_files = mapper.getTypeFactory().constructMapType(
         load_class("java.util.HashMap"), load_class("java.lang.String"), byte_array
     )
     document = {path: base64.b64encode(data).decode() for path, data in files.items()}
     contents = mapper.readValue(json.dumps(document), map_of_files)
-    invoke = java.lang.invoke
-    no_result = java.lang.Void.TYPE
-    parameters = gateway.new_array(java.lang.Class, 1)
+    no_result = java_class(gateway, "java.lang.Void").TYPE
+    parameters = gateway.new_array(of_class, 1)
     parameters[0] = byte_array
     add_file = (
-        invoke.MethodHandles.publicLookup()
+        java_class(gateway, "java.lang.invoke.MethodHandles")
+        .publicLookup()
         .findVirtual(
             load_class(_IN_MEMORY),
             "addFile",
-            invoke.MethodType.methodType(no_result, load_class("java.lang.String"), parameters),
+            java_class(gateway, "java.lang.invoke.MethodType").methodType(
+                no_result, load_class("java.lang.String"), parameters
+            ),
         )
         .bindTo(io)
     )
-    consumer = invoke.MethodHandleProxies.asInterfaceInstance(
+    consumer = java_class(gateway, "java.lang.invoke.MethodHandleProxies").asInterfaceInstance(
         load_class("java.util.function.BiConsumer"), add_file
     )
     contents.forEach(consumer)

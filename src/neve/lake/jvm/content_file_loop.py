@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
+from neve.lake.jvm.java_classes import java_class
+
 _ICEBERG = "org.apache.iceberg"
 _JSON_NODE = f"{_ICEBERG}.shaded.com.fasterxml.jackson.databind.JsonNode"
 
@@ -39,20 +41,18 @@ class ContentFileLoop:
     def _for_each(self, document: str, method: str, file_type: str) -> None:
         if document == "[]":
             return
-        nodes = self._gateway.jvm.org.apache.iceberg.util.JsonUtil.mapper().readTree(document)
-        invoke = self._gateway.jvm.java.lang.invoke
+        nodes = java_class(self._gateway, f"{_ICEBERG}.util.JsonUtil").mapper().readTree(document)
         file_class, row_delta = self._iceberg_class(file_type), self._iceberg_class("RowDelta")
-        method_type = invoke.MethodType.methodType
+        handles, handle = self._invoke_class("MethodHandles"), self._invoke_class("MethodHandle")
+        method_type = self._invoke_class("MethodType").methodType
         call = (
-            invoke.MethodHandles.publicLookup()
+            handles.publicLookup()
             .findVirtual(row_delta, method, method_type(row_delta, file_class))
             .bindTo(self._delta)
         )
         parse = self._parser.asType(method_type(file_class, self._load_class(_JSON_NODE)))
-        parse_and_call = invoke.MethodHandles.filterArguments(
-            call, 0, self._array(invoke.MethodHandle, parse)
-        )
-        consumer = invoke.MethodHandleProxies.asInterfaceInstance(
+        parse_and_call = handles.filterArguments(call, 0, self._array(handle, parse))
+        consumer = self._invoke_class("MethodHandleProxies").asInterfaceInstance(
             self._load_class("java.util.function.Consumer"), parse_and_call
         )
         nodes.forEach(consumer)
@@ -60,18 +60,23 @@ class ContentFileLoop:
     @cached_property
     def _parser(self) -> Any:
         """Return `ContentFileParser.fromJson` as a function of a JSON node alone."""
-        java = self._gateway.jvm.java
-        invoke = java.lang.invoke
-        of_specs = self._array(java.lang.Class, self._load_class("java.util.Map"))
-        parse = invoke.MethodHandles.publicLookup().findStatic(
+        handles = self._invoke_class("MethodHandles")
+        of_specs = self._array(self._java_class("Class"), self._load_class("java.util.Map"))
+        parse = handles.publicLookup().findStatic(
             self._iceberg_class("ContentFileParser"),
             "fromJson",
-            invoke.MethodType.methodType(
+            self._invoke_class("MethodType").methodType(
                 self._iceberg_class("ContentFile"), self._load_class(_JSON_NODE), of_specs
             ),
         )
-        specs = self._array(java.lang.Object, self._specs)
-        return invoke.MethodHandles.insertArguments(parse, 1, specs)
+        specs = self._array(self._java_class("Object"), self._specs)
+        return handles.insertArguments(parse, 1, specs)
+
+    def _java_class(self, name: str) -> Any:
+        return java_class(self._gateway, f"java.lang.{name}")
+
+    def _invoke_class(self, name: str) -> Any:
+        return self._java_class(f"invoke.{name}")
 
     def _iceberg_class(self, name: str) -> Any:
         if name not in self._classes:

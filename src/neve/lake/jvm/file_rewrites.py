@@ -16,6 +16,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere
 
+from neve.lake.identifier import quote_identifier
 from neve.lake.jvm.planned_files import PlannedFiles
 from neve.lake.jvm.tables import _each, _java_map, active, load
 from neve.lake.rewrite_properties import PlannedOutput, parquet_properties
@@ -27,9 +28,9 @@ _ONE_TASK_BYTES = 1 << 50
 
 @dataclass(frozen=True)
 class SortColumn:
-    """A column of an order."""
+    """A column of an order, by its name after those of the columns it is in."""
 
-    name: str
+    path: tuple[str, ...]
     is_descending: bool = False
     nulls_first: bool = True
 
@@ -78,9 +79,13 @@ class FileRewrite:
         Commits nothing.
         """
         tasks = self._planned.tasks(paths)
-        spec_id = tasks.get(0).spec().specId()
+        spec_id = int(tasks.get(0).spec().specId())
         with self._staged(tasks, self._tuned(output, is_sorted=bool(order))) as group_id:
-            self._write_rows(group_id, order, output, spec_id)
+            if self._has_columns_of(spec_id):
+                self._write_rows(group_id, order, output, spec_id)
+            else:
+                spec_id = int(self._table.spec().specId())
+                self._write_anew(group_id, output)
             coordinator = self._jvm.org.apache.iceberg.spark.FileRewriteCoordinator.get()
             new_files = coordinator.fetchNewFiles(self._table, group_id)
             group = self._group(tasks, spec_id, output)
@@ -107,6 +112,32 @@ class FileRewrite:
             for snapshot in _each(self._table.snapshots().iterator())
         )
 
+    def _has_columns_of(self, spec_id: int) -> bool:
+        """Tell whether a table still has the columns that it was partitioned by once."""
+        schema, spec = self._table.schema(), self._table.specs().get(spec_id)
+        return all(
+            schema.findField(field.sourceId()) is not None
+            for field in _each(spec.fields().iterator())
+        )
+
+    def _read_rows(self, group_id: str) -> DataFrame:
+        return (
+            self._session.read.format("iceberg")
+            .option("split-size", _ONE_TASK_BYTES)
+            .option("file-open-cost", "0")
+            .load(group_id)
+        )
+
+    def _write_anew(self, group_id: str, output: PlannedOutput) -> None:
+        """Write rows as those of an INSERT: into the present partitions, in the table's order."""
+        (
+            self._read_rows(group_id)
+            .write.format("iceberg")
+            .option("target-file-size-bytes", output.target_file_bytes)
+            .mode("append")
+            .save(group_id)
+        )
+
     def _write_rows(
         self,
         group_id: str,
@@ -114,14 +145,8 @@ class FileRewrite:
         output: PlannedOutput,
         spec_id: int,
     ) -> None:
-        rows = (
-            self._session.read.format("iceberg")
-            .option("split-size", _ONE_TASK_BYTES)
-            .option("file-open-cost", "0")
-            .load(group_id)
-        )
         writer = (
-            _ordered(rows, order, output.files)
+            _ordered(self._read_rows(group_id), order, output.files)
             .write.format("iceberg")
             .option("target-file-size-bytes", output.target_file_bytes)
             .option("use-table-distribution-and-ordering", "false")
@@ -220,7 +245,7 @@ def _ordered(rows: DataFrame, order: Sequence[SortColumn], output_files: int) ->
 
 
 def _column(sort: SortColumn) -> Any:
-    column = F.col(".".join(f"`{part}`" for part in sort.name.split(".")))
+    column = F.col(quote_identifier(sort.path))
     if sort.is_descending:
         return column.desc_nulls_first() if sort.nulls_first else column.desc_nulls_last()
     return column.asc_nulls_first() if sort.nulls_first else column.asc_nulls_last()

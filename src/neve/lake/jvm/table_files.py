@@ -6,6 +6,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from neve.lake.jvm.byte_streams import metadata_json, read_stream
 from neve.lake.jvm.tables import active, load
 from neve.lake.jvm.unreachable import unreachable, watch
 from neve.lake.table_ref import TableRef
@@ -22,15 +23,15 @@ class TableFiles:
     def __init__(self, session: SparkSession, ref: TableRef) -> None:
         self._session = session
         self._jvm: Any = session._jvm
+        self._gateway: Any = session.sparkContext._gateway
         self._table = load(session, ref)
 
     def metadata_location(self) -> str:
         return str(self._table.operations().current().metadataFileLocation())
 
-    def metadata_json(self) -> str:
+    def metadata_json(self) -> bytes:
         """Return the metadata as JSON; with a long history that takes Java a while."""
-        parser = self._jvm.org.apache.iceberg.TableMetadataParser
-        return str(parser.toJson(self._table.operations().current()))
+        return metadata_json(self._gateway, self._table.operations().current())
 
     def is_whole(self, ref: TableRef) -> bool:
         """Tell a table from a part of it: for `ns.t.branch_x` Iceberg loads `ns.t`."""
@@ -39,12 +40,9 @@ class TableFiles:
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         """Read a file, or a part of it."""
         stream = self._table.io().newInputFile(path).newStream()
-        try:
-            if offset:
-                stream.seek(offset)
-            return bytes(stream.readAllBytes() if length is None else stream.readNBytes(length))
-        finally:
-            stream.close()
+        if offset:
+            stream.seek(offset)
+        return read_stream(self._gateway, stream, length)
 
     def scan(self, metadata_location: str, metadata_json: str, directory: str) -> DataFrame:
         """Return the rows of a table that exists in memory only, by its metadata.
