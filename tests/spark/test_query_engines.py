@@ -9,6 +9,7 @@ import pytest
 from pyiceberg.types import UUIDType
 
 import neve
+from neve.errors import UnsupportedError
 from neve.query.run import run
 from neve.signals import Signal
 from tests.support.consolidation import Bench
@@ -243,6 +244,32 @@ def test_what_is_no_table_is_read_by_spark(lake):
         columns = "count(*) + 2" if name == "types.history" else "id"
         engine, _, rows = answer_of(lake, f"SELECT {columns} FROM engines.{name}", "auto")
         assert (engine, rows) == ("spark", [("3",)]), name
+
+
+def test_deletion_vectors_of_several_partition_specs_are_read_by_spark(lake):
+    lake.sql(
+        "CREATE TABLE engines.specs (id BIGINT, part STRING) USING iceberg PARTITIONED BY (part) "
+        "TBLPROPERTIES ('format-version'='3', 'write.delete.mode'='merge-on-read')"
+    )
+    ids = "SELECT id FROM engines.specs"
+    for change in ("ADD PARTITION FIELD bucket(2, id)", "DROP PARTITION FIELD part"):
+        lake.sql("INSERT INTO engines.specs SELECT id, concat('p', id % 3) FROM range(80)")
+        lake.sql(f"ALTER TABLE engines.specs {change}")
+    assert_same(lake, ids)
+
+    lake.sql("DELETE FROM engines.specs WHERE id % 5 = 0")
+    answered_by, _, rows = answer_of(lake, ids, "auto")
+    assert answered_by == "spark"
+    assert len(rows) == 128
+    with pytest.raises(UnsupportedError, match=r"engines\.specs: the partitioning was changed"):
+        run(lake, ids, "duckdb")
+
+    # As docs/query-from-anywhere.md advises.
+    lake.sql(
+        "CALL lake.system.rewrite_data_files(table => 'engines.specs', "
+        "options => map('rewrite-all', 'true'))"
+    )
+    assert_same(lake, ids)
 
 
 def test_a_session_that_was_changed_answers_itself(lake):

@@ -63,6 +63,8 @@ class TableHistory:
         self.format_version = self.first_format_version = self.chance.choice((1, 2, 2, 3))
         self.partitions = self.chance.sample(_PARTITIONS, self.chance.choice((0, 1)))
         self.has_one_spec = True
+        # Iceberg cannot read a table to which one of these is added again in a later version.
+        self.dropped_in_version_1: set[str] = set()
         self.branch: str | None = None
         self._create()
 
@@ -238,9 +240,14 @@ class TableHistory:
     def change_partitions(self) -> None:
         self.has_one_spec = False
         if self.partitions:
-            self._alter(f"DROP PARTITION FIELD {self.partitions.pop()}")
-        else:
-            self.partitions.append(self.chance.choice(_PARTITIONS))
+            dropped = self.partitions.pop()
+            if self.format_version == 1:
+                self.dropped_in_version_1.add(dropped)
+            self._alter(f"DROP PARTITION FIELD {dropped}")
+            return
+        unreadable = self.dropped_in_version_1 if self.format_version > 1 else ()
+        if possible := [field for field in _PARTITIONS if field not in unreadable]:
+            self.partitions.append(self.chance.choice(possible))
             self._alter(f"ADD PARTITION FIELD {self.partitions[0]}")
 
     def upgrade(self) -> None:
