@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from neve import failpoints
+from neve.errors import NotFoundError
 from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_known
 from neve.lake.deletion import delete_paths
 from neve.lake.json_table import JsonTable, json_table
@@ -25,12 +26,12 @@ from neve.lake.metadata_updates import (
     set_tag,
 )
 from neve.lake.profile import profile_named
+from neve.lake.readable_main import require_readable_main
 from neve.lake.snapshot_limit import REMOVED_APPENDS, with_removed, without_doubt
+from neve.lake.store_faults import explaining
 from neve.lake.unreachable import UnreachableFiles, unreachable_files
 
 if TYPE_CHECKING:
-    from pyiceberg.io import FileIO
-
     from neve.lake.lake import Lake
     from neve.lake.table_ref import TableRef
 
@@ -115,7 +116,8 @@ def remove_expired(
     """Commit a removal and delete the files that nobody can reach any more.
 
     Atomic; idempotent. Files are deleted only once the table shows that the snapshots are gone. A
-    process that dies in between leaves files that orphan removal takes.
+    process that dies in between leaves files that orphan removal takes. Nothing goes while `main`
+    cannot be read completely: older versions are what it can be restored from.
 
     Args:
         narrow: returns what of the plan still holds for the table as it is now; pure.
@@ -124,6 +126,7 @@ def remove_expired(
         NotFoundError: the table was dropped, or dropped and created again.
         ConflictError: other writers were first in every attempt; nothing was changed.
         UnknownOutcomeError: the answer was lost, and the table does not show the removal yet.
+        NeveError: a manifest of `main` cannot be read; nothing was changed.
     """
     profile = profile_named(lake.settings, ref.catalog)
     table = json_table(profile, lake.catalog(ref.catalog), ref.identifier, table_uuid)
@@ -132,6 +135,8 @@ def remove_expired(
     def attempt() -> tuple[SnapshotRemoval, MetadataJson]:
         base = table.metadata
         removal = narrow(base)
+        if removal.snapshot_ids or removal.drop_tags:
+            require_readable_main(table.name, reading(table), base)
         if not removal.is_empty:
             attempted.append((removal, base))
             what = f"expiring {len(removal.snapshot_ids)} snapshots"
@@ -167,7 +172,7 @@ def _delete_unreachable(
         return Removed(count, left="the table has changed meanwhile")
     try:
         files = unreachable_files(
-            reading(table.io), before, table.metadata, removal.snapshot_ids, removal.known_main
+            reading(table), before, table.metadata, removal.snapshot_ids, removal.known_main
         )
     except Exception as error:  # noqa: BLE001 - the commit is applied, whatever happens here
         logger.warning("%s: files of expired snapshots are left: %s", table.name, error)
@@ -181,12 +186,23 @@ def may_delete_files(metadata: MetadataJson) -> bool:
     return metadata.properties.get(GC_ENABLED, "true").lower() != "false"
 
 
-def reading(io: FileIO) -> Callable[[str], bytes]:
-    """Return what reads whole files."""
+def reading(table: JsonTable) -> Callable[[str], bytes]:
+    """Return what reads whole files of a table; errors name the table and the file.
+
+    Raises:
+        NotFoundError, StorageError: a file that the table names is lost, or cannot be read.
+    """
 
     def read(path: str) -> bytes:
-        with io.new_input(path).open() as file:
-            return file.read()
+        with explaining(f"{table.name}: cannot read", path):
+            try:
+                with table.io.new_input(path).open() as file:
+                    return file.read()
+            except FileNotFoundError as error:
+                raise NotFoundError(
+                    f"{table.name}: {path} does not exist, and a snapshot needs it",
+                    hint="restore it from a backup; until then no file of the table is removed",
+                ) from error
 
     return read
 

@@ -11,6 +11,7 @@ from neve.errors import CorruptionError, NeveError, StorageError, UnsupportedErr
 from neve.lake.horizons import SOURCE
 from neve.lake.manifests import Manifest, ManifestReader
 from neve.lake.paths import local_path
+from neve.lake.readable_main import remember_readable
 from neve.lake.table_reads import file_reader
 from neve.upkeep.layout import Layout, observe_layout, wanted_bounds
 from neve.upkeep.policy import CompactionPolicy, compaction_policy
@@ -88,6 +89,7 @@ def observe_table(lake: Lake, ref: TableRef, metadata: MetadataJson) -> Observed
         raise StorageError(f"{ref.name}: a manifest cannot be read: {error}") from error
     except (ValueError, LookupError, TypeError) as error:
         raise CorruptionError(f"{ref.name}: a manifest is damaged: {error}") from error
+    remember_readable(metadata, manifests)
     changelog = _changelog(lake, metadata) if kind is TableKind.MIRROR else None
     return ObservedTable(ref, metadata, kind, policy, size, manifests, layout, changelog)
 

@@ -177,7 +177,7 @@ class OrphanSearch:
 
     def _reachable_of(self, table: JsonTable) -> ReachableFiles:
         if self._reachable is None:
-            self._reachable = ReachableFiles(reading(table.io))
+            self._reachable = ReachableFiles(reading(table))
             for write in self.unconfirmed:
                 self._reachable.add(write.paths)
         self._reachable.add_table(table.metadata)

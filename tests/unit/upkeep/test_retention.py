@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -12,8 +13,9 @@ import pytest
 
 import neve
 from neve.config import Settings
-from neve.errors import ConflictError, UnknownOutcomeError
+from neve.errors import ConflictError, CorruptionError, NotFoundError, UnknownOutcomeError
 from neve.lake import json_table as json_table_module
+from neve.lake import readable_main
 from neve.lake.commit_loop import RetryPolicy
 from neve.lake.create import FEW_METADATA_FILES
 from neve.lake.kept_moments import RECORD
@@ -268,8 +270,9 @@ def data_files(appender):
 def test_an_unreadable_manifest_leaves_all_files(lake):
     appender = overwritten(lake)
     table = appender.load()
-    for manifest in table.metadata.snapshots[-1].manifests(table.io):
-        Path(urlsplit(manifest.manifest_path).path).write_bytes(b"damaged")
+    kept = manifests_of(table, table.current_snapshot())
+    for path in set(manifests_of(table, table.metadata.snapshots[0])) - set(kept):
+        Path(urlsplit(path).path).write_bytes(b"damaged")
     before = files_of(appender)
     removed = Bench(lake, keep_daily=0, keep_hourly=0).run()
     assert removed.snapshots > 0
@@ -330,10 +333,11 @@ def test_its_cost_does_not_grow_with_the_files_of_the_table(lake, monkeypatch):
     spread(lake, NAME, 10, NOW)
     _lists_kept.clear()
     reads = []
-    monkeypatch.setattr("neve.lake.expiry.reading", lambda io: _counted(io, reads))
+    monkeypatch.setattr("neve.lake.expiry.reading", lambda table: _counted(table.io, reads))
     assert bench.run().snapshots == 1
-    # The list that goes, its neighbour's and that of main.
-    assert len(reads) == 3
+    # The list that goes, its neighbour's and that of main; and the one manifest that main gained.
+    lists = [path for path in reads if "/snap-" in path]
+    assert (len(lists), len(reads)) == (3, 4)
 
 
 def _counted(io, reads):
@@ -355,3 +359,50 @@ def test_commits_to_a_table_of_neve_come_to_delete_old_metadata_files(lake):
     assert FEW_METADATA_FILES.items() <= set_for_us.items()
     others = removal_of(plan, bare, bench.policy, NOW, None).set_properties
     assert FEW_METADATA_FILES.keys().isdisjoint(others)
+
+
+def manifests_of(table, snapshot):
+    return [each.manifest_path for each in snapshot.manifests(table.io)]
+
+
+def test_nothing_expires_while_main_cannot_be_read(lake):
+    """The older snapshots are what a damaged `main` can be restored from."""
+    appender, _ = fill(lake, 25)
+    bench = Bench(lake, keep_hourly=0, keep_daily=0)
+    table = appender.load()
+    newest = Path(urlsplit(manifests_of(table, table.current_snapshot())[0]).path)
+    content = newest.read_bytes()
+    newest.write_bytes(content[:-20])
+    before = files_of(appender)
+    with pytest.raises(CorruptionError, match=newest.name):
+        bench.run()
+    newest.unlink()
+    with pytest.raises(NotFoundError, match=r"ns\.t: .*does not exist"):
+        bench.run()
+    assert len(bench.metadata.snapshots) == 25
+    assert files_of(appender) == before - {str(newest)}
+    newest.write_bytes(content)
+    assert bench.run().snapshots > 20
+    assert sum(appender.ids().values()) == 25
+
+
+def test_an_expiry_reads_only_manifests_of_main_that_are_new(lake, monkeypatch):
+    fill(lake, 25)
+    bench = Bench(lake, keep_hourly=0, keep_daily=0)
+    assert bench.run().snapshots > 20
+    read, live_files_of = [], readable_main.live_files_of
+
+    def counting(reads, manifest):
+        read.append(manifest.path)
+        return live_files_of(reads, manifest)
+
+    monkeypatch.setattr(readable_main, "live_files_of", counting)
+    assert bench.run().snapshots == 0
+    assert read == []
+    appender = Appender(lake)
+    appender.append(100)
+    appender.append(101)
+    later = Bench(lake, now=time.time() + 2 * DAY, keep_hourly=0, keep_daily=0)
+    assert later.run().snapshots > 0
+    assert 0 < len(read) <= 2
+    assert len(manifests_of(appender.load(), appender.load().current_snapshot())) > len(read)

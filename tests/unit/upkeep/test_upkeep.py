@@ -26,6 +26,7 @@ from neve.signals import Signal
 from neve.upkeep import upkeep as upkeep_module
 from neve.upkeep.spec import UpkeepSpec
 from neve.upkeep.upkeep import Upkeep
+from tests.support.appending import Appender
 from tests.support.consolidation import Bench
 from tests.support.lakes import sqlite_settings
 from tests.support.power_cut import power_cut
@@ -117,6 +118,23 @@ def test_what_can_still_be_published_is_left_to_the_next_run_however_old(bench):
     report = bench.run()
     assert report.rows == 2
     assert bench.names("logs") == Counter(["a 0", "a 1"])
+
+
+def test_nothing_of_a_table_expires_whose_newest_manifest_is_damaged(bench):
+    settings = {"upkeep": {"retain_min": 1, "tables": {"ns.*": {"expire": True}}}}
+    bench.lake.settings = Settings.model_validate({**bench.lake.settings.model_dump(), **settings})
+    for namespace in ("ns", "ns.whole"):
+        appender = Appender(bench.lake, namespace)
+        for number in range(25):
+            appender.append(number)
+    table = Appender(bench.lake).load()
+    newest = table.current_snapshot().manifests(table.io)[0].manifest_path
+    Path(urlsplit(newest).path).write_bytes(b"damaged")
+    report = upkeep(bench, 10 * DAY).run()
+    assert list(report.failures) == ["ns.t"]
+    assert Path(newest).name in report.failures["ns.t"]
+    assert len(Appender(bench.lake).load().metadata.snapshots) == 25
+    assert report.expired_snapshots >= 20
 
 
 @pytest.mark.parametrize("error", [CatalogError("it is down"), KeyError("a defect")])
