@@ -282,7 +282,10 @@ def unconfirmed_writes(profile: CatalogProfile, location: str) -> list[Unconfirm
         for stored in store.read_all():
             record = stored.content
             if isinstance(record, CorruptionError):
-                raise record
+                raise CorruptionError(
+                    f"recovery record {stored.id} cannot be read: {record.message}",
+                    hint="see: neve recover",
+                ) from record
             paths = tuple(file.path for file in record.files)
             writes.append(
                 UnconfirmedWrite(

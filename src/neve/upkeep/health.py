@@ -103,11 +103,17 @@ def check_health(
 
 
 def _orphan_listing(lake: Lake, unconfirmed: Unconfirmed, now: float) -> ListOrphans:
-    from neve.upkeep.removals import plan_orphans
+    from neve.upkeep.removals import plan_orphans, read_writes
     from neve.upkeep.table_places import TablePlaces
 
-    places = TablePlaces(lake)
-    return lambda observed: plan_orphans(lake, observed, unconfirmed, now, places)
+    places, recorded = TablePlaces(lake), read_writes(unconfirmed)
+
+    def list_orphans(observed: ObservedTable) -> PlannedOrphans | None:
+        if recorded.damage is not None:
+            raise recorded.damage
+        return plan_orphans(lake, observed, recorded.writes, now, places)
+
+    return list_orphans
 
 
 def _with_orphans(

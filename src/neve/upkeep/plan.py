@@ -27,6 +27,7 @@ from neve.upkeep.removals import (
     plan_old_rows,
     plan_orphans,
     plan_versions,
+    read_writes,
 )
 from neve.upkeep.row_age import RowAgePlan
 from neve.upkeep.statistics import plan_statistics
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from neve.lake.metadata_json import MetadataJson
     from neve.lake.table_ref import TableRef
     from neve.upkeep.observed_table import ObservedTable
-    from neve.upkeep.removals import Unconfirmed
+    from neve.upkeep.removals import RecordedWrites, Unconfirmed
 
 logger = logging.getLogger(__name__)
 
@@ -140,10 +141,11 @@ def plan_maintenance(
     _check_policies(lake, is_strict=is_strict)
     at = time.time() if now is None else now
     plans, places = [], TablePlaces(lake)
+    recorded = None if unconfirmed is None else read_writes(unconfirmed)
     for observed in observe_tables(lake, patterns):
         plan = _plan_table(observed, at)
-        if unconfirmed is not None and not isinstance(observed, UnreadableTable):
-            plan = _with_removals(lake, plan, observed, unconfirmed, at, places)
+        if recorded is not None and not isinstance(observed, UnreadableTable):
+            plan = _with_removals(lake, plan, observed, recorded, at, places)
         plans.append(plan)
     return _within(plans, max_bytes)
 
@@ -163,19 +165,24 @@ def _with_removals(
     lake: Lake,
     plan: TablePlan,
     observed: ObservedTable,
-    unconfirmed: Unconfirmed,
+    recorded: RecordedWrites,
     now: float,
     places: TablePlaces,
 ) -> TablePlan:
     if plan.error is not None:
         return plan
+    versions, orphans = None, None
     try:
-        versions = plan_versions(lake, observed, unconfirmed, now)
-        orphans = plan_orphans(lake, observed, unconfirmed, now, places, versions)
         old_rows = plan_old_rows(lake, observed, now)
+        if recorded.damage is None:
+            versions = plan_versions(lake, observed, recorded.writes, now)
+            orphans = plan_orphans(lake, observed, recorded.writes, now, places, versions)
     except NeveError as error:
         return replace(plan, actions=(), error=str(error))
     first, more = [], []
+    if recorded.damage is not None:
+        note = f"no versions and no orphans are removed: {recorded.damage}"
+        plan = replace(plan, notes=(*plan.notes, note))
     if orphans is not None and orphans.plan.skipped:
         note = f"no orphans are removed: {orphans.plan.skipped}"
         plan = replace(plan, notes=(*plan.notes, note))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
+from neve.errors import NeveError
 from neve.index.indexed_table import observe
 from neve.index.maintain import remove_unreferenced, unreferenced_files
 from neve.upkeep.orphans import Orphan, OrphanPlan, OrphanSearch, RemovedOrphans
@@ -28,6 +29,26 @@ if TYPE_CHECKING:
     Unconfirmed = Callable[[], Iterable[UnconfirmedWrite]]
 
 _HOUR = 3600
+
+
+@dataclass(frozen=True)
+class RecordedWrites:
+    """The direct writes that are not confirmed, read once for a run.
+
+    Args:
+        damage: why not all of them are known; then nobody knows what must stay.
+    """
+
+    writes: tuple[UnconfirmedWrite, ...] = ()
+    damage: NeveError | None = None
+
+
+def read_writes(unconfirmed: Unconfirmed) -> RecordedWrites:
+    """Read the records; never raises because of a damaged one."""
+    try:
+        return RecordedWrites(tuple(unconfirmed()))
+    except NeveError as error:
+        return RecordedWrites(damage=error)
 
 
 @dataclass(frozen=True)
@@ -70,7 +91,7 @@ class PlannedOrphans:
 
 
 def plan_versions(
-    lake: Lake, observed: ObservedTable, unconfirmed: Unconfirmed, now: float
+    lake: Lake, observed: ObservedTable, writes: Iterable[UnconfirmedWrite], now: float
 ) -> PlannedVersions | None:
     """Decide which snapshots and tags go; None: none, or the catalog does it by itself.
 
@@ -81,7 +102,7 @@ def plan_versions(
         return None
     identifier, metadata = observed.ref.identifier, observed.metadata
     policy = retention_policy(lake.settings, identifier, metadata)
-    needed = needed_snapshots(lake, identifier, policy.kind, metadata, unconfirmed())
+    needed = needed_snapshots(lake, identifier, policy.kind, metadata, writes)
     plan = plan_retention(observed.name, metadata, policy, now, needed)
     if plan.is_empty:
         return None
@@ -97,7 +118,7 @@ def plan_versions(
 def plan_orphans(
     lake: Lake,
     observed: ObservedTable,
-    unconfirmed: Unconfirmed,
+    writes: Iterable[UnconfirmedWrite],
     now: float,
     places: TablePlaces,
     versions: PlannedVersions | None = None,
@@ -114,7 +135,7 @@ def plan_orphans(
     policy = retention_policy(lake.settings, observed.ref.identifier, observed.metadata)
     if not policy.remove_orphans or lake.settings.catalog.type == "s3tables":
         return None
-    search = OrphanSearch(lake, observed.ref, tuple(unconfirmed()), places)
+    search = OrphanSearch(lake, observed.ref, writes, places)
     age_seconds = policy.orphan_age_seconds
     plan = search.plan(now - age_seconds)
     index_files: tuple[Orphan, ...] = ()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -103,18 +104,12 @@ class Upkeep:
         again at the next look. Nothing here is on the path of a batch.
         """
         report = UpkeepReport()
+        writes = self._readable_writes()
         for identifier in self._tables(report):
             if stop is not None and stop.is_set():
                 break
-            name = ".".join(identifier)
-            try:
-                self._look_after(identifier, report)
-            except NeveError as error:
-                self._fail(report, name, error, str(error))
-            except Exception as error:
-                # A defect, ours or a library's: other tables are looked after all the same.
-                logger.exception("%s: upkeep failed", name)
-                self._fail(report, name, error, f"internal error: {type(error).__name__}")
+            with self._reporting(".".join(identifier), report):
+                self._look_after(identifier, writes, report)
         if stop is None or not stop.is_set():
             try:
                 report.followers = list_followers(self.lake)
@@ -138,10 +133,8 @@ class Upkeep:
             if stop is not None and stop.is_set():
                 break
             search = OrphanSearch(self.lake, self.lake.ref(identifier), writes, places)
-            try:
+            with self._reporting(".".join(identifier), report):
                 self._remove_orphans(identifier, search, report, stop)
-            except (NeveError, OSError) as error:
-                self._fail(report, ".".join(identifier), error, str(error))
 
     def _remove_orphans(
         self,
@@ -173,7 +166,21 @@ class Upkeep:
             logger.warning("a recovery record is passed over: %s", error)
             return ()
 
-    def _look_after(self, identifier: Identifier, report: UpkeepReport) -> None:
+    @contextmanager
+    def _reporting(self, name: str, report: UpkeepReport) -> Iterator[None]:
+        """Report what a table fails with, so that it stops no other."""
+        try:
+            yield
+        except NeveError as error:
+            self._fail(report, name, error, str(error))
+        except Exception as error:
+            # A defect, ours or a library's: other tables are looked after all the same.
+            logger.exception("%s: upkeep failed", name)
+            self._fail(report, name, error, f"internal error: {type(error).__name__}")
+
+    def _look_after(
+        self, identifier: Identifier, writes: Sequence[UnconfirmedWrite], report: UpkeepReport
+    ) -> None:
         now = self.clock()
         if self._is_staged_to(identifier):
             table = load_table(self.lake.profile, self.lake.catalog(), identifier)
@@ -181,9 +188,11 @@ class Upkeep:
             report.abandoned += discard_abandoned(publisher, self.spec.retain_staged_seconds, now)
             if identifier == ledger.IDENTIFIER:
                 report.compacted_files += compact_ledger(self.lake, table, self.spec)
-        report.expired_snapshots += self._expire(identifier, now)
+        report.expired_snapshots += self._expire(identifier, writes, now)
 
-    def _expire(self, identifier: Identifier, now: float) -> int:
+    def _expire(
+        self, identifier: Identifier, writes: Sequence[UnconfirmedWrite], now: float
+    ) -> int:
         settings, ref = self.lake.settings, self.lake.ref(identifier)
         if settings.catalog.type == "s3tables":
             # The service expires snapshots by itself.
@@ -193,9 +202,7 @@ class Upkeep:
         if self._delete_old_rows(identifier, metadata, policy, now):
             metadata = self.lake.reader().read(identifier)
         horizon_ms = int((now - policy.follow_horizon_seconds) * 1000)
-        needed = needed_snapshots(
-            self.lake, identifier, policy.kind, metadata, self._readable_writes(), horizon_ms
-        )
+        needed = needed_snapshots(self.lake, identifier, policy.kind, metadata, writes, horizon_ms)
         plan = plan_retention(ref.name, metadata, policy, now, needed, self.spec.expire_at_once)
         return carry_out_retention(self.lake, ref, plan, policy, now, needed).snapshots
 

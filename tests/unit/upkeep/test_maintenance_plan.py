@@ -11,7 +11,7 @@ import pytest
 
 import neve
 from neve.config import Settings
-from neve.errors import ConfigError
+from neve.errors import ConfigError, CorruptionError
 from neve.index.indexed_table import SEQUENCE
 from neve.index.maintain import build
 from neve.index.root import index_location, new_path
@@ -143,6 +143,51 @@ def test_a_plan_reads_the_metadata_of_each_table_so_often_however_many_there_are
     for number in range(2, 12):
         lake.catalog().create_table(f"shop.t{number}", SCHEMA)
     assert reads_for_each_table() == few
+
+
+@pytest.mark.parametrize("damage", ["lost", "cut"])
+def test_a_lost_manifest_of_an_old_version_stops_no_other_table(lake, damage):
+    """`neve maintain` and `neve health --listing` ended with it, for all tables."""
+    for name in ("shop.broken", TABLE):
+        table = make_table(lake, name, 6)
+        lose_a_file(table)
+    policies = {"upkeep": {"tables": {"*": {"compact": True, "remove_orphans": True}}}}
+    lake.settings = Settings.model_validate({**lake.settings.model_dump(), **policies})
+    table = lake.catalog().load_table("shop.broken")
+    table.overwrite(table.scan().to_arrow())
+    old = table.metadata.snapshots[0].manifests(table.io)[0].manifest_path
+    path = Path(old.removeprefix("file://"))
+    path.unlink() if damage == "lost" else path.write_bytes(b"cut")
+    plans = {plan.table: plan for plan in lake.plan_maintenance()}
+    assert plans["shop.broken"].actions == ()
+    assert path.name in plans["shop.broken"].error
+    assert [action.step for action in plans[TABLE].actions] == [Step.SORT, Step.ORPHANS]
+    health = {report.table: report for report in lake.health(listing=True)}
+    assert path.name in health["shop.broken"].error
+    assert (health[TABLE].error, health[TABLE].unreferenced_files) == (None, 1)
+
+
+def test_a_damaged_recovery_record_stops_only_what_it_may_concern(lake):
+    for name in (TABLE, "shop.other"):
+        lose_a_file(make_table(lake, name, 6))
+    configure(lake, compact=True, expire=True, remove_orphans=True, delete_rows_after="1h")
+    reads = []
+
+    def damaged():
+        reads.append(1)
+        raise CorruptionError("recovery record x cannot be read")
+
+    lake.unconfirmed_writes = damaged
+    plan, other = lake.plan_maintenance()
+    assert [action.step for action in plan.actions] == [Step.OLD_ROWS, Step.SORT]
+    (note,) = plan.notes
+    assert note == "no versions and no orphans are removed: recovery record x cannot be read"
+    assert (plan.error, other.error, len(reads)) == (None, None, 1)
+    lake.unconfirmed_writes = lambda: reads.append(1) or []
+    plan, _ = lake.plan_maintenance()
+    assert {Step.EXPIRE, Step.ORPHANS} < {action.step for action in plan.actions}
+    lake.health(listing=True)
+    assert len(reads) == 3
 
 
 def make_mirror(lake):

@@ -24,8 +24,9 @@ from neve.publish.staged_list import list_staged
 from neve.service.upkeep import TableUpkeep
 from neve.signals import Signal
 from neve.upkeep import upkeep as upkeep_module
+from neve.upkeep.orphans import OrphanSearch
 from neve.upkeep.spec import UpkeepSpec
-from neve.upkeep.upkeep import Upkeep
+from neve.upkeep.upkeep import Upkeep, UpkeepReport
 from tests.support.appending import Appender
 from tests.support.consolidation import Bench
 from tests.support.lakes import sqlite_settings
@@ -204,6 +205,36 @@ def test_orphans_are_removed_now_and_then_and_not_at_the_start(bench):
     assert (report.orphans, report.orphan_bytes, report.failures) == (1, 4, {})
     assert not left.exists()
     assert bench.names("logs") == Counter(["a 0", "a 1"])
+
+
+def test_orphans_of_a_table_that_fails_in_any_way_stop_no_other(bench, monkeypatch):
+    bench.send(Signal.LOGS, "a")
+    bench.run()
+    search = OrphanSearch.plan
+
+    def fail_for_logs(self, *arguments):
+        if self.ref.name == "otel.logs":
+            raise KeyError("a defect")
+        return search(self, *arguments)
+
+    monkeypatch.setattr(OrphanSearch, "plan", fail_for_logs)
+    table = load_table(bench.lake.profile, bench.lake.catalog(), ("neve", "batches"))
+    left = Path(urlsplit(table.location()).path, "data", "killed.parquet")
+    left.write_bytes(b"left")
+    report = UpkeepReport()
+    upkeep(bench, 4 * DAY).remove_orphans(report)
+    assert report.failures == {"otel.logs": "internal error: KeyError"}
+    assert report.orphans == 1
+
+
+def test_recovery_records_are_read_once_for_a_run(bench):
+    bench.send(Signal.LOGS, "a")
+    bench.send(Signal.TRACES, "b")
+    bench.run()
+    reads = []
+    looking = Upkeep(bench.lake, UpkeepSpec(bench.buffer), time.time, lambda: reads.append(1) or ())
+    assert looking.run().failures == {}
+    assert len(reads) == 1
 
 
 def test_a_damaged_recovery_record_stops_the_removal_of_orphans(bench):
