@@ -68,7 +68,7 @@ class TablePlaces:
             if not other.has_catalog or other.settings.type == "s3tables":
                 # Nobody else can put a table into a bucket of S3 Tables.
                 continue
-            own = ref.identifier if _is_same_catalog(other, profile) else None
+            own = ref.identifier if is_same_catalog(other, profile) else None
             try:
                 reason = self._why_shared_in(name, own, directory, anew=anew)
             except NeveError as error:
@@ -99,9 +99,23 @@ class TablePlaces:
         return ""
 
 
-def _is_same_catalog(one: CatalogProfile, other: CatalogProfile) -> bool:
-    """Tell whether two names of the configuration mean the same tables."""
-    return (one.settings.type, one.settings.uri) == (other.settings.type, other.settings.uri)
+def is_same_catalog(one: CatalogProfile, other: CatalogProfile) -> bool:
+    """Tell whether two names of the configuration certainly mean the same tables.
+
+    A database keeps each catalog's tables under the catalog's name. A REST server may have several
+    catalogs, told apart by the warehouse, a property, or the login.
+    """
+    if one.name == other.name:
+        return True
+    is_rest = one.settings.type == other.settings.type == "rest"
+    return is_rest and _asked_for(one) == _asked_for(other)
+
+
+def _asked_for(profile: CatalogProfile) -> tuple[object, ...]:
+    """Return all by which a REST server may choose the catalog."""
+    settings = profile.settings
+    login = settings.token, settings.credential
+    return settings.uri, settings.warehouse, settings.properties, *login
 
 
 def used_directories(metadata: MetadataJson) -> UsedDirectories:

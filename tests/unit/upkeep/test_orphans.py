@@ -17,12 +17,13 @@ import neve
 from neve.config import Settings
 from neve.errors import CorruptionError, NeveError
 from neve.lake import metadata_reader
+from neve.lake.profile import profiles
 from neve.lake.reachable_files import ReachableFiles
 from neve.lake.staging import StagingTable
 from neve.lake.unconfirmed import UnconfirmedWrite
 from neve.upkeep import orphans as orphans_module
 from neve.upkeep.orphans import OrphanSearch
-from neve.upkeep.table_places import TablePlaces
+from neve.upkeep.table_places import TablePlaces, is_same_catalog
 from tests.support.appending import PATIENT, Appender
 from tests.support.lakes import sqlite_settings
 from tests.support.peak_memory import grown_megabytes
@@ -191,11 +192,34 @@ def test_a_further_catalog_that_cannot_be_asked_forbids_it(lake, tmp_path):
     assert plan.orphans == ()
 
 
-def test_the_same_catalog_under_a_second_name_is_no_other(lake, tmp_path):
+def test_a_second_catalog_in_the_same_database_has_tables_of_its_own(lake, tmp_path):
+    """A database keeps tables under their catalog's name: `archive` may have another `ns.t`."""
     bench = Bench(lake)
     (left,) = bench.leave("data/killed.parquet")
     with_further_catalog(lake, tmp_path, uri=lake.settings.catalog.uri)
     assert paths_of(bench.plan()) == {left}
+    archive = lake.catalog("archive")
+    archive.create_namespace("ns")
+    archive.create_table(NAME, bench.appender.load().schema(), location=str(bench.location))
+    assert bench.plan().skipped == "its location is shared with table archive.ns.t"
+
+
+@pytest.mark.parametrize(
+    ("different", "is_same"),
+    [
+        ({}, True),
+        ({"timeout_seconds": 5}, True),
+        ({"warehouse": "other"}, False),
+        ({"properties": {"prefix": "other"}}, False),
+        ({"token": "of another"}, False),
+        ({"uri": "http://127.0.0.1:2"}, False),
+    ],
+)
+def test_two_names_of_a_rest_catalog_are_one_only_if_they_ask_for_the_same(different, is_same):
+    rest = {"type": "rest", "uri": "http://127.0.0.1:1", "warehouse": "w", "token": "t"}
+    document = {"catalog": rest, "catalogs": {"again": {**rest, **different}}}
+    one, other = profiles(Settings.model_validate(document)).values()
+    assert is_same_catalog(one, other) == is_same
 
 
 def test_a_neighbour_with_a_longer_name_is_not_inside(lake):
