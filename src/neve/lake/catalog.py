@@ -79,6 +79,14 @@ def list_tables(
             raise missing_namespace_error(namespace or (), known) from error
 
 
+def metadata_files(profile: CatalogProfile, catalog: Catalog) -> dict[Identifier, str | None]:
+    """Return every table with the metadata file it is at; None: the catalog does not list that."""
+    if not isinstance(catalog, NeveSqlCatalog):
+        return dict.fromkeys(list_tables(profile, catalog))
+    with explained(profile):
+        return catalog.metadata_files()
+
+
 def load_tables(
     profile: CatalogProfile, catalog: Catalog, identifiers: Iterable[Identifier]
 ) -> dict[Identifier, Table | UnsupportedError | None]:

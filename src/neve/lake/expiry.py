@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from neve import failpoints
-from neve.errors import NotFoundError
+from neve.errors import NeveError, NotFoundError
 from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_known
 from neve.lake.deletion import delete_paths
 from neve.lake.json_table import JsonTable, json_table
@@ -104,6 +104,8 @@ class Removed:
 
 
 Narrow = Callable[[MetadataJson], SnapshotRemoval]
+# Says why files of a table are to stay, since another table may need them; nothing if none does.
+WhyShared = Callable[[MetadataJson, Collection[str]], str]
 
 
 def remove_expired(
@@ -111,6 +113,7 @@ def remove_expired(
     ref: TableRef,
     table_uuid: str,
     narrow: Narrow,
+    why_shared: WhyShared,
     retry: RetryPolicy | None = None,
 ) -> Removed:
     """Commit a removal and delete the files that nobody can reach any more.
@@ -121,6 +124,7 @@ def remove_expired(
 
     Args:
         narrow: returns what of the plan still holds for the table as it is now; pure.
+        why_shared: is asked once the snapshots are gone, before their files are deleted.
 
     Raises:
         NotFoundError: the table was dropped, or dropped and created again.
@@ -157,11 +161,11 @@ def remove_expired(
     if not removal.snapshot_ids:
         return Removed()
     failpoints.reach("upkeep.expired")
-    return _delete_unreachable(table, removal, before)
+    return _delete_unreachable(table, removal, before, why_shared)
 
 
 def _delete_unreachable(
-    table: JsonTable, removal: SnapshotRemoval, before: MetadataJson
+    table: JsonTable, removal: SnapshotRemoval, before: MetadataJson, why_shared: WhyShared
 ) -> Removed:
     count = len(removal.snapshot_ids)
     if not may_delete_files(before):
@@ -177,8 +181,20 @@ def _delete_unreachable(
     except Exception as error:  # noqa: BLE001 - the commit is applied, whatever happens here
         logger.warning("%s: files of expired snapshots are left: %s", table.name, error)
         return Removed(count, left=f"not all manifests could be read: {error}")
+    reason = _why_kept(table, files, why_shared)
+    if reason:
+        return Removed(count, left=reason)
     delete_paths(table.io, table.name, files.paths)
     return Removed(count, files)
+
+
+def _why_kept(table: JsonTable, files: UnreachableFiles, why_shared: WhyShared) -> str:
+    if not files.paths:
+        return ""
+    try:
+        return why_shared(table.metadata, files.paths)
+    except NeveError as error:
+        return f"nobody knows whether another table needs them: {error}"
 
 
 def may_delete_files(metadata: MetadataJson) -> bool:

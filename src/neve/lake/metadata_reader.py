@@ -33,6 +33,9 @@ class MetadataReader(Protocol):
             NotFoundError: there is no such namespace; it names those that are near.
         """
 
+    def metadata_files(self) -> dict[Identifier, str | None]:
+        """Return every table with the metadata file it is at; None: the catalog lists no such."""
+
     def read(self, identifier: Identifier) -> MetadataJson:
         """Read the metadata of one table.
 
@@ -74,6 +77,11 @@ class CatalogReader:
         from neve.lake.catalog import list_tables
 
         return list_tables(self._profile, self._connect(), namespace)
+
+    def metadata_files(self) -> dict[Identifier, str | None]:
+        from neve.lake.catalog import metadata_files
+
+        return metadata_files(self._profile, self._connect())
 
     def read(self, identifier: Identifier) -> MetadataJson:
         from neve.lake.catalog import load_table
@@ -129,6 +137,9 @@ class EmbeddedReader:
             if not any(name[: len(namespace)] == namespace for name in namespaces):
                 raise missing_namespace_error(namespace, sorted({name[:1] for name in namespaces}))
         return below
+
+    def metadata_files(self) -> dict[Identifier, str | None]:
+        return dict(self._metadata_locations())
 
     def read(self, identifier: Identifier) -> MetadataJson:
         location = self._location(identifier)

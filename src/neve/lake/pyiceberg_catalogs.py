@@ -281,6 +281,20 @@ class NeveSqlCatalog(SqlCatalog):
             raise NoSuchTableError(f"Table does not exist: {'.'.join(identifier)}")
         return location
 
+    def metadata_files(self) -> dict[tuple[str, ...], str | None]:
+        """Return every table with the metadata file that its row names."""
+        rows = select(
+            IcebergTables.table_namespace, IcebergTables.table_name, IcebergTables.metadata_location
+        ).where(IcebergTables.catalog_name == self.name)
+        is_table = self._iceberg_type_filter()
+        if is_table is not None:
+            rows = rows.where(is_table)
+        with Session(self.engine) as session:
+            return {
+                (*namespace.split("."), name): location
+                for namespace, name, location in session.execute(rows)
+            }
+
     def insert_metadata(self, identifier: Identifier, location: str) -> None:
         """Make a row for a table, if there is none: atomic, one attempt.
 

@@ -18,6 +18,7 @@ from neve.upkeep.plan import Action, Step, TablePlan
 from neve.upkeep.removals import PlannedOrphans, PlannedVersions, remove_planned
 from neve.upkeep.retention import carry_out_retention
 from neve.upkeep.row_age import delete_old_rows
+from neve.upkeep.table_places import TablePlaces
 from neve.upkeep.table_rewriting import TableRewriting
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class Maintainer:
         self._clock = clock
         self._deadline = None if max_seconds is None else clock() + max_seconds
         self._stop = stop or threading.Event()
+        self._places = TablePlaces(lake)
 
     def carry_out(self, plans: Iterable[TablePlan]) -> list[MaintenanceReport]:
         """Do what plans say. A table that fails stops no other.
@@ -133,7 +135,7 @@ class Maintainer:
             elif action.step is Step.POSITION_DELETES:
                 call_procedure(self._lake, ref, "rewrite_position_delete_files", {})
             elif action.versions is not None:
-                report.expired_snapshots += self._expire(ref, action.versions)
+                self._expire(ref, action.versions, report)
             elif action.old_rows is not None:
                 report.deleted_rows += delete_old_rows(self._lake, ref, action.old_rows).rows
             elif action.orphans is not None:
@@ -151,11 +153,20 @@ class Maintainer:
             return
         report.actions += 1
 
-    def _expire(self, ref: TableRef, versions: PlannedVersions) -> int:
+    def _expire(self, ref: TableRef, versions: PlannedVersions, report: MaintenanceReport) -> None:
         removed = carry_out_retention(
-            self._lake, ref, versions.plan, versions.policy, versions.now, versions.needed
+            self._lake,
+            ref,
+            versions.plan,
+            versions.policy,
+            versions.now,
+            versions.needed,
+            places=self._places,
         )
-        return removed.snapshots
+        report.expired_snapshots += removed.snapshots
+        if removed.left:
+            note = f"files of expired snapshots are left: {removed.left}"
+            report.notes = (*report.notes, note)
 
     def _remove(self, orphans: PlannedOrphans, report: MaintenanceReport) -> None:
         removed = remove_planned(self._lake, orphans, self._stop)

@@ -168,7 +168,7 @@ class OrphanSearch:
             return f"its location {metadata.location} is a whole store"
         if self.places is None:
             self.places = TablePlaces(self.lake)
-        return self.places.why_shared(self.ref, metadata.location, anew=anew)
+        return self.places.why_shared(self.ref, metadata, anew=anew)
 
     def _table(self, uuid: str | None = None) -> JsonTable:
         profile = profile_named(self.lake.settings, self.ref.catalog)

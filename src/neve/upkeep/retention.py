@@ -28,6 +28,7 @@ from neve.upkeep.kept_versions import (
     outdated_tags,
     recorded_tags,
 )
+from neve.upkeep.table_places import TablePlaces
 
 if TYPE_CHECKING:
     from neve.lake import Lake
@@ -134,10 +135,15 @@ def carry_out_retention(
     now: float,
     needed: Mapping[int, str] | None = None,
     retry: RetryPolicy | None = None,
+    places: TablePlaces | None = None,
 ) -> Removed:
     """Make and drop the plan's tags and remove its snapshots, in one commit; then their files.
 
-    Atomic; idempotent. What has come to need a snapshot since the plan was made keeps it.
+    Atomic; idempotent. What has come to need a snapshot since the plan was made keeps it. Files
+    that another table may need stay.
+
+    Args:
+        places: where tables lie, shared by all that asks for it; None: this reads it all.
 
     Raises as `remove_expired`.
     """
@@ -145,11 +151,13 @@ def carry_out_retention(
         logger.warning("%s", warning)
     if plan.is_empty:
         return Removed()
+    known = places or TablePlaces(lake)
     removed = remove_expired(
         lake,
         ref,
         plan.table_uuid,
         lambda metadata: removal_of(plan, metadata, policy, now, needed),
+        lambda metadata, files: known.why_shared(ref, metadata, files, anew=True),
         retry,
     )
     logger.info(

@@ -1,16 +1,16 @@
-"""Where the tables of all configured catalogs lie, for whoever asks whether a location is shared.
+"""Where the tables of all configured catalogs lie, for whoever asks whether files are shared.
 
-One value serves a whole maintenance run: it reads the metadata of each table once, however many
-locations are asked about.
+It reads a table's metadata when it is first needed, and again only after the table has changed, so
+one value serves many runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from neve.errors import NeveError
+from neve.errors import NeveError, UnsupportedError
 from neve.lake.metadata_json import MetadataJson
 from neve.lake.profile import CatalogProfile, profile_named, profiles
 from neve.lake.reachable_files import metadata_files
@@ -20,6 +20,9 @@ from neve.lake.unreachable import place_of
 if TYPE_CHECKING:
     from neve.lake import Lake
     from neve.lake.identifier import Identifier
+    from neve.lake.metadata_reader import MetadataReader
+
+    MetadataFiles = Mapping[Identifier, str | None]
 
 # Metadata documents that are in memory together.
 _READ_TOGETHER = 64
@@ -30,47 +33,90 @@ class UsedDirectories:
     """The directories that one table uses; each ends with a slash.
 
     Args:
+        uuid: of the table. One that was registered a second time has it, too.
         written: its location, and where else its writers put files.
         named: where the files lie that its metadata alone names. They are not in its location if
             that was changed: data files then are not, too.
     """
 
+    uuid: str
+    location: str
     written: frozenset[str]
     named: frozenset[str]
 
     def overlap(self, directory: str) -> bool:
         """Tell whether files of the table may lie in a directory, or it lies in one of theirs."""
-        return any(directory.startswith(each) for each in self.written) or any(
-            each.startswith(directory) for each in self.written | self.named
-        )
+        return _overlap(directory, self.written, self.named)
+
+    def may_need(self, directory: str, uuid: str) -> bool:
+        """Tell whether the table may need files that another one has in a directory.
+
+        Tables may write into one directory, such as `write.data.path`, and share no file. The same
+        table, registered twice, does.
+
+        Args:
+            uuid: of the other table.
+        """
+        if uuid == self.uuid:
+            return self.overlap(directory)
+        return _overlap(directory, frozenset({self.location}), self.named)
+
+
+def _overlap(directory: str, written: frozenset[str], named: frozenset[str]) -> bool:
+    return any(directory.startswith(each) for each in written) or any(
+        each.startswith(directory) for each in written | named
+    )
+
+
+@dataclass(frozen=True)
+class _KnownTable:
+    """What was read of a table when it was at a metadata file; None: the catalog did not say."""
+
+    metadata_file: str | None
+    used: UsedDirectories
 
 
 @dataclass
 class TablePlaces:
-    """Knows where tables lie. A table's metadata is read when it is first needed, and only then."""
+    """Knows where tables lie; lists and reads what is asked for."""
 
     lake: Lake
-    _names: dict[str, list[Identifier]] = field(default_factory=dict, repr=False)
-    _used: dict[TableRef, UsedDirectories] = field(default_factory=dict, repr=False)
+    _tables: dict[str, MetadataFiles] = field(default_factory=dict, repr=False)
+    _known: dict[TableRef, _KnownTable] = field(default_factory=dict, repr=False)
 
-    def why_shared(self, ref: TableRef, location: str, *, anew: bool = False) -> str:
+    def begin_run(self) -> None:
+        """List tables anew when they are next asked about, and read again those that changed."""
+        self._tables.clear()
+        self._known = {
+            ref: known for ref, known in self._known.items() if known.metadata_file is not None
+        }
+
+    def why_shared(
+        self,
+        ref: TableRef,
+        metadata: MetadataJson,
+        files: Iterable[str] = (),
+        *,
+        anew: bool = False,
+    ) -> str:
         """Say which other table has files in a table's location, or may have; empty: none has.
 
         Args:
+            files: of the table, wherever they lie: nor may another table need these.
             anew: list the tables again, so that one which was created or registered since counts.
 
         Raises:
             NeveError: the table's own catalog does not answer.
         """
         profile = profile_named(self.lake.settings, ref.catalog)
-        directory = _directory(location)
+        place = _Place.of(metadata, files)
         for name, other in profiles(self.lake.settings).items():
             if not other.has_catalog or other.settings.type == "s3tables":
                 # Nobody else can put a table into a bucket of S3 Tables.
                 continue
             own = ref.identifier if is_same_catalog(other, profile) else None
             try:
-                reason = self._why_shared_in(name, own, directory, anew=anew)
+                reason = self._why_shared_in(name, own, place, anew=anew)
             except NeveError as error:
                 if name == ref.catalog:
                     raise
@@ -80,23 +126,80 @@ class TablePlaces:
         return ""
 
     def _why_shared_in(
-        self, catalog: str, own: Identifier | None, directory: str, *, anew: bool
+        self, catalog: str, own: Identifier | None, place: _Place, *, anew: bool
     ) -> str:
         reader = self.lake.reader(catalog)
-        if anew or catalog not in self._names:
-            self._names[catalog] = reader.list_tables()
-        others = {name: TableRef(catalog, name) for name in self._names[catalog] if name != own}
-        unknown = [name for name, ref in others.items() if ref not in self._used]
+        if anew or catalog not in self._tables:
+            self._list(catalog, reader)
+        tables = self._tables[catalog]
+        others = {name: TableRef(catalog, name) for name in tables if name != own}
+        unknown = [name for name, ref in others.items() if ref not in self._known]
         for first in range(0, len(unknown), _READ_TOGETHER):
-            for name, metadata in reader.read_all(unknown[first : first + _READ_TOGETHER]).items():
-                if not isinstance(metadata, MetadataJson):
+            some = unknown[first : first + _READ_TOGETHER]
+            for name, metadata in reader.read_all(some).items():
+                document = _document(reader, name, metadata)
+                if document is None:
                     table = others[name].name
                     return f"the location of table {table}, which cannot be read, is not known"
-                self._used[others[name]] = used_directories(metadata)
+                self._known[others[name]] = _KnownTable(tables[name], used_directories(document))
         for ref in others.values():
-            if self._used[ref].overlap(directory):
+            if place.is_used_by(self._known[ref].used):
                 return f"its location is shared with table {ref.name}"
         return ""
+
+    def _list(self, catalog: str, reader: MetadataReader) -> None:
+        """List the tables of a catalog, and forget what is known of those that may lie elsewhere.
+
+        Within a run a table counts as changed when its metadata went to another directory, so that
+        one which is written all the time is read once for a run, not once for each question.
+        """
+        is_first = catalog not in self._tables
+        tables = self._tables[catalog] = reader.metadata_files()
+        for ref, known in list(self._known.items()):
+            if ref.catalog != catalog:
+                continue
+            if ref.identifier in tables:
+                before, now = known.metadata_file, tables[ref.identifier]
+                if before == now or (not is_first and _parent(before) == _parent(now)):
+                    continue
+            del self._known[ref]
+
+
+@dataclass(frozen=True)
+class _Place:
+    """What must not be another table's: a location, and directories of files that lie elsewhere."""
+
+    uuid: str
+    location: str
+    elsewhere: frozenset[str]
+
+    @classmethod
+    def of(cls, metadata: MetadataJson, files: Iterable[str]) -> _Place:
+        location = _directory(metadata.location)
+        directories = {_directory(path.rpartition("/")[0]) for path in files}
+        elsewhere = frozenset(each for each in directories if not each.startswith(location))
+        return cls(metadata.uuid, location, elsewhere)
+
+    def is_used_by(self, used: UsedDirectories) -> bool:
+        return used.overlap(self.location) or any(
+            used.may_need(directory, self.uuid) for directory in self.elsewhere
+        )
+
+
+def _document(
+    reader: MetadataReader, name: Identifier, metadata: MetadataJson | UnsupportedError | None
+) -> MetadataJson | None:
+    """Return a table's metadata, also of one with types that PyIceberg does not know."""
+    if not isinstance(metadata, UnsupportedError):
+        return metadata
+    try:
+        return reader.read_document(name)
+    except NeveError:
+        return None
+
+
+def _parent(path: str | None) -> str | None:
+    return path and path.rpartition("/")[0]
 
 
 def is_same_catalog(one: CatalogProfile, other: CatalogProfile) -> bool:
@@ -123,6 +226,8 @@ def used_directories(metadata: MetadataJson) -> UsedDirectories:
     keys = ("write.data.path", "write.metadata.path", "write.object-storage.path")
     elsewhere = (metadata.properties[key] for key in keys if key in metadata.properties)
     return UsedDirectories(
+        metadata.uuid,
+        _directory(metadata.location),
         frozenset(map(_directory, (metadata.location, *elsewhere))),
         frozenset(place_of(path).rpartition("/")[0] + "/" for path in _named_files(metadata)),
     )

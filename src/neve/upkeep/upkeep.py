@@ -80,6 +80,7 @@ class Upkeep:
 
     def __post_init__(self) -> None:
         self.reader = open_reader(self.spec.buffer)
+        self.places = TablePlaces(self.lake)
         self._row_ages: dict[Identifier, RowAgePlan] = {}
         interval = self.lake.settings.upkeep.orphan_interval
         # Not at the start: a service that dies again and again would list everything each time.
@@ -104,6 +105,7 @@ class Upkeep:
         again at the next look. Nothing here is on the path of a batch.
         """
         report = UpkeepReport()
+        self.places.begin_run()
         writes = self._readable_writes()
         for identifier in self._tables(report):
             if stop is not None and stop.is_set():
@@ -128,11 +130,11 @@ class Upkeep:
             # Nobody knows which files a damaged record names.
             self._fail(report, "recovery records", error, str(error))
             return
-        places = TablePlaces(self.lake)
+        self.places.begin_run()
         for identifier in self._tables(UpkeepReport()):
             if stop is not None and stop.is_set():
                 break
-            search = OrphanSearch(self.lake, self.lake.ref(identifier), writes, places)
+            search = OrphanSearch(self.lake, self.lake.ref(identifier), writes, self.places)
             with self._reporting(".".join(identifier), report):
                 self._remove_orphans(identifier, search, report, stop)
 
@@ -204,7 +206,8 @@ class Upkeep:
         horizon_ms = int((now - policy.follow_horizon_seconds) * 1000)
         needed = needed_snapshots(self.lake, identifier, policy.kind, metadata, writes, horizon_ms)
         plan = plan_retention(ref.name, metadata, policy, now, needed, self.spec.expire_at_once)
-        return carry_out_retention(self.lake, ref, plan, policy, now, needed).snapshots
+        removed = carry_out_retention(self.lake, ref, plan, policy, now, needed, places=self.places)
+        return removed.snapshots
 
     def _delete_old_rows(
         self, identifier: Identifier, metadata: MetadataJson, policy: RetentionPolicy, now: float
