@@ -2,7 +2,8 @@
 
 Of the rows that are written together, those of the `MOST_DAYS` days with most rows get a file for
 each day. All others share one, under the table's unpartitioned spec and sorted by time; compaction
-rewrites it into days. See docs/decisions/0020-far-off-days-share-a-file.md.
+rewrites it into days, within `days_of_a_rewrite`. See
+docs/decisions/0020-far-off-days-share-a-file.md.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pyiceberg.typedef import Record
 
 from neve.lake.partition_rows import PartitionRows
 from neve.lake.row_order import RowOrder
+from neve.limits import MIB
 
 MOST_DAYS = 8
 # The unpartitioned spec of a table that has none yet: it gets one before such files are committed.
@@ -46,6 +48,14 @@ def share_far_days(
     spec_id = unpartitioned_spec_id(metadata)
     shared = replace(days[0], partition=Record(), order=order, spec_id=spec_id)
     return [*(one for one in days if one.partition[0] in own), shared]
+
+
+def days_of_a_rewrite(files: int, size: int) -> int:
+    """Return how many days get files of their own when so many shared files are rewritten.
+
+    As many as whoever wrote them could have written, or one for each mebibyte.
+    """
+    return max(MOST_DAYS * files, size // MIB)
 
 
 def unpartitioned_spec_id(metadata: TableMetadata) -> int:

@@ -24,12 +24,15 @@ class PlannedOutput:
     Args:
         target_file_bytes: no file becomes larger.
         rows: in all files together, or about so many; `bytes` likewise.
+        days: of rows that share files, those of so many days get files of their own; 0: rows stay
+            in their partition.
     """
 
     files: int
     target_file_bytes: int
     rows: int
     bytes: int
+    days: int = 0
 
 
 def parquet_properties(

@@ -5,15 +5,17 @@ order; when the day is over, hours that are small are rewritten once more, into 
 The open hour is left alone. So each row is rewritten at most twice.
 
 Other tables: files of about the same size are rewritten together, so that a row is rewritten once
-for each fourfold growth of its file; and files of which many rows are deleted.
+for each fourfold growth of its file; and files of which many rows are deleted. So are files that
+share rows of far-off days, whose rows go into their days then (`lake/far_days.py`).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from neve.lake.far_days import days_of_a_rewrite
 from neve.upkeep.layout import Partition, SmallFile, hour_text
 from neve.upkeep.policy import CompactionPolicy
 
@@ -33,6 +35,7 @@ class FileGroup:
     Args:
         is_closed: whether they are of an hour or day that is over: hardly anybody deletes rows of
             them meanwhile.
+        is_shared: whether they have rows of many days, which go into their days.
     """
 
     partition: Partition
@@ -43,6 +46,12 @@ class FileGroup:
     deleted: int
     output_files: int
     is_closed: bool = False
+    is_shared: bool = False
+
+    @property
+    def most_days(self) -> int:
+        """How many days get files of their own, of rows that share files; 0: they share none."""
+        return days_of_a_rewrite(len(self.paths), self.bytes) if self.is_shared else 0
 
     def halves(self) -> tuple[FileGroup, ...]:
         """Return two smaller groups; none if there is only one file."""
@@ -50,15 +59,13 @@ class FileGroup:
             return ()
         middle = len(self.paths) // 2
         return tuple(
-            FileGroup(
-                self.partition,
-                self.why,
-                paths,
-                self.bytes * len(paths) // len(self.paths),
-                self.records * len(paths) // len(self.paths),
-                self.deleted * len(paths) // len(self.paths),
-                max(1, self.output_files // 2),
-                self.is_closed,
+            replace(
+                self,
+                paths=paths,
+                bytes=self.bytes * len(paths) // len(self.paths),
+                records=self.records * len(paths) // len(self.paths),
+                deleted=self.deleted * len(paths) // len(self.paths),
+                output_files=max(1, self.output_files // 2),
             )
             for paths in (self.paths[:middle], self.paths[middle:])
         )
@@ -139,7 +146,8 @@ def _of_sizes(files: Iterable[SmallFile], policy: CompactionPolicy) -> Iterator[
     for (tier, _), some in sorted(tiers.items(), key=lambda each: each[0][0]):
         if len(some) >= policy.min_files:
             limit = _SMALLEST_TIER * 4 ** (tier + 1) // 1024
-            yield from _chunks(some, f"{len(some)} files below {limit:,} KiB", policy)
+            kind = "files of many days" if some[0].is_shared else "files"
+            yield from _chunks(some, f"{len(some)} {kind} below {limit:,} KiB", policy)
 
 
 def _tier(size: int) -> int:
@@ -171,4 +179,5 @@ def _group(files: Sequence[SmallFile], why: str, policy: CompactionPolicy) -> Fi
         sum(file.deleted for file in files),
         policy.files_for(size),
         files[0].hour is not None and not any(file.deleted for file in files),
+        files[0].is_shared,
     )

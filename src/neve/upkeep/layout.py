@@ -45,7 +45,9 @@ class SmallFile:
     first_hour: int | None
     hour: int | None
     """Hours since 1970 of its earliest and latest row; None: the table is not partitioned by time,
-    or the file has no statistics."""
+    the file has no statistics, or shares rows of many days."""
+    is_shared: bool = False
+    """Whether it has rows of many days, though its table is partitioned by time."""
 
 
 @dataclass
@@ -85,6 +87,14 @@ def time_column(metadata: MetadataJson) -> TimeColumn | None:
     return None
 
 
+def shared_specs(metadata: MetadataJson) -> frozenset[int]:
+    """Return the ids of the specs whose files have rows of many partitions of time (`far_days`)."""
+    if time_column(metadata) is None or len(metadata.partition_fields) != 1:
+        return frozenset()
+    specs = metadata.partition_specs
+    return frozenset(int(each["spec-id"]) for each in specs if not each["fields"])
+
+
 def leading_sort_column(metadata: MetadataJson) -> tuple[int, Any] | None:
     """Return the id and the type of the first column that the table is sorted by."""
     types = {each["id"]: each["type"] for each in metadata.fields}
@@ -118,10 +128,11 @@ def observe_layout(
             if each.file.data_file:
                 deleted[each.file.data_file] += each.file.records
     time, leading = time_column(metadata), leading_sort_column(metadata)
+    shared = shared_specs(metadata)
     sizes: dict[Partition, int] = defaultdict(int)
     ranges: dict[Any, list[tuple[Any, Any]]] = defaultdict(list)
     for each in data:
-        file = _candidate(each, time, deleted.get(each.file.path, 0))
+        file = _candidate(each, time, deleted.get(each.file.path, 0), shared)
         layout.files += 1
         layout.bytes += file.bytes
         layout.records += file.records
@@ -139,9 +150,12 @@ def observe_layout(
     return layout
 
 
-def _candidate(each: FileStatistics, time: TimeColumn | None, deleted: int) -> SmallFile:
+def _candidate(
+    each: FileStatistics, time: TimeColumn | None, deleted: int, shared: frozenset[int]
+) -> SmallFile:
     first_hour = hour = None
-    if time is not None:
+    is_shared = each.file.spec_id in shared
+    if time is not None and not is_shared:
         lower = decode_microseconds(time.type, each.lower.get(time.field_id))
         upper = decode_microseconds(time.type, each.upper.get(time.field_id))
         if lower is not None and upper is not None:
@@ -156,6 +170,7 @@ def _candidate(each: FileStatistics, time: TimeColumn | None, deleted: int) -> S
         each.is_rewritten,
         first_hour,
         hour,
+        is_shared,
     )
 
 

@@ -291,12 +291,16 @@ def _manifests(observed: ObservedTable, groups: Sequence[FileGroup]) -> Iterator
 
 
 def _rewrite(metadata: MetadataJson, table: str, step: Step, group: FileGroup) -> Action:
-    kept = f", without {group.deleted:,} deleted rows" if group.deleted else ""
+    effect = f"{len(group.paths):,} files become {group.output_files:,}"
+    if group.is_shared:
+        effect = f"rows of {len(group.paths):,} files go into at most {group.most_days:,} days"
+    if group.deleted:
+        effect += f", without {group.deleted:,} deleted rows"
     return Action(
         table,
         step,
         group.why,
-        f"{len(group.paths):,} files become {group.output_files:,}{kept}",
+        effect,
         group.bytes,
         len(group.paths),
         partition_text(metadata, group.partition),

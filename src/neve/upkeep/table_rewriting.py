@@ -89,7 +89,11 @@ class TableRewriting:
         plan = self.plan
         self.lake.progress(f"{plan.table}: {group.why}, {len(group.paths):,} files")
         output = PlannedOutput(
-            group.output_files, plan.target_file_bytes, group.records, group.bytes
+            group.output_files,
+            plan.target_file_bytes,
+            group.records,
+            group.bytes,
+            group.most_days,
         )
         return self.rewriter.write(group.paths, plan.order, output)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
 
 from neve.limits import MIB
@@ -88,6 +89,15 @@ def test_every_row_is_rewritten_at_most_twice():
 def test_files_of_other_tables_are_joined_by_size():
     tiny, larger = [small(size=1000) for _ in range(3)], [small(size=5 * MIB) for _ in range(2)]
     assert planned([*tiny, *larger]) == [("3 files below 256 KiB", 3)]
+
+
+def test_files_of_many_days_are_joined_apart_and_name_how_many_days_they_make():
+    shared = [replace(small(), partition=(1, ()), is_shared=True) for _ in range(3)]
+    (group,) = plan_groups([*shared, small(), small()], POLICY, NOW)
+    assert (group.why, group.most_days) == ("3 files of many days below 256 KiB", 24)
+    assert [half.most_days for half in group.halves()] == [8, 16]
+    (large,) = plan_groups([replace(each, bytes=20 * MIB) for each in shared], POLICY, NOW)
+    assert large.most_days == 60
 
 
 def test_files_with_deleted_rows_are_rewritten_however_few_they_are():

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere
 
 from neve.lake.identifier import quote_identifier
@@ -58,6 +58,7 @@ class FileRewrite:
     def __init__(self, session: SparkSession, ref: TableRef) -> None:
         self._session = session
         self._jvm: Any = session._jvm
+        self._catalog = ref.catalog
         self._table = load(session, ref)
         snapshot = self._table.currentSnapshot()
         self._snapshot_id = None if snapshot is None else int(snapshot.snapshotId())
@@ -80,14 +81,16 @@ class FileRewrite:
         """
         tasks = self._planned.tasks(paths)
         spec_id = int(tasks.get(0).spec().specId())
+        partition = self._time_partition() if output.days else None
         with self._staged(tasks, self._tuned(output, is_sorted=bool(order))) as group_id:
-            if self._has_columns_of(spec_id):
-                self._write_rows(group_id, order, output, spec_id)
+            if partition is not None:
+                new_files = self._write_into_days(group_id, output, spec_id, *partition)
+                spec_id = int(self._table.spec().specId())
+            elif self._has_columns_of(spec_id):
+                new_files = self._write_rows(group_id, order, output, spec_id)
             else:
                 spec_id = int(self._table.spec().specId())
-                self._write_anew(group_id, output)
-            coordinator = self._jvm.org.apache.iceberg.spark.FileRewriteCoordinator.get()
-            new_files = coordinator.fetchNewFiles(self._table, group_id)
+                new_files = self._write_anew(group_id, self._read_rows(group_id), output)
             group = self._group(tasks, spec_id, output)
             group.setOutputFiles(new_files)
         size = sum(int(file.fileSizeInBytes()) for file in _each(new_files.iterator()))
@@ -128,33 +131,60 @@ class FileRewrite:
             .load(group_id)
         )
 
-    def _write_anew(self, group_id: str, output: PlannedOutput) -> None:
+    def _time_partition(self) -> tuple[SortColumn, Column] | None:
+        """Return a time column and the day or hour of it that the table is partitioned by alone."""
+        fields = list(_each(self._table.spec().fields().iterator()))
+        transform = str(fields[0].transform()) if len(fields) == 1 else ""
+        if transform not in ("day", "hour"):
+            return None
+        name = self._table.schema().findColumnName(fields[0].sourceId())
+        column = quote_identifier((name,))
+        function = quote_identifier((self._catalog, "system", f"{transform}s"))
+        return SortColumn((name,)), F.call_function(function, F.col(column))
+
+    def _write_into_days(
+        self, group_id: str, output: PlannedOutput, spec_id: int, time: SortColumn, day: Column
+    ) -> Any:
+        """Write the rows of the days with most rows into these, and all others as they were.
+
+        Rows of the others share files again. Rows without a time are no day, and go with the days.
+        """
+        rows = self._read_rows(group_id)
+        counted = rows.where(day.isNotNull()).groupBy(day.alias("day")).count()
+        ranked = counted.orderBy(F.desc("count"), F.desc("day")).limit(output.days + 1).collect()
+        if len(ranked) <= output.days:
+            return self._write_anew(group_id, rows, output)
+        own = day.isNull() | day.isin([row["day"] for row in ranked[:-1]])
+        new_files = self._jvm.java.util.HashSet()
+        new_files.addAll(self._write_anew(group_id, rows.where(own), output))
+        others = rows.where(~own).transform(_ordered, [time], output.files)
+        new_files.addAll(self._save(group_id, others, output, {"output-spec-id": spec_id}))
+        return new_files
+
+    def _write_anew(self, group_id: str, rows: DataFrame, output: PlannedOutput) -> Any:
         """Write rows as those of an INSERT: into the present partitions, in the table's order."""
-        (
-            self._read_rows(group_id)
-            .write.format("iceberg")
-            .option("target-file-size-bytes", output.target_file_bytes)
-            .mode("append")
-            .save(group_id)
-        )
+        return self._save(group_id, rows, output, {})
 
     def _write_rows(
-        self,
-        group_id: str,
-        order: Sequence[SortColumn],
-        output: PlannedOutput,
-        spec_id: int,
-    ) -> None:
-        writer = (
-            _ordered(self._read_rows(group_id), order, output.files)
-            .write.format("iceberg")
-            .option("target-file-size-bytes", output.target_file_bytes)
-            .option("use-table-distribution-and-ordering", "false")
-            .option("output-spec-id", spec_id)
-        )
+        self, group_id: str, order: Sequence[SortColumn], output: PlannedOutput, spec_id: int
+    ) -> Any:
+        options: dict[str, Any] = {"output-spec-id": spec_id}
         if order:
-            writer = writer.option("output-sort-order-id", self._table.sortOrder().orderId())
+            options["output-sort-order-id"] = self._table.sortOrder().orderId()
+        rows = self._read_rows(group_id).transform(_ordered, order, output.files)
+        return self._save(group_id, rows, output, options)
+
+    def _save(
+        self, group_id: str, rows: DataFrame, output: PlannedOutput, options: Mapping[str, Any]
+    ) -> Any:
+        """Write rows in their own order if there are options; return a Java set of new files."""
+        writer = rows.write.format("iceberg").options(**options)
+        if options:
+            writer = writer.option("use-table-distribution-and-ordering", "false")
+        writer = writer.option("target-file-size-bytes", output.target_file_bytes)
         writer.mode("append").save(group_id)
+        coordinator = self._jvm.org.apache.iceberg.spark.FileRewriteCoordinator.get()
+        return coordinator.fetchNewFiles(self._table, group_id)
 
     def _tuned(self, output: PlannedOutput, *, is_sorted: bool) -> Any:
         """Return a copy of the table, in memory only, by whose properties new files are written."""
