@@ -73,6 +73,50 @@ def test_hours_and_a_column_that_is_not_partitioned(embedded_lake, table):
     _, deleted = run(embedded_lake, name, {"column": "at", "after": "2d"})
     assert (deleted.rows, ids(embedded_lake, name)) == (3, [0, 17, 18])
     plan, deleted = run(embedded_lake, name, {"column": "id", "after": "2d"})
-    assert (plan.skipped, deleted.rows) == ("it is not partitioned by the hour or day of id", 0)
-    embedded_lake.sql(f"ALTER TABLE {table} DROP PARTITION FIELD hours(at)")
-    assert "not partitioned" in run(embedded_lake, name)[0].skipped
+    assert (plan.skipped, deleted.rows) == ("its column id is no time", 0)
+
+
+def summary_of(lake, name):
+    return lake.reader().read(name).current_summary
+
+
+def test_rows_of_a_table_without_partitions_go_and_whole_files_where_it_can(embedded_lake, table):
+    lake = embedded_lake
+    lake.sql(f"CREATE TABLE {table} (id INT, at TIMESTAMP) USING iceberg")
+    name = tuple(table.split("."))
+    for days in ((14, 15), (18,)):
+        rows = ", ".join(f"({day}, TIMESTAMP '2026-11-{day} 04:00:00+00:00')" for day in days)
+        lake.sql(f"INSERT INTO {table} SELECT /*+ COALESCE(1) */ * FROM VALUES {rows} AS t(id, at)")
+    age = {"column": "at", "after": "2d"}
+    _, deleted = run(lake, name, age)
+    assert (deleted.rows, deleted.files, ids(lake, name)) == (2, 1, [18])
+    assert "added-data-files" not in summary_of(lake, name)
+    rows = (
+        "(15, TIMESTAMP '2026-11-15 04:00:00+00:00'), (17, TIMESTAMP '2026-11-17 04:00:00+00:00')"
+    )
+    lake.sql(f"INSERT INTO {table} SELECT /*+ COALESCE(1) */ * FROM VALUES {rows} AS t(id, at)")
+    _, deleted = run(lake, name, age)
+    assert (deleted.rows, ids(lake, name)) == (1, [17, 18])
+    assert summary_of(lake, name)["added-data-files"] == "1"
+
+
+def test_a_file_of_another_spec_keeps_no_old_day(embedded_lake, table):
+    """As with records of far-off days, which share files that have no partition."""
+    lake = embedded_lake
+    lake.sql(f"CREATE TABLE {table} (id INT, at TIMESTAMP) USING iceberg")
+    lake.sql(
+        f"INSERT INTO {table} SELECT /*+ COALESCE(1) */ * FROM VALUES "
+        "(1, TIMESTAMP '1999-01-01 00:00:00+00:00'), (2, TIMESTAMP '2099-01-01 00:00:00+00:00'), "
+        "(3, NULL) AS t(id, at)"
+    )
+    lake.sql(f"ALTER TABLE {table} ADD PARTITION FIELD days(at)")
+    days = ", ".join(f"({day}, TIMESTAMP '2026-11-{day} 04:00:00+00:00')" for day in range(14, 19))
+    lake.sql(f"INSERT INTO {table} VALUES {days}")
+    name = tuple(table.split("."))
+    plan, deleted = run(lake, name)
+    assert (plan.column, plan.is_mixed, plan.other_specs) == ("at", True, (0,))
+    assert (deleted.rows, ids(lake, name)) == (3, [2, 3, 16, 17, 18])
+    # The days went with their files, in a commit that wrote nothing.
+    summary = summary_of(lake, name)
+    assert (summary["deleted-data-files"], summary.get("added-data-files")) == ("2", None)
+    assert run(lake, name)[1].rows == 0

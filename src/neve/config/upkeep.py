@@ -50,7 +50,7 @@ class TablePolicySettings(Section):
     delete_rows_after: RowAgeSettings | None = Field(
         None,
         description=(
-            "Rows older than this are deleted, whole data files at a time, such as 30d or "
+            "Rows older than this are deleted, whole data files where possible, such as 30d or "
             "{column: time, after: 30d}. Unset: none."
         ),
     )

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta, timezone
+from math import inf
 from typing import Any
 
 from neve.lake.bounds import MICROSECONDS_OF, decode_bound, decode_microseconds
@@ -68,6 +69,9 @@ class Layout:
     candidates: list[SmallFile] = field(default_factory=list)
     files_per_key: float | None = None
     """How many files hold a value of the leading sort column, within an hour or a partition."""
+    earliest: float = inf
+    """The earliest time by which rows may be deleted, in microseconds since 1970; minus infinity:
+    a file does not tell."""
 
     @property
     def skew(self) -> float:
@@ -105,10 +109,11 @@ def leading_sort_column(metadata: MetadataJson) -> tuple[int, Any] | None:
     return None
 
 
-def wanted_bounds(metadata: MetadataJson) -> set[int]:
+def wanted_bounds(metadata: MetadataJson, aged: TimeColumn | None = None) -> set[int]:
     """Return the ids of the columns whose bounds `observe_layout` asks for."""
-    time, leading = time_column(metadata), leading_sort_column(metadata)
-    return {*((time.field_id,) if time else ()), *((leading[0],) if leading else ())}
+    leading = leading_sort_column(metadata)
+    times = (each.field_id for each in (time_column(metadata), aged) if each is not None)
+    return {*times, *((leading[0],) if leading else ())}
 
 
 def observe_layout(
@@ -116,8 +121,13 @@ def observe_layout(
     deletes: Iterable[FileStatistics],
     data: Iterable[FileStatistics],
     policy: CompactionPolicy,
+    aged: TimeColumn | None = None,
 ) -> Layout:
-    """Look at each delete file and each data file once."""
+    """Look at each delete file and each data file once.
+
+    Args:
+        aged: the column by which rows may be deleted.
+    """
     layout = Layout()
     deleted: dict[str, int] = defaultdict(int)
     for each in deletes:
@@ -143,6 +153,8 @@ def observe_layout(
         layout.small_bytes += file.bytes if is_small else 0
         if is_small or file.deleted >= policy.delete_ratio * max(file.records, 1):
             layout.candidates.append(file)
+        if aged is not None:
+            layout.earliest = min(layout.earliest, _earliest(each, aged))
         if leading:
             ranges[file.partition, file.hour].append(_range(each, *leading))
     layout.bytes_by_partition = dict(sizes)
@@ -172,6 +184,18 @@ def _candidate(
         hour,
         is_shared,
     )
+
+
+def _earliest(each: FileStatistics, time: TimeColumn) -> float:
+    lower = each.lower.get(time.field_id)
+    known = (
+        decode_bound(time.type, lower)
+        if time.type == "date"
+        else decode_microseconds(time.type, lower)
+    )
+    if known is None:
+        return -inf
+    return float(known * 24 * HOUR_MICROSECONDS if time.type == "date" else known)
 
 
 def _range(each: FileStatistics, field_id: int, type_: Any) -> tuple[Any, Any]:
@@ -214,6 +238,15 @@ def _value_text(transform: str, value: Any) -> str:
     if isinstance(value, int) and transform == "hour":
         return hour_text(value)
     return str(value)
+
+
+def time_literal(type_: str, moment: datetime) -> str:
+    """Write a moment in SQL as a value of a column's type: Spark casts no column to compare it."""
+    if type_ == "date":
+        return f"DATE '{moment:%Y-%m-%d}'"
+    if type_.startswith("timestamptz"):
+        return f"TIMESTAMP '{moment:%Y-%m-%d %H:%M:%S}+00:00'"
+    return f"TIMESTAMP_NTZ '{moment:%Y-%m-%d %H:%M:%S}'"
 
 
 def hour_text(hour: int) -> str:

@@ -15,6 +15,8 @@ from neve.lake.readable_main import remember_readable
 from neve.lake.table_reads import file_reader
 from neve.upkeep.layout import Layout, observe_layout, wanted_bounds
 from neve.upkeep.policy import CompactionPolicy, compaction_policy
+from neve.upkeep.retention_policy import retention_policy
+from neve.upkeep.row_age import aged_column
 from neve.upkeep.table_kind import TableKind, table_kind
 
 if TYPE_CHECKING:
@@ -77,11 +79,13 @@ def observe_table(lake: Lake, ref: TableRef, metadata: MetadataJson) -> Observed
     reader = ManifestReader(file_reader(lake, ref))
     try:
         manifests = reader.manifests(manifest_list)
-        fields = wanted_bounds(metadata)
+        column = aged_column(metadata, retention_policy(lake.settings, ref.identifier, metadata))
+        aged = None if isinstance(column, str) else column
+        fields = wanted_bounds(metadata, aged)
         deletes = [each for each in manifests if each.has_deletes]
         data = [each for each in manifests if not each.has_deletes]
         layout = observe_layout(
-            metadata, reader.statistics(deletes, ()), reader.statistics(data, fields), policy
+            metadata, reader.statistics(deletes, ()), reader.statistics(data, fields), policy, aged
         )
     except NeveError:
         raise

@@ -186,10 +186,13 @@ def _with_removals(
     if orphans is not None and orphans.plan.skipped:
         note = f"no orphans are removed: {orphans.plan.skipped}"
         plan = replace(plan, notes=(*plan.notes, note))
-    if old_rows is not None:
+    if old_rows is not None and old_rows.skipped:
+        note = f"no rows are deleted by age: {old_rows.skipped}"
+        plan = replace(plan, notes=(*plan.notes, note))
+    elif old_rows is not None:
         # First: what is deleted need not be rewritten.
-        effect = f"rows with {old_rows.column} before {old_rows.before:%Y-%m-%d %H:%M} go"
-        first.append(Action(plan.table, Step.OLD_ROWS, old_rows.reason, effect, old_rows=old_rows))
+        action = Action(plan.table, Step.OLD_ROWS, old_rows.reason, old_rows.effect)
+        first.append(replace(action, old_rows=old_rows))
     if versions is not None:
         more.append(
             Action(plan.table, Step.EXPIRE, versions.why, versions.effect, versions=versions)

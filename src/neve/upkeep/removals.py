@@ -13,7 +13,7 @@ from neve.index.maintain import remove_unreferenced, unreferenced_files
 from neve.upkeep.orphans import Orphan, OrphanPlan, OrphanSearch, RemovedOrphans
 from neve.upkeep.retention import RetentionPlan, plan_retention
 from neve.upkeep.retention_policy import RetentionPolicy, retention_policy
-from neve.upkeep.row_age import RowAgePlan, old_partitions, plan_row_age
+from neve.upkeep.row_age import RowAgePlan, has_old_rows, plan_row_age
 from neve.upkeep.snapshot_needs import needed_snapshots
 from neve.upkeep.table_kind import TableKind
 
@@ -172,13 +172,13 @@ def has_index(kind: TableKind, metadata: MetadataJson) -> bool:
 
 
 def plan_old_rows(lake: Lake, observed: ObservedTable, now: float) -> RowAgePlan | None:
-    """Decide which rows are too old; None: no policy says so, or no partition is old enough."""
+    """Decide which rows are too old; None: no policy says so, or none is old enough."""
     metadata = observed.metadata
     policy = retention_policy(lake.settings, observed.ref.identifier, metadata)
     plan = plan_row_age(observed.name, metadata, policy, now)
-    if plan is None or plan.skipped:
-        return None
-    return plan if old_partitions(plan, metadata, observed.layout.bytes_by_partition) else None
+    if plan is None or plan.skipped or has_old_rows(plan, metadata, observed.layout):
+        return plan
+    return None
 
 
 def _time(milliseconds: int) -> datetime:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import neve
@@ -56,6 +58,30 @@ def test_every_action_has_a_reason_and_an_effect(lake):
     assert told[Step.ORPHANS][0] == "1 files that no snapshot names, older than 72 h"
     configure(lake, delete_rows_after="36500d")
     assert [plan.actions for plan in lake.plan_maintenance()] == [()]
+
+
+def test_a_plan_says_why_no_rows_are_deleted_by_age(lake):
+    make_table(lake, TABLE, 1)
+    configure(lake, delete_rows_after={"column": "at", "after": "1h"})
+    (plan,) = lake.plan_maintenance()
+    assert plan.notes == ("no rows are deleted by age: it has no column at",)
+    assert (plan.actions, plan.error) == ((), None)
+
+
+def test_rows_are_deleted_by_a_time_that_the_table_is_not_partitioned_by(lake):
+    table = lake.catalog().create_table(TABLE, SCHEMA)
+    at = datetime(2026, 11, 17, 10, tzinfo=timezone.utc)
+    table.append(pa.Table.from_pylist([{"timestamp": at}], schema=SCHEMA.as_arrow()))
+    configure(lake, delete_rows_after={"column": "timestamp", "after": "1h"})
+    day = 86_400
+    (plan,) = plan_maintenance(lake, now=at.timestamp() + 2 * day, unconfirmed=tuple)
+    assert [action.step for action in plan.actions] == [Step.OLD_ROWS]
+    assert plan.actions[0].effect == (
+        "rows with timestamp before 2026-11-19 00:00 go: "
+        "files that have later rows, too, are rewritten"
+    )
+    (plan,) = plan_maintenance(lake, now=at.timestamp() + 7200, unconfirmed=tuple)
+    assert (plan.actions, plan.notes) == ((), ())
 
 
 def test_tables_of_others_are_left_alone_without_a_policy(lake):
