@@ -288,6 +288,34 @@ def test_a_policy_orders_days_along_a_z_curve(lake):
     assert "has no column servic" in lake.plan_maintenance()[0].error
 
 
+def test_z_order_takes_the_files_that_were_planned_and_leaves_the_open_hour_alone(lake):
+    policies = {"tables": {"shop.t": {"compact": True, "zorder": ["id"]}}, "min_small_files": 2}
+    upkeep = Settings.model_validate({"upkeep": policies}).upkeep
+    lake.settings = lake.settings.model_copy(update={"upkeep": upkeep})
+    properties = "('format-version'='3', 'write.delete.mode'='merge-on-read')"
+    partitions = f"PARTITIONED BY (days(at), kind) TBLPROPERTIES {properties}"
+    for statement in (
+        "CREATE NAMESPACE shop",
+        f"CREATE TABLE shop.t (id BIGINT, at TIMESTAMP, kind STRING) {partitions}",
+        "INSERT INTO shop.t SELECT id, TIMESTAMP '2026-01-05 10:00:00', 'x' FROM range(100)",
+        "DELETE FROM shop.t WHERE id < 25",
+        "INSERT INTO shop.t SELECT id, current_timestamp(), 'x' FROM range(100, 101)",
+        "INSERT INTO shop.t SELECT id, current_timestamp(), 'x' FROM range(101, 102)",
+    ):
+        lake.sql(statement).collect()
+    today = f"at_day={datetime.now(timezone.utc):%Y-%m-%d}"
+    is_open = [path for path in data_files(lake, "shop.t") if today in str(path)]
+    (plan,) = lake.plan_maintenance("shop.t")
+    assert [action.step for action in plan.actions] == [Step.ZORDER]
+    (report,) = lake.maintain("shop.t")
+    assert (report.error, report.rewritten_files, report.left) == (None, 1, [])
+    assert [path for path in data_files(lake, "shop.t") if today in str(path)] == is_open
+    assert lake.health("shop.t")[0].deleted_rows == 0
+    ids = [row.id for row in lake.sql("SELECT id FROM shop.t").collect()]
+    assert sorted(ids) == list(range(25, 102))
+    assert [plan.actions for plan in lake.plan_maintenance("shop.t")] == [()]
+
+
 def test_a_table_whose_partitions_and_columns_have_changed(lake):
     """Files are partitioned by a column that was dropped; the table is sorted by one with a dot."""
     policies = {"tables": {"shop.t": {"compact": True}}, "min_small_files": 2}

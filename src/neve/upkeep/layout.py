@@ -9,7 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta, timezone
+from datetime import datetime, timezone
 from math import inf
 from typing import Any
 
@@ -19,7 +19,6 @@ from neve.lake.metadata_json import MetadataJson
 from neve.upkeep.policy import CompactionPolicy
 
 HOUR_MICROSECONDS = 3_600_000_000
-_EPOCH = date(1970, 1, 1)
 
 Partition = tuple[int, tuple[Any, ...]]
 
@@ -234,7 +233,7 @@ def partition_text(metadata: MetadataJson, partition: Partition) -> str:
 
 def _value_text(transform: str, value: Any) -> str:
     if isinstance(value, int) and transform == "day":
-        return (_EPOCH + timedelta(days=value)).isoformat()
+        return hour_text(24 * value)[:10]
     if isinstance(value, int) and transform == "hour":
         return hour_text(value)
     return str(value)
@@ -251,4 +250,7 @@ def time_literal(type_: str, moment: datetime) -> str:
 
 def hour_text(hour: int) -> str:
     """Write an hour, counted since 1970."""
-    return f"{datetime.fromtimestamp(hour * 3600, timezone.utc):%Y-%m-%d %H:00}"
+    try:
+        return f"{datetime.fromtimestamp(hour * 3600, timezone.utc):%Y-%m-%d %H:00}"
+    except (ValueError, OverflowError, OSError):
+        return f"{hour} h"  # Of a year that Python's calendar does not have.

@@ -181,6 +181,7 @@ class Maintainer:
             "min-file-size-bytes": plan.small_bytes,
             "target-file-size-bytes": plan.target_file_bytes,
             "max-file-size-bytes": 2 * plan.target_file_bytes,
+            "delete-ratio-threshold": plan.delete_ratio,
             "partial-progress.enabled": "true",
         }
         return rewrite_in_z_order(self._lake, ref, plan.zorder, action.where, options)

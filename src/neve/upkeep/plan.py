@@ -9,13 +9,11 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date, timedelta
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from neve.errors import ConfigError, NeveError
 from neve.lake.compaction import SortColumn, sort_order
-from neve.lake.identifier import quote_identifier
 from neve.limits import MIB
 from neve.upkeep.compaction import FileGroup, plan_groups
 from neve.upkeep.findings import wanted_manifests
@@ -32,6 +30,7 @@ from neve.upkeep.removals import (
 from neve.upkeep.row_age import RowAgePlan
 from neve.upkeep.statistics import plan_statistics
 from neve.upkeep.table_places import TablePlaces
+from neve.upkeep.zorder import closed_day, obstacle
 
 if TYPE_CHECKING:
     from neve.lake import Lake
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_EPOCH = date(1970, 1, 1)
 # The commit that replaces files keeps manifests that name the old ones, and each query reads them
 # until the next commit. To rewrite manifests takes some seconds: less than as many files take.
 _MANY_REPLACED_FILES = 1000
@@ -107,6 +105,7 @@ class TablePlan:
     zorder: tuple[str, ...] = ()
     small_bytes: int = 0
     min_files: int = 5
+    delete_ratio: float = 0.2
     notes: tuple[str, ...] = ()
     error: str | None = None
 
@@ -224,11 +223,15 @@ def _plan_table(observed: ObservedTable | UnreadableTable, now: float) -> TableP
         zorder=policy.zorder,
         small_bytes=policy.small_bytes,
         min_files=policy.min_files,
+        delete_ratio=policy.delete_ratio,
     )
     try:
         if observed.is_compacted:
             _check_columns(observed)
             plan = replace(plan, actions=tuple(_actions(observed, plan, now)))
+            reason = obstacle(observed) if plan.zorder else None
+            if reason is not None:
+                plan = replace(plan, notes=(f"no day is put in Z order: {reason}",))
         return _with_statistics(plan, observed, now)
     except NeveError as error:
         return replace(plan, actions=(), error=str(error))
@@ -260,10 +263,9 @@ def _check_columns(observed: ObservedTable) -> None:
 def _actions(observed: ObservedTable, plan: TablePlan, now: float) -> Iterator[Action]:
     groups = plan_groups(observed.layout.candidates, observed.policy, now)
     if plan.zorder:
-        yield from _zorder(observed, groups)
+        yield from _zorder(observed, plan, groups, now)
     else:
-        step = Step.SORT if plan.order else Step.BINPACK
-        yield from (_rewrite(observed.metadata, observed.name, step, group) for group in groups)
+        yield from (_rewrite(observed.metadata, plan, group) for group in groups)
     layout, policy = observed.layout, observed.policy
     if layout.position_delete_files > policy.max_delete_files:
         yield Action(
@@ -293,15 +295,15 @@ def _manifests(observed: ObservedTable, groups: Sequence[FileGroup]) -> Iterator
     )
 
 
-def _rewrite(metadata: MetadataJson, table: str, step: Step, group: FileGroup) -> Action:
+def _rewrite(metadata: MetadataJson, plan: TablePlan, group: FileGroup) -> Action:
     effect = f"{len(group.paths):,} files become {group.output_files:,}"
     if group.is_shared:
         effect = f"rows of {len(group.paths):,} files go into at most {group.most_days:,} days"
     if group.deleted:
         effect += f", without {group.deleted:,} deleted rows"
     return Action(
-        table,
-        step,
+        plan.table,
+        Step.SORT if plan.order else Step.BINPACK,
         group.why,
         effect,
         group.bytes,
@@ -311,11 +313,24 @@ def _rewrite(metadata: MetadataJson, table: str, step: Step, group: FileGroup) -
     )
 
 
-def _zorder(observed: ObservedTable, groups: Sequence[FileGroup]) -> Iterator[Action]:
-    """Yield one call of Iceberg's procedure for each day, or one for a table without days."""
+def _zorder(
+    observed: ObservedTable, plan: TablePlan, groups: Sequence[FileGroup], now: float
+) -> Iterator[Action]:
+    """Yield one call of Iceberg's procedure for each closed day, or one for a table without days.
+
+    Groups that are of no closed day are rewritten as those of other tables.
+    """
     days: dict[str | None, list[FileGroup]] = {}
+    settled = now - observed.policy.settle_seconds
+    has_days = time_column(observed.metadata) is not None
     for group in groups:
-        days.setdefault(_day_filter(observed.metadata, group), []).append(group)
+        where = closed_day(observed.metadata, group, settled) if has_days else None
+        if has_days and where is None:
+            yield _rewrite(observed.metadata, plan, group)
+        else:
+            days.setdefault(where, []).append(group)
+    if obstacle(observed) is not None:
+        return
     for where, some in days.items():
         size, files = sum(each.bytes for each in some), sum(len(each.paths) for each in some)
         outputs = observed.policy.files_for(size)
@@ -330,22 +345,6 @@ def _zorder(observed: ObservedTable, groups: Sequence[FileGroup]) -> Iterator[Ac
             partition_text(observed.metadata, some[0].partition),
             where=where,
         )
-
-
-def _day_filter(metadata: MetadataJson, group: FileGroup) -> str | None:
-    """Return the rows of a group's day, as a condition; None: the partition is no day."""
-    time, (_, values) = time_column(metadata), group.partition
-    fields: Sequence[Any] = metadata.partition_fields
-    if time is None or len(fields) != 1 or fields[0]["transform"] != "day":
-        return None
-    if not isinstance(values[0], int):
-        return None
-    column = quote_identifier((time.name,))
-    first, after = (_EPOCH + timedelta(days=values[0] + more) for more in (0, 1))
-    return (
-        f"{column} >= TIMESTAMP '{first} 00:00:00 UTC' AND "
-        f"{column} < TIMESTAMP '{after} 00:00:00 UTC'"
-    )
 
 
 def _within(plans: Sequence[TablePlan], max_bytes: int | None) -> list[TablePlan]:
