@@ -136,7 +136,7 @@ def _of_deletes(files: Iterable[SmallFile], policy: CompactionPolicy) -> Iterato
             sum(getattr(file, name) for file in some) for name in ("records", "deleted")
         )
         why = f"{deleted:,} of {rows:,} rows are deleted"
-        yield from _chunks(some, why, policy)
+        yield from _chunks(some, why, policy, fewest=1)
 
 
 def _of_sizes(files: Iterable[SmallFile], policy: CompactionPolicy) -> Iterator[FileGroup]:
@@ -154,17 +154,19 @@ def _tier(size: int) -> int:
     return (max(size // _SMALLEST_TIER, 1).bit_length() - 1) // 2
 
 
-def _chunks(files: Sequence[SmallFile], why: str, policy: CompactionPolicy) -> Iterator[FileGroup]:
-    """Make groups of at most so many bytes; each file is in one."""
+def _chunks(
+    files: Sequence[SmallFile], why: str, policy: CompactionPolicy, fewest: int = 2
+) -> Iterator[FileGroup]:
+    """Make groups of at most so many bytes, but of so many files at least: one is not joined."""
     some: list[SmallFile] = []
     size = 0
     for file in files:
-        if some and size + file.bytes > policy.max_group_bytes:
+        if len(some) >= fewest and size + file.bytes > policy.max_group_bytes:
             yield _group(some, why, policy)
             some, size = [], 0
         some.append(file)
         size += file.bytes
-    if some:
+    if len(some) >= fewest:
         yield _group(some, why, policy)
 
 

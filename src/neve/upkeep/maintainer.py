@@ -69,7 +69,8 @@ class Maintainer:
         report = MaintenanceReport(plan.table, notes=plan.notes, error=plan.error)
         if plan.error is not None or plan.ref is None:
             return report
-        report.left += [f"{action.why}: beyond the budget of bytes" for action in plan.deferred]
+        reasons = dict.fromkeys(action.why for action in plan.deferred)
+        report.left += [f"{why}: beyond the budget of bytes" for why in reasons]
         began = time.monotonic()
         with span("maintain.table", table=plan.table):
             for do in self._parts(plan, plan.ref, report):

@@ -142,7 +142,7 @@ def plan_maintenance(
     plans, places = [], TablePlaces(lake)
     recorded = None if unconfirmed is None else read_writes(unconfirmed)
     for observed in observe_tables(lake, patterns):
-        plan = _plan_table(observed, at)
+        plan = _plan_table(observed, at, max_bytes)
         if recorded is not None and not isinstance(observed, UnreadableTable):
             plan = _with_removals(lake, plan, observed, recorded, at, places)
         plans.append(plan)
@@ -211,10 +211,16 @@ def _with_removals(
     return replace(plan, actions=(*first, *plan.actions, *more))
 
 
-def _plan_table(observed: ObservedTable | UnreadableTable, now: float) -> TablePlan:
+def _plan_table(
+    observed: ObservedTable | UnreadableTable, now: float, max_bytes: int | None
+) -> TablePlan:
     if isinstance(observed, UnreadableTable):
         return TablePlan(observed.name, None, error=observed.error)
     policy = observed.policy
+    if max_bytes is not None:
+        # A larger group would be deferred each time.
+        policy = replace(policy, max_group_bytes=min(policy.max_group_bytes, max_bytes))
+        observed = replace(observed, policy=policy)
     plan = TablePlan(
         observed.name,
         observed.ref,
@@ -362,5 +368,9 @@ def _within(plans: Sequence[TablePlan], max_bytes: int | None) -> list[TablePlan
                 done.append(action)
             else:
                 deferred.append(action)
-        kept.append(replace(plan, actions=tuple(done), deferred=tuple(deferred)))
+        large = max((action.bytes for action in deferred), default=0)
+        notes = plan.notes
+        if large > max_bytes:
+            notes = (*notes, f"an action needs a budget of {large:,} bytes: it is one commit")
+        kept.append(replace(plan, actions=tuple(done), deferred=tuple(deferred), notes=notes))
     return kept

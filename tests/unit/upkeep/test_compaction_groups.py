@@ -115,3 +115,9 @@ def test_groups_are_bounded_and_stay_in_a_partition():
         assert {by_path[path] for path in group.paths} == {group.partition}
         first, second = group.halves()
         assert first.paths + second.paths == group.paths
+
+
+def test_a_bound_below_two_files_makes_no_file_a_group_of_its_own():
+    policy = CompactionPolicy(min_files=2, max_group_bytes=1)
+    assert [n for _, n in planned([small() for _ in range(5)], policy)] == [2, 2]
+    assert [n for _, n in planned([small(deleted=50) for _ in range(2)], policy)] == [1, 1]

@@ -109,6 +109,24 @@ def test_what_is_beyond_the_budget_is_deferred(lake):
     assert [action.why for action in plan.deferred] == ["closed hour 2026-11-17 11:00"]
 
 
+def test_a_small_budget_is_used_in_each_run(lake):
+    """A group is as large as the budget; what cannot be made smaller says how much it needs."""
+    make_table(lake, TABLE, 12)
+    configure(lake, compact=True)
+    (whole,) = lake.plan_maintenance()[0].actions
+    budget = whole.bytes // 3
+    (plan,) = lake.plan_maintenance(max_bytes=budget)
+    (action,) = plan.actions
+    assert 2 <= action.files < 12
+    assert (action.bytes <= budget, plan.notes) == (True, ())
+    upkeep = {"tables": {TABLE: {"compact": True, "zorder": ["service_name"]}}}
+    settings = Settings.model_validate({"upkeep": upkeep})
+    lake.settings = lake.settings.model_copy(update={"upkeep": settings.upkeep})
+    (plan,) = lake.plan_maintenance(max_bytes=budget)
+    assert [action.step for action in plan.deferred] == [Step.ZORDER]
+    assert plan.notes == (f"an action needs a budget of {whole.bytes:,} bytes: it is one commit",)
+
+
 def test_statistics_are_computed_of_tables_that_are_not_written_any_more(lake):
     make_table(lake, TABLE, 1)
     hour_later = time.time() + 3600
