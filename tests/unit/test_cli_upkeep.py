@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+from datetime import datetime, timezone
 
 import pytest
 import yaml
@@ -108,3 +111,64 @@ def test_no_orphans_are_removed_where_two_tables_share_a_location(lake, neve_com
         assert status == 0
         assert "no orphans are removed: its location is shared with table shop.other" in said
         assert orphan.exists()
+
+
+KEEP_NOTHING = {"reader_grace": 0, "retain": "1ms", "retain_min": 1, "keep_hourly": 0}
+KEEP_NOTHING |= {"keep_daily": 0, "min_small_files": 2}
+
+
+def lose_files(table, count):
+    """Put files into a table's location that no snapshot names; return their names."""
+    names = [f"lost-{number:03}.parquet" for number in range(count)]
+    for name in names:
+        path = local_path(table.location()) / "data" / name
+        path.write_bytes(b"lost")
+        os.utime(path, (0, 0))
+    return names
+
+
+def test_a_dry_run_names_each_file_group_snapshot_and_orphan_with_the_reason(lake, neve_command):
+    table = make_table(lake, "shop.events", 50, hours=25)
+    orphans = lose_files(table, 23)
+    table.manage_snapshots().create_tag(table.metadata.snapshots[0].snapshot_id, "kept").commit()
+    allowed = {"compact": True, "expire": True, "remove_orphans": True}
+    upkeep = {**KEEP_NOTHING, "tables": {"shop.events": allowed}}
+    status, said, _ = neve_command("maintain", "--dry-run", upkeep=upkeep)
+    assert status == 0
+    group = r"timestamp_day=2026-11-17 2 [\d.]+ kB closed hour 2026-11-17 10:00 2 files become 1"
+    assert re.search(group, said)
+    snapshots = [each.snapshot_id for each in table.metadata.snapshots]
+    assert f"{snapshots[1]} expires not current for more than 0.001 s" in said
+    assert f"{snapshots[0]} expires" not in said
+    assert len(re.findall(r"data/lost-\d+\.parquet 4 B 1970-01-01 00:00:00", said)) == 20
+    for kind, count in (("file groups", 25), ("snapshots", 48), ("orphans", 23)):
+        assert f"and {count - 20} more: --json names all {count}" in said, kind
+
+    status, said, _ = neve_command("--json", "maintain", "--dry-run", upkeep=upkeep)
+    rows = json.loads(said)
+    assert sum(len(row["paths"]) for row in rows) == 50
+    (expire,) = [row for row in rows if row["snapshots"]]
+    assert [each["snapshot_id"] for each in expire["snapshots"]] == snapshots[1:-1]
+    (remove,) = [row for row in rows if row["orphans"]]
+    assert sorted(each["path"].rpartition("/")[2] for each in remove["orphans"]) == orphans
+
+
+def test_a_dry_run_names_the_tags_that_are_dropped(lake, neve_command, monkeypatch):
+    table = make_table(lake, "shop.events", 3)
+    table.manage_snapshots().create_tag(
+        table.metadata.snapshots[0].snapshot_id, "short", max_ref_age_ms=1
+    ).commit()
+    tomorrow = datetime.now(timezone.utc).timestamp() + 86_400
+    monkeypatch.setattr("neve.upkeep.plan.time.time", lambda: tomorrow)
+    upkeep = {**KEEP_NOTHING, "tables": {"shop.events": {"expire": True}}}
+    status, said, _ = neve_command("maintain", "--dry-run", upkeep=upkeep)
+    assert status == 0
+    assert "short tag is dropped its own RETAIN is over" in said
+
+
+def test_what_is_not_done_by_intention_is_said_to_programs_too(lake, neve_command):
+    table = make_table(lake, "shop.events", 1)
+    lake.catalog().create_table("shop.other", SCHEMA, location=table.location())
+    upkeep = {"tables": {"shop.events": {"remove_orphans": True}}}
+    _, said, _ = neve_command("--json", "maintain", "--dry-run", upkeep=upkeep)
+    assert any("shared with table shop.other" in (row["note"] or "") for row in json.loads(said))

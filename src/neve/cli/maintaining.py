@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from neve.cli.maintenance_plan import show_plans
 from neve.cli.output import as_record
 from neve.cli.sizes import size_text
 from neve.cli.table_arguments import ChosenTables
@@ -14,16 +15,10 @@ from neve.errors import EXIT_INCOMPLETE, UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from neve.api import MaintenancePlan, MaintenanceReport
+    from neve.api import MaintenanceReport
     from neve.cli.app import Call
     from neve.cli.output import Output
-    from neve.upkeep.plan import Action
 
-_ACTION_COLUMNS = (
-    *("table", "action", "why", "effect", "files", "bytes", "partition", "deferred", "error"),
-    *("paths", "snapshots", "orphans"),
-)
-_SHOWN_ACTIONS = ("table", "action", "partition", "why", "effect", "size")
 _REPORT_COLUMNS = (
     *("table", "actions", "rewritten_files", "new_files", "rewritten_bytes", "new_bytes"),
     *("expired_snapshots", "deleted_rows", "removed_orphans", "removed_bytes"),
@@ -58,7 +53,7 @@ def maintain(
         with call.output.working("reading manifests"):
             plans = lake.plan_maintenance(*(tables or ()), max_bytes=limit)
         if dry_run:
-            _show_plans(call.output, plans)
+            show_plans(call.output, plans)
             failed = any(plan.error for plan in plans)
         else:
             with call.output.working("maintaining tables"):
@@ -76,55 +71,6 @@ def _size(text: str | None) -> int | None:
         return None if text is None else int(byte_count(text))
     except ValueError as error:
         raise UsageError(f"--max-bytes {text}: {error}") from None
-
-
-def _show_plans(output: Output, plans: Sequence[MaintenancePlan]) -> None:
-    rows = [row for plan in plans for row in _action_rows(plan)]
-    output.data(_ACTION_COLUMNS, rows)
-    shown = [row | {"size": size_text(row["bytes"])} for row in rows if not row["error"]]
-    if shown:
-        output.show(_SHOWN_ACTIONS, shown)
-    else:
-        output.say("Nothing is to be done.")
-    for plan in plans:
-        for note in plan.notes:
-            output.say(f"{plan.table}: {note}")
-        if plan.error:
-            output.say(f"{plan.table} is left alone: {plan.error}")
-
-
-def _action_rows(plan: MaintenancePlan) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = [
-        {
-            "table": action.table,
-            "action": action.step.value,
-            "why": action.why,
-            "effect": action.effect if is_kept else "deferred: beyond the budget",
-            "files": action.files,
-            "bytes": action.bytes,
-            "partition": action.partition,
-            "deferred": not is_kept,
-            "error": None,
-            "paths": action.group.paths if action.group else (),
-            "snapshots": _snapshots(action),
-            "orphans": [as_record(each) for each in action.orphans.files] if action.orphans else [],
-        }
-        for actions, is_kept in ((plan.actions, True), (plan.deferred, False))
-        for action in actions
-    ]
-    if plan.error:
-        rows.append({"table": plan.table, "bytes": 0, "error": plan.error})
-    return rows
-
-
-def _snapshots(action: Action) -> list[dict[str, Any]]:
-    """Return what a retention removes, each with its reason."""
-    if action.versions is None:
-        return []
-    plan = action.versions.plan
-    expired = [{"snapshot_id": each.snapshot_id, "reason": each.reason} for each in plan.expire]
-    dropped = [{"tag": each.tag, "reason": each.reason} for each in plan.drop_tags]
-    return expired + dropped + [{"tag": each.tag, "reason": "new"} for each in plan.new_tags]
 
 
 def _show_reports(output: Output, reports: Sequence[MaintenanceReport]) -> None:
