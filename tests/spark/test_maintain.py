@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 import time
 from collections import Counter
@@ -106,7 +107,12 @@ def test_closed_hours_become_sorted_files_with_bloom_filters(lake):
     assert (before.files, after.files) == (12, 2)
     assert (before.files_per_key, after.files_per_key) == (6.0, 1.0)
     assert after.score > before.score
+    size = {"before": before.bytes, "after": after.bytes}
+    assert (report.stored_bytes, report.rewritten_bytes) == (size["before"], size["before"])
+    assert report.written_share == round(report.new_bytes / size["before"], 3)
+    assert report.new_bytes == size["after"]
     # Each row was rewritten once; nothing is left to do.
+    assert (before.writes_per_row, report.writes_per_row, after.writes_per_row) == (1.0, 2.0, 2.0)
     assert [plan.actions for plan in lake.plan_maintenance()] == [()]
 
 
@@ -172,7 +178,14 @@ def test_a_dry_run_names_what_is_then_done(lake, tmp_path, capsys):
     (report,) = json.loads(capsys.readouterr().out)
     assert report["actions"] == 0
     assert report["left"] == ["closed hour 2026-11-16 10:00: beyond the budget of bytes"]
+    assert (report["written_share"], report["writes_per_row"]) == (0.0, 1.0)
     assert run(["maintain", "--max-bytes", "much", "-c", str(config)]) == 2
+    assert run(["maintain", "-c", str(config)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert re.search(
+        r"otel\.traces: [\d.]+ kB written anew, \d+% of the [\d.]+ kB that it had", said
+    )
+    assert "each row was written at most 2.00 times so far, on average" in said
 
 
 @pytest.mark.parametrize("point", ["compact.written", "compact.committed"])

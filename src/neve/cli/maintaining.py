@@ -13,7 +13,7 @@ from neve.cli.table_arguments import ChosenTables
 from neve.errors import EXIT_INCOMPLETE, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from neve.api import MaintenanceReport
     from neve.cli.app import Call
@@ -21,10 +21,14 @@ if TYPE_CHECKING:
 
 _REPORT_COLUMNS = (
     *("table", "actions", "rewritten_files", "new_files", "rewritten_bytes", "new_bytes"),
+    *("stored_bytes", "written_share", "writes_per_row"),
     *("expired_snapshots", "deleted_rows", "removed_orphans", "removed_bytes"),
     *("conflicts", "seconds", "left", "notes", "error"),
 )
-_SHOWN_REPORTS = ("table", "actions", "files", "size", "expired", "seconds", "outcome")
+_SHOWN_REPORTS = (
+    *("table", "actions", "files", "read", "written", "expired", "orphans", "seconds"),
+    "outcome",
+)
 
 
 def maintain(
@@ -82,10 +86,24 @@ def _show_reports(output: Output, reports: Sequence[MaintenanceReport]) -> None:
     else:
         output.say("Nothing was to be done.")
     for report in reports:
+        for line in _amplification(report):
+            output.say(f"{report.table}: {line}")
         for note in report.notes:
             output.say(f"{report.table}: {note}")
         for reason in report.left:
             output.say(f"{report.table}: left for the next time: {reason}")
+
+
+def _amplification(report: MaintenanceReport) -> Iterator[str]:
+    if not report.rewritten_files:
+        return
+    if report.written_share is not None:
+        yield (
+            f"{size_text(report.new_bytes)} written anew, {report.written_share:.0%} of the "
+            f"{size_text(report.stored_bytes)} that it had"
+        )
+    if report.writes_per_row is not None:
+        yield f"each row was written at most {report.writes_per_row:.2f} times so far, on average"
 
 
 def _shown(report: MaintenanceReport) -> dict[str, Any]:
@@ -94,8 +112,10 @@ def _shown(report: MaintenanceReport) -> dict[str, Any]:
         "table": report.table,
         "actions": report.actions,
         "files": f"{before:,} became {after:,}" if before else "",
-        "size": size_text(report.rewritten_bytes) if before else "",
+        "read": size_text(report.rewritten_bytes) if before else "",
+        "written": size_text(report.new_bytes) if report.new_bytes else "",
         "expired": report.expired_snapshots,
+        "orphans": report.removed_orphans,
         "seconds": round(report.seconds, 1),
         "outcome": report.error or "done",
     }

@@ -21,8 +21,6 @@ from neve.upkeep.policy import CompactionPolicy
 
 _HOUR = 3600
 _DAY_HOURS = 24
-# A rewritten file whose rows lie further apart is one of a day, which is final.
-_MOST_HOURS_OF_AN_HOUR = 2
 # So many hours make a file of a day lie further apart than that.
 _LEAST_HOURS_OF_A_DAY = 4
 _SMALLEST_TIER = 64 * 1024
@@ -114,8 +112,7 @@ def _of_days(
         if file.hour is not None and file.first_hour is not None:
             day = file.hour // _DAY_HOURS
             is_over = (day + 1) * _DAY_HOURS <= settled
-            is_of_a_day = file.hour - file.first_hour >= _MOST_HOURS_OF_AN_HOUR
-            if is_over and not (file.is_rewritten and is_of_a_day):
+            if is_over and not (file.is_rewritten and file.is_of_a_day):
                 days[file.partition, day].append(file)
     for (_, day), small in sorted(days.items(), key=lambda each: each[0][1]):
         hours = {file.hour for file in small}

@@ -36,6 +36,7 @@ class TableHealth:
         score: 100 is as good as it gets; 0 for a table that cannot be read.
         files_per_key: how many files hold a value of the leading sort column, in one hour or
             partition; None: the table has no sort order.
+        writes_per_row: how often a row of a telemetry table was written so far, at most.
         skew: the largest partition against the mean.
         index: of a mirror: fresh, behind or missing.
         lag_snapshots: of a mirror: commits of its changelog that are not merged yet.
@@ -70,6 +71,7 @@ class TableHealth:
     follower_lag_seconds: float | None = None
     unreferenced_files: int | None = None
     unreferenced_bytes: int | None = None
+    writes_per_row: float | None = None
     findings: tuple[Finding, ...] = ()
     error: str | None = None
 
@@ -183,6 +185,7 @@ def assess(observed: ObservedTable | UnreadableTable, now: float) -> TableHealth
         "deleted_rows": layout.deleted_rows,
         "files_with_deletes": layout.files_with_deletes,
         "files_per_key": None if layout.files_per_key is None else round(layout.files_per_key, 1),
+        "writes_per_row": observed.writes_per_row,
         "partitions": len(layout.bytes_by_partition),
         "skew": round(layout.skew, 1),
         "manifests": len(observed.manifests),

@@ -19,6 +19,8 @@ from neve.lake.metadata_json import MetadataJson
 from neve.upkeep.policy import CompactionPolicy
 
 HOUR_MICROSECONDS = 3_600_000_000
+# A rewritten file whose rows lie further apart is one of a day, which is final.
+_MOST_HOURS_OF_AN_HOUR = 2
 
 Partition = tuple[int, tuple[Any, ...]]
 
@@ -49,6 +51,18 @@ class SmallFile:
     is_shared: bool = False
     """Whether it has rows of many days, though its table is partitioned by time."""
 
+    @property
+    def is_of_a_day(self) -> bool:
+        """Whether its rows are of several hours."""
+        if self.hour is None or self.first_hour is None:
+            return False
+        return self.hour - self.first_hour >= _MOST_HOURS_OF_AN_HOUR
+
+    @property
+    def writes(self) -> int:
+        """How often its rows were written, at most: first, as an hour's, and as a day's."""
+        return 1 + self.is_rewritten + (self.is_rewritten and self.is_of_a_day)
+
 
 @dataclass
 class Layout:
@@ -71,12 +85,18 @@ class Layout:
     earliest: float = inf
     """The earliest time by which rows may be deleted, in microseconds since 1970; minus infinity:
     a file does not tell."""
+    row_writes: int = 0
 
     @property
     def skew(self) -> float:
         """The largest partition against the mean."""
         sizes = self.bytes_by_partition.values()
         return max(sizes) * len(sizes) / self.bytes if self.bytes and sizes else 1.0
+
+    @property
+    def writes_per_row(self) -> float:
+        """How often a row was written so far, at most, as the manifests of hours and days tell."""
+        return self.row_writes / self.records if self.records else 1.0
 
 
 def time_column(metadata: MetadataJson) -> TimeColumn | None:
@@ -145,6 +165,7 @@ def observe_layout(
         layout.files += 1
         layout.bytes += file.bytes
         layout.records += file.records
+        layout.row_writes += file.records * file.writes
         layout.files_with_deletes += file.deleted > 0
         sizes[file.partition] += file.bytes
         is_small = file.bytes < policy.small_bytes

@@ -14,6 +14,7 @@ from neve.lake.compaction import GroupRewrite, call_procedure, rewrite_in_z_orde
 from neve.observe import sentry
 from neve.observe.traces import span
 from neve.upkeep.maintenance_report import MaintenanceReport as MaintenanceReport
+from neve.upkeep.observed_table import observe_table
 from neve.upkeep.plan import Action, Step, TablePlan
 from neve.upkeep.removals import PlannedOrphans, PlannedVersions, remove_planned
 from neve.upkeep.retention import carry_out_retention
@@ -66,7 +67,13 @@ class Maintainer:
         return [self._maintain(plan) for plan in plans]
 
     def _maintain(self, plan: TablePlan) -> MaintenanceReport:
-        report = MaintenanceReport(plan.table, notes=plan.notes, error=plan.error)
+        report = MaintenanceReport(
+            plan.table,
+            stored_bytes=plan.stored_bytes,
+            writes_per_row=plan.writes_per_row,
+            notes=plan.notes,
+            error=plan.error,
+        )
         if plan.error is not None or plan.ref is None:
             return report
         reasons = dict.fromkeys(action.why for action in plan.deferred)
@@ -75,8 +82,20 @@ class Maintainer:
         with span("maintain.table", table=plan.table):
             for do in self._parts(plan, plan.ref, report):
                 self._try(do, report)
+            if report.rewritten_files and plan.writes_per_row is not None:
+                report.writes_per_row = self._writes_per_row(plan.ref)
+        report.say_share()
         report.seconds = round(time.monotonic() - began, 3)
         return report
+
+    def _writes_per_row(self, ref: TableRef) -> float | None:
+        try:
+            metadata = self._lake.reader(ref.catalog).read(ref.identifier)
+            return observe_table(self._lake, ref, metadata).writes_per_row if metadata else None
+        except NeveError as error:
+            # What was done is done: a figure less.
+            logger.info("%s: how often rows were written is not known: %s", ref.name, error)
+            return None
 
     def _parts(
         self, plan: TablePlan, ref: TableRef, report: MaintenanceReport

@@ -48,6 +48,12 @@ class ObservedTable:
         return sum(manifest.length for manifest in self.manifests)
 
     @property
+    def writes_per_row(self) -> float | None:
+        """How often a row was written so far, at most; None: it cannot be told of such a table."""
+        is_known = self.kind is TableKind.TELEMETRY
+        return round(self.layout.writes_per_row, 2) if is_known else None
+
+    @property
     def is_compacted(self) -> bool:
         """Whether upkeep rewrites its files."""
         enabled = self.policy.enabled

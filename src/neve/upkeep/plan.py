@@ -91,6 +91,8 @@ class TablePlan:
     """What is to be done to one table.
 
     Args:
+        stored_bytes: of the table's data files.
+        writes_per_row: how often a row was written so far, at most; None: it is not known.
         deferred: what the budget leaves for the next time.
         notes: what is not done by intention, such as orphans in a location that tables share.
         error: why nothing is done to the table.
@@ -106,6 +108,8 @@ class TablePlan:
     small_bytes: int = 0
     min_files: int = 5
     delete_ratio: float = 0.2
+    stored_bytes: int = 0
+    writes_per_row: float | None = None
     notes: tuple[str, ...] = ()
     error: str | None = None
 
@@ -230,6 +234,8 @@ def _plan_table(
         small_bytes=policy.small_bytes,
         min_files=policy.min_files,
         delete_ratio=policy.delete_ratio,
+        stored_bytes=observed.layout.bytes,
+        writes_per_row=observed.writes_per_row,
     )
     try:
         if observed.is_compacted:

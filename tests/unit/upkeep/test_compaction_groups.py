@@ -49,6 +49,14 @@ def test_late_files_do_not_drag_a_rewritten_hour_along():
     assert rewritten == 3
 
 
+def test_how_often_rows_were_written_is_told_by_their_file():
+    new, hour = small(TODAY), small(TODAY, rewritten=True)
+    day = small(TODAY - 1, first=TODAY - 24, rewritten=True)
+    late = small(TODAY - 1, first=TODAY - 24)
+    other = small(rewritten=True)
+    assert [file.writes for file in (new, hour, day, late, other)] == [1, 2, 3, 1, 2]
+
+
 def test_a_file_at_the_end_of_an_hour_belongs_to_the_next():
     files = [small(TODAY + 10, first=TODAY + 9) for _ in range(3)]
     assert planned(files) == [("closed hour 2026-11-18 10:00", 3)]
