@@ -55,8 +55,10 @@ def show_health(output: Output, reports: Sequence[TableHealth]) -> None:
     for report in sorted(reports, key=lambda report: report.score):
         if report.error:
             output.say(f"\n{report.table} is left alone: {report.error}")
-        elif report.findings:
+        elif report.findings or report.notes:
             output.say(f"\n{report.table}")
+            for note in report.notes:
+                output.say(f"  - {note}")
             for finding in report.findings:
                 output.say(f"  - {finding.text}")
                 if finding.effect or finding.action:

@@ -12,6 +12,8 @@ Operation = Literal["snapshot", "insert", "update", "delete", "truncate"]
 
 # The tables beside a mirror are called as it is, with one of these behind it.
 TOMBSTONES_SUFFIX, REJECTED_SUFFIX = "_tombstones", "_rejected"
+# Below this a scan of the keys takes less time than looking after an index.
+INDEXED_ROWS = 200_000
 
 
 class MergeTableSettings(Section):

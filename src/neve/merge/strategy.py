@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from neve.config.merging import INDEXED_ROWS as INDEXED_ROWS
 from neve.merge.report import Counts
 
 if TYPE_CHECKING:
     from neve.merge.plan import Look
 
-# Below this a scan of the keys takes less time than looking after an index.
-INDEXED_ROWS = 200_000
 # Above this share of the rows a statement that rewrites what it meets is the cheapest.
 MOST_TOUCHED = 0.3
 

@@ -6,50 +6,36 @@ single one costs all.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from math import log2
 from typing import TYPE_CHECKING, Any
 
 from neve.limits import MIB
 from neve.upkeep.compaction import plan_groups
+from neve.upkeep.finding import Finding as Finding
+from neve.upkeep.finding import allow as allow
+from neve.upkeep.finding import maintain as maintain
+from neve.upkeep.finding import points
+from neve.upkeep.waiting_findings import find_waiting
 
 if TYPE_CHECKING:
     from neve.upkeep.observed_table import ObservedTable
 
-MAINTAIN = "neve maintain"
 _MANY_SNAPSHOTS = 2_000
 _LARGE_METADATA = 10 * MIB
 _SKEWED = 10.0
 _SKEWED_PARTITIONS = 5
 _HEALTHY_FILES_PER_KEY = 4.0
-_LATE_SECONDS = 3600.0
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that makes a table slow or large.
-
-    Args:
-        name: a word that stays the same when the text is reworded.
-        action: the command that helps; None: nothing has to be done, or only people can decide.
-        effect: what is expected of it.
-        penalty: points off the score.
-    """
-
-    name: str
-    text: str
-    penalty: int
-    action: str | None = None
-    effect: str | None = None
 
 
 def find(observed: ObservedTable, facts: Mapping[str, Any], now: float) -> Iterator[Finding]:
     """Yield the findings of a table, those of its files first."""
     yield from _files(observed, facts, now)
     yield from _deletes(observed)
-    yield from _metadata(observed, facts)
-    yield from _others(facts)
+    yield from _metadata(observed, facts, now)
+    yield from find_waiting(observed, facts, now)
 
 
 def _files(observed: ObservedTable, facts: Mapping[str, Any], now: float) -> Iterator[Finding]:
@@ -57,14 +43,14 @@ def _files(observed: ObservedTable, facts: Mapping[str, Any], now: float) -> Ite
     groups = plan_groups(layout.candidates, policy, now)
     before = sum(len(group.paths) for group in groups)
     after = sum(group.output_files for group in groups)
-    command = f"{MAINTAIN} {observed.name}" if observed.is_compacted else None
+    action = _compaction(observed)
     if before > after:
         size = sum(group.bytes for group in groups)
         yield Finding(
             "small_files",
             f"{layout.small_files:,} of {layout.files:,} files are small",
-            _points(40, 1 - after / before, log2(before / after) / 8),
-            command or _allow(observed.name),
+            points(40, 1 - after / before, log2(before / after) / 8),
+            action,
             f"{before:,} files become {after:,}; {size / MIB:,.1f} MiB are rewritten",
         )
     depth = facts["files_per_key"]
@@ -75,8 +61,8 @@ def _files(observed: ObservedTable, facts: Mapping[str, Any], now: float) -> Ite
         yield Finding(
             "overlap",
             f"a value of the leading sort column is in {depth:,.0f} files of its hour or partition",
-            _points(20, log2(depth / _HEALTHY_FILES_PER_KEY) / 5),
-            (command or _allow(observed.name)) if groups else None,
+            points(20, log2(depth / _HEALTHY_FILES_PER_KEY) / 5),
+            action if groups else None,
             effect if groups else "closed hours only: the open one is left alone",
         )
 
@@ -87,6 +73,10 @@ def _depth_after(observed: ObservedTable, before: int, after: int) -> int:
     return max(1, round(depth * (files - before + after) / files))
 
 
+def _compaction(observed: ObservedTable) -> str:
+    return maintain(observed) if observed.is_compacted else allow(observed, "compact")
+
+
 def _deletes(observed: ObservedTable) -> Iterator[Finding]:
     layout = observed.layout
     share = layout.deleted_rows / layout.records if layout.records else 0.0
@@ -94,90 +84,90 @@ def _deletes(observed: ObservedTable) -> Iterator[Finding]:
         yield Finding(
             "deleted_rows",
             f"{share:.0%} of the stored rows are deleted, in {layout.files_with_deletes:,} files",
-            _points(30, share * 2),
-            f"{MAINTAIN} {observed.name}" if observed.is_compacted else _allow(observed.name),
+            points(30, share * 2),
+            _compaction(observed),
             f"up to {layout.deleted_rows:,} rows fewer to read and to skip",
         )
-    if layout.position_delete_files > observed.policy.max_delete_files:
+    files = layout.position_delete_files
+    if files > observed.policy.max_delete_files:
+        after = min(files, len(layout.bytes_by_partition))
         yield Finding(
             "delete_files",
-            f"{layout.position_delete_files:,} position delete files",
+            f"{files:,} position delete files",
             10,
-            f"{MAINTAIN} {observed.name}",
-            "one for each partition",
+            _compaction(observed),
+            f"{files:,} position delete files become about {after:,}: one for each partition",
         )
 
 
-def _metadata(observed: ObservedTable, facts: Mapping[str, Any]) -> Iterator[Finding]:
-    command = f"{MAINTAIN} {observed.name}"
+def _metadata(observed: ObservedTable, facts: Mapping[str, Any], now: float) -> Iterator[Finding]:
     manifests, wanted = facts["manifests"], wanted_manifests(observed)
     if manifests > wanted:
+        after = -(-facts["manifest_bytes"] // (8 * MIB))
         yield Finding(
             "manifests",
             f"{manifests:,} manifests of {facts['manifest_bytes'] / MIB:,.1f} MiB",
-            _points(10, log2(manifests / wanted) / 4),
-            command,
-            f"about {-(-facts['manifest_bytes'] // (8 * MIB)):,} manifests",
+            points(10, log2(manifests / wanted) / 4),
+            _compaction(observed),
+            f"{manifests:,} manifests become about {after:,}",
         )
-    if facts["snapshots"] > _MANY_SNAPSHOTS:
-        yield Finding(
-            "snapshots",
-            f"{facts['snapshots']:,} snapshots: each commit writes the list of all",
-            _points(15, log2(facts["snapshots"] / _MANY_SNAPSHOTS) / 4),
-            command,
-            "what the retention keeps",
-        )
-    if facts["metadata_bytes"] > _LARGE_METADATA:
-        yield Finding(
-            "metadata",
-            f"its metadata file has {facts['metadata_bytes'] / MIB:,.1f} MiB",
-            _points(10, log2(facts["metadata_bytes"] / _LARGE_METADATA) / 4),
-            command,
-            "as many snapshots as the retention keeps",
-        )
+    yield from _versions(observed, facts, now)
     if facts["partitions"] >= _SKEWED_PARTITIONS and facts["skew"] > _SKEWED:
         yield Finding("skew", f"its largest partition is {facts['skew']:,.0f} times the mean", 5)
+
+
+def _versions(observed: ObservedTable, facts: Mapping[str, Any], now: float) -> Iterator[Finding]:
+    """Yield what many versions cost; which of them would go is looked at only then."""
+    snapshots, size = facts["snapshots"], facts["metadata_bytes"]
+    if snapshots <= _MANY_SNAPSHOTS and size <= _LARGE_METADATA:
+        return
+    after, share = _after_expiry(observed, now)
+    action: str | None = maintain(observed)
+    if observed.is_served:
+        action = None
+    elif after == snapshots:
+        action = f"a shorter retention: upkeep.tables: {{{observed.name}: {{retain: …}}}}"
+    elif not observed.retention.expire:
+        action = allow(observed, "expire")
+    if snapshots > _MANY_SNAPSHOTS:
+        yield Finding(
+            "snapshots",
+            f"{snapshots:,} snapshots: each commit writes the list of all",
+            points(15, log2(snapshots / _MANY_SNAPSHOTS) / 4),
+            action,
+            f"{snapshots:,} snapshots become about {after:,}",
+        )
+    if size > _LARGE_METADATA:
+        yield Finding(
+            "metadata",
+            f"its metadata file has {size / MIB:,.1f} MiB",
+            points(10, log2(size / _LARGE_METADATA) / 4),
+            action,
+            f"{size / MIB:,.1f} MiB become about {size * share / MIB:,.1f} MiB",
+        )
+
+
+def _after_expiry(observed: ObservedTable, now: float) -> tuple[int, float]:
+    """Return how many snapshots an expiry leaves, and which share of the metadata.
+
+    What merges and the index of a mirror need besides is not read for it.
+    """
+    from neve.upkeep.retention import plan_retention
+
+    policy = replace(observed.retention, expire=True)
+    plan = plan_retention(observed.name, observed.metadata, policy, now)
+    document, expired = observed.metadata.document, {each.snapshot_id for each in plan.expire}
+    removed = [
+        entry
+        for part in ("snapshots", "snapshot-log")
+        for entry in document.get(part) or ()
+        if entry["snapshot-id"] in expired
+    ]
+    share = 1 - len(json.dumps(removed)) / len(json.dumps(document))
+    return len(observed.metadata.snapshots) - len(expired), share
 
 
 def wanted_manifests(observed: ObservedTable) -> int:
     """Return from how many manifests on they are rewritten."""
     by_size = 4 * (observed.manifest_bytes // (8 * MIB) + 1)
     return max(observed.policy.max_manifests, by_size)
-
-
-def _others(facts: Mapping[str, Any]) -> Iterator[Finding]:
-    if facts["held"]:
-        yield Finding(
-            "held", f"{facts['held']} batches are held back by audits", 5, "neve staged list"
-        )
-    if facts.get("index") == "missing":
-        yield Finding(
-            "index", "its index is missing: merges read the whole mirror", 10, "neve merge --once"
-        )
-    lag = facts.get("lag_seconds") or 0.0
-    if lag > _LATE_SECONDS:
-        commits = facts["lag_snapshots"]
-        yield Finding(
-            "lag", f"{commits:,} commits of its changelog wait, the oldest for {lag / 60:,.0f} min",
-            _points(15, log2(lag / _LATE_SECONDS + 1) / 4), "neve merge --once",
-        )  # fmt: skip
-    behind = facts["follower_lag_seconds"] or 0.0
-    if behind > _LATE_SECONDS:
-        yield Finding(
-            "followers",
-            f"a follower is {behind / 3600:,.1f} h behind, and keeps snapshots from expiring",
-            5,
-            "neve follow list",
-        )
-
-
-def _allow(table: str) -> str:
-    return f"upkeep.tables: {{{table}: {{compact: true}}}}"
-
-
-def _points(most: int, *shares: float) -> int:
-    """Return points for how bad something is, each share from 0 to 1, at least one point."""
-    share = 1.0
-    for each in shares:
-        share *= min(1.0, max(0.0, each))
-    return max(1, round(most * share))

@@ -11,8 +11,9 @@ from neve.errors import NeveError
 from neve.lake.followers import follower_states
 from neve.lake.metadata_json import MetadataJson
 from neve.limits import MIB
+from neve.publish.batch import HELD_PREFIX, STAGED_PREFIX
 from neve.upkeep.choose import choose_tables
-from neve.upkeep.findings import MAINTAIN, Finding, find
+from neve.upkeep.findings import Finding, allow, find, maintain
 from neve.upkeep.mirror_facts import index_facts, lag_facts
 from neve.upkeep.observed_table import ObservedTable, observe_table
 
@@ -21,9 +22,8 @@ if TYPE_CHECKING:
     from neve.lake.identifier import Identifier
     from neve.upkeep.removals import PlannedOrphans, Unconfirmed
 
-    ListOrphans = Callable[[ObservedTable], PlannedOrphans | None]
+    ListOrphans = Callable[[ObservedTable], PlannedOrphans]
 
-_STAGED, _HELD = "neve-staged-", "neve-held-"
 # Metadata documents that are in memory together.
 _TABLES_AT_ONCE = 20
 
@@ -38,8 +38,10 @@ class TableHealth:
             partition; None: the table has no sort order.
         writes_per_row: how often a row of a telemetry table was written so far, at most.
         skew: the largest partition against the mean.
-        index: of a mirror: fresh, behind or missing.
+        index: of a mirror: fresh, behind, missing, or none, since it is too small to need one.
+        index_behind: commits that the index lacks; `index_behind_seconds`: the age of the oldest.
         lag_snapshots: of a mirror: commits of its changelog that are not merged yet.
+        notes: what was not looked at, and why.
         error: why the table could not be read; nothing is done to it then.
     """
 
@@ -65,7 +67,9 @@ class TableHealth:
     held: int = 0
     index: str | None = None
     index_behind: int | None = None
+    index_behind_seconds: float | None = None
     lag_snapshots: int | None = None
+    lag_rows: int | None = None
     lag_seconds: float | None = None
     followers: int = 0
     follower_lag_seconds: float | None = None
@@ -73,6 +77,7 @@ class TableHealth:
     unreferenced_bytes: int | None = None
     writes_per_row: float | None = None
     findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
     error: str | None = None
 
 
@@ -105,15 +110,22 @@ def check_health(
 
 
 def _orphan_listing(lake: Lake, unconfirmed: Unconfirmed, now: float) -> ListOrphans:
-    from neve.upkeep.removals import plan_orphans, read_writes
+    from neve.upkeep.orphans import OrphanSearch
+    from neve.upkeep.removals import PlannedOrphans, plan_orphans, read_writes
     from neve.upkeep.table_places import TablePlaces
 
     places, recorded = TablePlaces(lake), read_writes(unconfirmed)
 
-    def list_orphans(observed: ObservedTable) -> PlannedOrphans | None:
+    def list_orphans(observed: ObservedTable) -> PlannedOrphans:
         if recorded.damage is not None:
             raise recorded.damage
-        return plan_orphans(lake, observed, recorded.writes, now, places)
+        planned = plan_orphans(lake, observed, recorded.writes, now, places)
+        if planned is not None:
+            return planned
+        # Nobody may remove them without a policy: here they are only counted.
+        search = OrphanSearch(lake, observed.ref, recorded.writes, places)
+        age_seconds = observed.retention.orphan_age_seconds
+        return PlannedOrphans(search.plan(now - age_seconds), search, age_seconds)
 
     return list_orphans
 
@@ -125,14 +137,17 @@ def _with_orphans(
         orphans = list_orphans(observed)
     except NeveError as error:
         return replace(report, error=str(error), score=0)
-    if orphans is None or orphans.plan.skipped:
-        return report
+    if orphans.plan.skipped:
+        note = f"its files were not listed: {orphans.plan.skipped}"
+        return replace(report, notes=(*report.notes, note))
     files, size = len(orphans.files), orphans.plan.bytes
     report = replace(report, unreferenced_files=files, unreferenced_bytes=size)
     if not files:
         return report
-    text = f"{files:,} files of {size / MIB:,.1f} MiB that no snapshot names"
-    action = f"{MAINTAIN} {observed.name}"
+    more = "" if orphans.plan.is_complete else " or more"
+    text = f"{files:,} files{more} of {size / MIB:,.1f} MiB that no snapshot names"
+    is_allowed = observed.retention.remove_orphans
+    action = maintain(observed) if is_allowed else allow(observed, "remove_orphans")
     finding = Finding("orphans", text, 5, action, f"{size / MIB:,.1f} MiB fewer")
     return replace(report, score=max(1, report.score - 5), findings=(*report.findings, finding))
 
@@ -192,9 +207,9 @@ def assess(observed: ObservedTable | UnreadableTable, now: float) -> TableHealth
         "manifest_bytes": observed.manifest_bytes,
         "snapshots": len(metadata.snapshots),
         "metadata_bytes": observed.metadata_bytes,
-        "staged": sum(ref.startswith(_STAGED) for ref in metadata.refs),
-        "held": sum(ref.startswith(_HELD) for ref in metadata.refs),
-        **index_facts(observed),
+        "staged": sum(ref.startswith(STAGED_PREFIX) for ref in metadata.refs),
+        "held": sum(ref.startswith(HELD_PREFIX) for ref in metadata.refs),
+        **index_facts(observed, now),
         **lag_facts(observed, now),
         "followers": len(followers),
         "follower_lag_seconds": max((each.lag_seconds or 0.0 for each in followers), default=None),

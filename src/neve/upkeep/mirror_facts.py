@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from neve.config.merging import INDEXED_ROWS
 from neve.lake.horizons import CHECKPOINT, ROOT_PROPERTY
 from neve.lake.metadata_json import MAIN, MetadataJson
 from neve.upkeep.table_kind import TableKind
@@ -14,18 +15,24 @@ if TYPE_CHECKING:
     from neve.upkeep.observed_table import ObservedTable
 
 
-def index_facts(observed: ObservedTable) -> Mapping[str, Any]:
-    """Say how far the index is behind, as the mirror's property names it."""
+def index_facts(observed: ObservedTable, now: float) -> Mapping[str, Any]:
+    """Say how far the index is behind `main`, as the mirror's property names it."""
     if observed.kind is not TableKind.MIRROR:
         return {}
+    # Merges scan the keys of a small mirror, and keep no index of it.
+    none = "missing" if observed.layout.records >= INDEXED_ROWS else "none"
     try:
         root = json.loads(observed.metadata.properties[ROOT_PROPERTY])["snapshot_id"]
     except (LookupError, ValueError, TypeError):
-        return {"index": "missing"}
-    after = _after(observed.metadata, root)
+        return {"index": none}
+    after = commits_after(observed.metadata, root)
     if after is None:
-        return {"index": "missing"}
-    return {"index": "behind" if after else "fresh", "index_behind": len(after)}
+        return {"index": none}
+    return {
+        "index": "behind" if after else "fresh",
+        "index_behind": len(after),
+        "index_behind_seconds": _age_of_oldest(after, now),
+    }
 
 
 def lag_facts(observed: ObservedTable, now: float) -> Mapping[str, Any]:
@@ -33,12 +40,21 @@ def lag_facts(observed: ObservedTable, now: float) -> Mapping[str, Any]:
     if observed.changelog is None:
         return {}
     merged = _merged_snapshot(observed.metadata)
-    waiting = _after(observed.changelog, merged)
+    waiting = commits_after(observed.changelog, merged)
     if waiting is None:
         return {}
-    oldest = min((int(each["timestamp-ms"]) for each in waiting), default=None)
-    seconds = 0.0 if oldest is None else max(0.0, now - oldest / 1000)
-    return {"lag_snapshots": len(waiting), "lag_seconds": round(seconds, 1)}
+    return {
+        "lag_snapshots": len(waiting),
+        "lag_rows": sum(
+            int((each.get("summary") or {}).get("added-records", 0)) for each in waiting
+        ),
+        "lag_seconds": _age_of_oldest(waiting, now),
+    }
+
+
+def _age_of_oldest(commits: Sequence[Mapping[str, Any]], now: float) -> float:
+    oldest = min((int(each["timestamp-ms"]) for each in commits), default=None)
+    return 0.0 if oldest is None else round(max(0.0, now - oldest / 1000), 1)
 
 
 def _merged_snapshot(mirror: MetadataJson) -> int | None:
@@ -52,7 +68,9 @@ def _merged_snapshot(mirror: MetadataJson) -> int | None:
     return None
 
 
-def _after(metadata: MetadataJson, snapshot_id: int | None) -> list[Mapping[str, Any]] | None:
+def commits_after(
+    metadata: MetadataJson, snapshot_id: int | None
+) -> list[Mapping[str, Any]] | None:
     """Return the commits of `main` after a snapshot; None: it is no ancestor of `main`."""
     after: list[Mapping[str, Any]] = []
     for snapshot in _line(metadata):

@@ -15,7 +15,7 @@ from neve.lake.readable_main import remember_readable
 from neve.lake.table_reads import file_reader
 from neve.upkeep.layout import Layout, observe_layout, wanted_bounds
 from neve.upkeep.policy import CompactionPolicy, compaction_policy
-from neve.upkeep.retention_policy import retention_policy
+from neve.upkeep.retention_policy import RetentionPolicy, retention_policy
 from neve.upkeep.row_age import aged_column
 from neve.upkeep.table_kind import TableKind, table_kind
 
@@ -33,11 +33,14 @@ class ObservedTable:
     metadata: MetadataJson
     kind: TableKind
     policy: CompactionPolicy
+    retention: RetentionPolicy
     metadata_bytes: int
     manifests: Sequence[Manifest] = ()
     layout: Layout = field(default_factory=Layout)
     changelog: MetadataJson | None = None
     """Of a mirror: the table that it is merged from, if it can be read."""
+    is_served: bool = False
+    """Whether its catalog expires snapshots and removes unreferenced files by itself."""
 
     @property
     def name(self) -> str:
@@ -68,13 +71,17 @@ def observe_table(lake: Lake, ref: TableRef, metadata: MetadataJson) -> Observed
     """
     kind = table_kind(lake.settings, ref.identifier, metadata)
     policy = compaction_policy(lake.settings, ref.name)
-    if lake.settings.catalog.type == "s3tables" and policy.enabled is None:
+    is_served = lake.settings.catalog.type == "s3tables"
+    if is_served and policy.enabled is None:
         # The service compacts by itself.
         policy = replace(policy, enabled=False)
-    size = _metadata_bytes(metadata)
+    retention = retention_policy(lake.settings, ref.identifier, metadata)
+    empty = ObservedTable(
+        ref, metadata, kind, policy, retention, _metadata_bytes(metadata), is_served=is_served
+    )
     snapshot_id = metadata.current_snapshot_id
     if snapshot_id is None:
-        return ObservedTable(ref, metadata, kind, policy, size)
+        return empty
     try:
         manifest_list = metadata.snapshots[snapshot_id]["manifest-list"]
     except LookupError:
@@ -85,7 +92,7 @@ def observe_table(lake: Lake, ref: TableRef, metadata: MetadataJson) -> Observed
     reader = ManifestReader(file_reader(lake, ref))
     try:
         manifests = reader.manifests(manifest_list)
-        column = aged_column(metadata, retention_policy(lake.settings, ref.identifier, metadata))
+        column = aged_column(metadata, retention)
         aged = None if isinstance(column, str) else column
         fields = wanted_bounds(metadata, aged)
         deletes = [each for each in manifests if each.has_deletes]
@@ -101,7 +108,7 @@ def observe_table(lake: Lake, ref: TableRef, metadata: MetadataJson) -> Observed
         raise CorruptionError(f"{ref.name}: a manifest is damaged: {error}") from error
     remember_readable(metadata, manifests)
     changelog = _changelog(lake, metadata) if kind is TableKind.MIRROR else None
-    return ObservedTable(ref, metadata, kind, policy, size, manifests, layout, changelog)
+    return replace(empty, manifests=manifests, layout=layout, changelog=changelog)
 
 
 def _changelog(lake: Lake, mirror: MetadataJson) -> MetadataJson | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -15,7 +17,9 @@ from pyiceberg.transforms import DayTransform, IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType
 
 import neve
+from neve.cli.health import shown_health
 from neve.errors import NotFoundError
+from neve.upkeep.health import TableHealth
 from neve.upkeep.policy import compaction_policy
 from tests.support.lakes import sqlite_settings
 
@@ -118,3 +122,43 @@ def test_health_is_json_for_machines(lake, tmp_path, capsys):
     assert run(["health", "-c", str(config)]) == 0
     shown = capsys.readouterr().out
     assert "6 files become 1" in shown
+
+
+def test_a_listing_counts_the_files_of_tables_of_others_and_says_what_allows_to_remove_them(lake):
+    table = make_table(lake, "shop.events", 1)
+    lost = Path(table.location().removeprefix("file://"), "data", "lost.parquet")
+    lost.write_bytes(b"lost")
+    (report,) = lake.health(listing=True)
+    assert (report.unreferenced_files, report.unreferenced_bytes) == (0, 0)
+    os.utime(lost, (0, 0))
+    (report,) = lake.health(listing=True)
+    (finding,) = report.findings
+    assert (finding.name, report.unreferenced_files, report.unreferenced_bytes) == ("orphans", 1, 4)
+    assert finding.action.endswith("upkeep.tables: {shop.events: {remove_orphans: true}}")
+    assert lake.health()[0].unreferenced_files is None
+
+
+def test_a_location_that_is_not_listed_is_told_with_the_reason(lake):
+    table = make_table(lake, "shop.events", 1)
+    lake.catalog().create_table("shop.other", SCHEMA, location=table.location())
+    for report in lake.health(listing=True):
+        assert report.unreferenced_files is None
+        assert "its files were not listed: its location is shared with" in report.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("score", "encoding", "drawn"),
+    [
+        (100, "utf-8", "██████████ 100"),
+        (55, "utf-8", "█████▌      55"),
+        (55, "ascii", "######      55"),
+        (1, "utf-8", "▏            1"),
+    ],
+)
+def test_the_score_is_drawn_as_a_bar_that_the_terminal_can_show(
+    monkeypatch, score, encoding, drawn
+):
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), encoding=encoding))
+    assert shown_health(TableHealth("shop.events", score))["health"] == drawn
+    broken = shown_health(TableHealth("shop.events", 0, error="damaged"))
+    assert broken["health"] == "unreadable"
