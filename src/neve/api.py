@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from neve.upkeep.lost_tables import LostTableReport
     from neve.upkeep.maintainer import MaintenanceReport
     from neve.upkeep.plan import TablePlan as MaintenancePlan
+    from neve.upkeep.table_repair import RepairReport
     from neve.upkeep.upkeep import UpkeepReport
     from neve.versions.arguments import Mode
     from neve.versions.follow import Batch, Follower
@@ -62,6 +63,7 @@ __all__ = [
     "OpenLake",
     "Outcome",
     "RecoveryReport",
+    "RepairReport",
     "ReplayReport",
     "StagedBatch",
     "TableDescription",
@@ -99,6 +101,7 @@ _LOCATIONS = {
     "TableSummary": (".lake.tables", "TableSummary"),
     "TargetReport": (".versions.follow_target", "TargetReport"),
     "LostTableReport": (".upkeep.lost_tables", "LostTableReport"),
+    "RepairReport": (".upkeep.table_repair", "RepairReport"),
     "UpkeepReport": (".upkeep.upkeep", "UpkeepReport"),
 }
 

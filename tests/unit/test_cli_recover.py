@@ -98,9 +98,11 @@ def test_a_table_that_the_catalog_lost_is_registered_again(lake, capsys):
     assert (planned["outcome"], planned["table"]) == ("would be registered", "otel.logs")
     done = answer(capsys, *chosen)
     assert (done["outcome"], done["rows"]) == ("registered", planned["rows"])
-    assert run(["recover", "--table", "otel.logs"]) == 1
+    assert answer(capsys, "--table", "otel.logs")["outcome"] == "nothing is broken"
+    assert run(["recover", *chosen]) == 1
     assert "nothing is registered in its place" in capsys.readouterr().err
     assert run(["recover", "--location", "/x"]) == 2
+    assert run(["recover", "--roll-back"]) == 2
     assert lake.rows() == lake.acknowledged_rows()
 
 

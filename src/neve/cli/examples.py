@@ -83,6 +83,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "neve recover --dry-run",
         "neve recover",
         "neve recover --table otel.logs --dry-run",
+        "neve recover --table otel.logs --roll-back",
         "neve recover --forget 5b0c2f0e-7a43-4f0e-9d1c-0e9b6f2f7f11",
     ),
     "neve debug": ("neve debug failpoints",),

@@ -55,6 +55,7 @@ def show_health(output: Output, reports: Sequence[TableHealth]) -> None:
     for report in sorted(reports, key=lambda report: report.score):
         if report.error:
             output.say(f"\n{report.table} is left alone: {report.error}")
+            output.say(f"    what can be done: neve recover --table {report.table} --dry-run")
         elif report.findings or report.notes:
             output.say(f"\n{report.table}")
             for note in report.notes:

@@ -33,6 +33,9 @@ class Output(Protocol):
     def record(self, value: Mapping[str, Any]) -> None:
         """Print one thing; in JSON an object."""
 
+    def document(self, value: Mapping[str, Any]) -> None:
+        """Give a program an object; people are shown it in other words."""
+
     def progress(self, text: str) -> None:
         """Say what is being done now."""
 
@@ -116,6 +119,9 @@ class TextOutput(_Diagnostics):
     def data(self, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
         pass
 
+    def document(self, value: Mapping[str, Any]) -> None:
+        pass
+
     def record(self, value: Mapping[str, Any]) -> None:
         width = max((len(key) for key in value), default=0)
         for key, inner in value.items():
@@ -145,6 +151,8 @@ class JsonOutput(_Diagnostics):
 
     def record(self, value: Mapping[str, Any]) -> None:
         self._print(dict(value))
+
+    document = record
 
     def _print(self, document: Any) -> None:
         sys.stdout.write(json.dumps(plain(document), indent=2, allow_nan=False) + "\n")

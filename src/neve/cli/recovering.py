@@ -8,6 +8,7 @@ import typer
 
 from neve.cli.confirmation import confirm
 from neve.cli.output import as_record
+from neve.cli.recovered_table import show_table
 from neve.errors import EXIT_INCOMPLETE, NeveError, UsageError
 
 if TYPE_CHECKING:
@@ -55,15 +56,24 @@ def recover(
         Optional[str],  # noqa: UP045
         typer.Option("--metadata", metavar="FILE", help="The metadata file to register."),
     ] = None,
+    roll_back: Annotated[
+        bool,
+        typer.Option(
+            "--roll-back", help="Go back to the newest version of that table that can be read."
+        ),
+    ] = False,
 ) -> None:
     """Register files that were written directly and whose commit was not confirmed.
 
     With --table: register a table again whose entry in the catalog was lost, from its newest
-    metadata file, and rebuild its index.
+    metadata file. Of one that is in the catalog, rebuild an index that is missing or wrong, and
+    say what cannot be read, and what going back to a version that can would lose.
 
     Each record's files come into their table exactly once, and not at all if they are there
-    already. Ends with 3 if records are left that only a person can decide on.
+    already. Ends with 3 if something is left that only a person can decide on.
     """
+    if roll_back and table is None:
+        raise UsageError("--roll-back belongs to --table", hint="name the table")
     if forget is not None:
         if dry_run or table:
             raise UsageError("--forget goes with neither --dry-run nor --table")
@@ -73,9 +83,13 @@ def recover(
     if table is not None:
         with context.obj.open() as lake, output.working(f"looking for {table}"):
             report = lake.recover_table(
-                table, location=location, metadata_file=metadata, dry_run=dry_run
+                table,
+                location=location,
+                metadata_file=metadata,
+                dry_run=dry_run,
+                roll_back=roll_back,
             )
-        output.record(as_record(report))
+        show_table(output, report)
         return
     if location or metadata:
         raise UsageError("--location and --metadata belong to --table", hint="name the table")

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import logging
 import re
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from neve import failpoints
@@ -26,11 +25,13 @@ from neve.lake.profile import profile_named
 from neve.lake.registering import registered_table, require_registering
 from neve.lake.tables import summarize
 from neve.lake.unreachable import place_of
-from neve.upkeep.orphans import OrphanSearch
+from neve.upkeep.orphans import Orphan
+from neve.upkeep.unreferenced import unreferenced_files
 
 if TYPE_CHECKING:
     from neve.lake import Lake
     from neve.lake.table_ref import TableRef
+    from neve.lake.unconfirmed import UnconfirmedWrite
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ class LostTableReport:
     Args:
         outcome: `registered`; in a dry run `would be registered`.
         index: what became of a mirror's index; empty: it has none.
-        unreferenced_files: files of its location that no snapshot names; None: not counted.
+        unreferenced: files of its location that are in no snapshot; see `unreferenced.py`.
     """
 
     table: str
@@ -72,6 +73,9 @@ class LostTableReport:
     index: str = ""
     unreferenced_files: int | None = None
     unreferenced_bytes: int | None = None
+    unreferenced_is_complete: bool = True
+    unreferenced_skipped: str = ""
+    unreferenced: tuple[Orphan, ...] = field(default=(), repr=False)
 
 
 def plan_lost_table(
@@ -119,6 +123,14 @@ def plan_lost_table(
     )
 
 
+def is_registered(lake: Lake, ref: TableRef) -> bool:
+    """Tell whether the catalog has a table of this name whose metadata can be read."""
+    try:
+        return registered_table(lake, ref).read() is not None
+    except NeveError:
+        return False
+
+
 def _unreadable_entry(lake: Lake, ref: TableRef) -> str:
     """Return the file that the catalog names for a table, if it cannot be read; none: no entry.
 
@@ -136,15 +148,23 @@ def _unreadable_entry(lake: Lake, ref: TableRef) -> str:
     if present is not None:
         raise ConflictError(
             f"{ref.name} is in the catalog: nothing is registered in its place",
-            hint="to go back to an older version, use rollback_to_snapshot",
+            hint=f"neve recover --table {ref.name} alone says what is broken in it",
         )
     return ""
 
 
-def register_lost_table(lake: Lake, ref: TableRef, plan: LostTablePlan) -> LostTableReport:
-    """Register the table that a plan names, rebuild its index, count what no snapshot names.
+def register_lost_table(
+    lake: Lake,
+    ref: TableRef,
+    plan: LostTablePlan,
+    unconfirmed: Iterable[UnconfirmedWrite] = (),
+) -> LostTableReport:
+    """Register the table that a plan names, rebuild its index, list what no snapshot names.
 
     Atomic; a death after the commit leaves a registered table, whose index the next merge builds.
+
+    Args:
+        unconfirmed: direct writes whose files may yet come into the table.
 
     Raises:
         ConflictError: somebody has created or registered a table of this name meanwhile.
@@ -174,16 +194,7 @@ def register_lost_table(lake: Lake, ref: TableRef, plan: LostTablePlan) -> LostT
     report = replace(planned_report(plan), outcome="registered")
     if plan.is_mirror:
         report = replace(report, index=_rebuild_index(lake, ref))
-    try:
-        orphans = OrphanSearch(lake, ref).plan(time.time())
-    except (NeveError, OSError) as error:
-        logger.warning("%s: its files could not be counted: %s", plan.table, error)
-        return report
-    if orphans.skipped:
-        return report
-    return replace(
-        report, unreferenced_files=len(orphans.orphans), unreferenced_bytes=orphans.bytes
-    )
+    return replace(report, **unreferenced_files(lake, ref, unconfirmed))
 
 
 def planned_report(plan: LostTablePlan) -> LostTableReport:
@@ -195,6 +206,7 @@ def planned_report(plan: LostTablePlan) -> LostTableReport:
         plan.rows,
         plan.snapshots,
         plan.reason,
+        "would be rebuilt" if plan.is_mirror else "",
     )
 
 

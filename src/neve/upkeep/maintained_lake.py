@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from neve.errors import UsageError
 from neve.lake import Lake
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from neve.upkeep.lost_tables import LostTableReport
     from neve.upkeep.maintainer import MaintenanceReport
     from neve.upkeep.plan import TablePlan as MaintenancePlan
+    from neve.upkeep.table_repair import RepairReport
 
 
 class MaintainedLake(Lake):
@@ -31,25 +33,49 @@ class MaintainedLake(Lake):
         location: str | None = None,
         metadata_file: str | None = None,
         dry_run: bool = False,
-    ) -> LostTableReport:
-        """Register a table again whose catalog entry was lost, from its newest metadata file.
+        roll_back: bool = False,
+    ) -> LostTableReport | RepairReport:
+        """Register a table again whose catalog entry was lost; repair one that is in the catalog.
 
-        The same as `neve recover --table`. Never registers over a table that exists.
+        The same as `neve recover --table`. Never registers over a table that exists. Of one that
+        exists a mirror's index is rebuilt if it is missing or wrong, and a manifest that cannot be
+        read is named, with the newest version that can be read and what going back would lose.
 
         Args:
             location: where the table lies; None: where the catalog puts tables of this name.
             metadata_file: the metadata file to use; None: the newest one.
             dry_run: only say what would be done.
+            roll_back: go back to the newest version that can be read, if the current one cannot.
 
         Raises:
-            ConflictError: there is such a table, or nothing says which file is the newest.
+            ConflictError: there is such a table, and a file for it was named; or nothing says
+                which file is the newest.
             NotFoundError: there is no metadata file.
+            UsageError: `roll_back`, and there is nothing to roll back.
         """
-        from neve.upkeep.lost_tables import plan_lost_table, planned_report, register_lost_table
+        from neve.upkeep.lost_tables import (
+            is_registered,
+            plan_lost_table,
+            planned_report,
+            register_lost_table,
+        )
+        from neve.upkeep.table_repair import repair_table
 
         ref = self.ref(table)
+        unconfirmed = self.unconfirmed_writes()
+        if not (location or metadata_file) and is_registered(self, ref):
+            return repair_table(
+                self, ref, dry_run=dry_run, roll_back=roll_back, unconfirmed=unconfirmed
+            )
+        if roll_back:
+            raise UsageError(
+                f"{ref.name} is to be registered: there is nothing to roll back",
+                hint="leave out --roll-back",
+            )
         plan = plan_lost_table(self, ref, location, metadata_file)
-        return planned_report(plan) if dry_run else register_lost_table(self, ref, plan)
+        if dry_run:
+            return planned_report(plan)
+        return register_lost_table(self, ref, plan, unconfirmed)
 
     def unregistered_tables(self) -> list[str]:
         """Name the tables that lie in the warehouse and are not in the catalog.

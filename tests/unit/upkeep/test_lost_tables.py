@@ -49,14 +49,18 @@ def test_it_comes_back_as_it_was_and_says_what_no_snapshot_names(lake):
     assert (report.outcome, report.rows, report.snapshots) == ("registered", 4, 4)
     assert urlsplit(report.metadata_location).path == str(newest_file(directory))
     assert (report.unreferenced_files, report.unreferenced_bytes) == (1, 4)
+    assert [each.path.rpartition("/")[2] for each in report.unreferenced] == ["left.parquet"]
     assert appender.ids() == Counter(range(4))
 
 
 def test_nothing_is_ever_registered_over_a_table(lake):
     lose(lake)
     lake.recover_table("ns.t")
+    again = lake.recover_table("ns.t")
+    assert (again.outcome, again.unreferenced_files) == ("nothing is broken", 0)
+    chosen = str(newest_file(Path(urlsplit(lake.catalog().load_table("ns.t").location()).path)))
     with pytest.raises(ConflictError, match=r"ns\.t is in the catalog"):
-        lake.recover_table("ns.t")
+        lake.recover_table("ns.t", metadata_file=chosen)
     location = lake.catalog().load_table("ns.t").location()
     with pytest.raises(ConflictError, match=r"those of table ns\.t, which is in the catalog"):
         lake.recover_table("ns.other", location=location)
