@@ -130,6 +130,15 @@ def test_manifests_are_merged_when_there_are_many(mirror):
     assert not [path for path in paths_in_memory(lake) if path.startswith(table.location())]
 
 
+def test_compressed_metadata_is_read(mirror):
+    compresses = "'write.metadata.compression-codec'='gzip'"
+    mirror.lake.sql(f"ALTER TABLE {mirror.name} SET TBLPROPERTIES ({compresses})").collect()
+    mirror.fill(0, 5)
+    assert mirror.table.metadata_location.endswith(".gz.metadata.json")
+    mirror.commit(mirror.changes(rows(_1="new"), mirror.where(1, 2)))
+    assert mirror.read() == expected(0, 3, 4, _1="new")
+
+
 def paths_in_memory(lake):
     memory = lake.spark._jvm.org.apache.iceberg.inmemory.InMemoryFileIO().getClass()
     files = memory.getDeclaredField("IN_MEMORY_FILES")

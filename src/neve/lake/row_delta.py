@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from pydantic_core import to_json
 from pyiceberg.manifest import ManifestContent, ManifestFile
@@ -240,8 +241,10 @@ class _Maker:
     def _make(self, files: Mapping[str, bytes]) -> MadeSnapshot:
         base = self.source.metadata
         document = to_json(trimmed_document(base))
-        with held_in_memory(self.lake.spark, {**files, base.metadata_location: document}):
-            delta = RowDelta(self.lake.spark, base.metadata_location)
+        # A name of its own: Java decompresses a file that the table's own name says is compressed.
+        location = f"{uuid4().hex}.metadata.json"
+        with held_in_memory(self.lake.spark, {**files, location: document}):
+            delta = RowDelta(self.lake.spark, location)
             made = delta.make_snapshot(
                 self.changes.base_snapshot_id, self.changed, self.changes.summary
             )
