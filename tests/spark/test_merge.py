@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
+from pyiceberg.table.metadata import TableMetadataUtil
+from pyiceberg.table.snapshots import Snapshot
 
 from neve import failpoints
 from neve.errors import CatalogError, ConfigError, ConflictError
+from neve.lake import json_table
 from neve.lake.identifier import quote_identifier
 from neve.merge.carry_out import WrittenBatch
 from neve.merge.report import TableReport
@@ -47,6 +50,25 @@ def test_the_highest_sequence_wins_in_a_batch_and_across(mirrored):
     mirrored.check()
     assert mirrored.found().keys() == {(1,), (2,), (3,)}
     assert mirrored.merge().outcome == "idle"
+
+
+def test_a_turn_with_nothing_to_do_parses_no_metadata(mirrored, monkeypatch):
+    for number in range(1, 4):
+        mirrored.append(event("I", number, number))
+        mirrored.merge()
+    assert mirrored.merge().outcome == "idle"
+
+    def refuse(*_):
+        raise AssertionError("metadata is parsed that has not changed")
+
+    with monkeypatch.context() as context:
+        context.setattr(json_table, "decode_document", refuse)
+        context.setattr(TableMetadataUtil, "parse_obj", refuse)
+        context.setattr(Snapshot, "model_validate", refuse)
+        assert mirrored.merge().outcome == "idle"
+    mirrored.append(event("I", 4, 4))
+    mirrored.merge()
+    mirrored.check()
 
 
 def test_what_cannot_be_taken_is_set_aside_and_blocks_nothing(mirrored):

@@ -14,6 +14,7 @@ from neve.lake.java_tables import JavaTable
 from neve.lake.row_delta import PreparedCommit
 from neve.lake.staging import StagingTable
 from neve.merge.merge_into import BRANCH_PREFIX, MergeInto
+from neve.merge.plan import LoadedTables
 from neve.merge.strategy import Strategy
 from tests.support.merging import Mirrored, event
 
@@ -195,7 +196,7 @@ def race(mirrored, waves, mergers):
 
     def work(_):
         start.wait()
-        return mirrored.merge(attempts=60)
+        return mirrored.merge(attempts=60, loaded=LoadedTables())
 
     with ThreadPoolExecutor(mergers) as pool:
         reports = list(pool.map(work, range(mergers)))

@@ -16,6 +16,7 @@ from neve.lake import Lake
 from neve.lake.commit_loop import RetryPolicy
 from neve.lake.jvm.tables import load
 from neve.merge.merger import Merger
+from neve.merge.plan import LoadedTables
 from neve.merge.report import TableReport
 from neve.merge.spec import MergeSpec, merge_spec
 from neve.merge.strategy import Strategy
@@ -77,6 +78,8 @@ class Mirrored:
             else [Strategy.INDEX, Strategy.SCAN, Strategy.INDEX, Strategy.MERGE]
         )
         self.rows: list[dict[str, Any]] = []
+        # Kept as by one worker that goes on from turn to turn, whatever happens to the tables.
+        self.loaded = LoadedTables()
 
     @property
     def changelog(self) -> str:
@@ -112,6 +115,7 @@ class Mirrored:
         retry = RetryPolicy(
             attempts=options.pop("attempts", 4), first_seconds=0.001, most_seconds=0.01
         )
+        options.setdefault("loaded", self.loaded)
         return Merger(self.lake, self.spec, retry, **options)
 
     def merge(self, **options: Any) -> TableReport:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pyiceberg.catalog import delete_files
@@ -28,6 +29,7 @@ from neve.lake.pyiceberg_catalogs import NeveRestCatalog, NeveSqlCatalog
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.io import FileIO
+    from typing_extensions import Self
 
     from neve.lake.identifier import Identifier
     from neve.lake.profile import CatalogProfile
@@ -65,6 +67,12 @@ class JsonTable(Protocol):
         """Ask the catalog anew; metadata that has not changed is not read again each time.
 
         Raises NotFoundError: the table was dropped, or created again.
+        """
+
+    def renewed(self) -> JsonTable:
+        """Return the table of this name as it is now; this one stays as it was read.
+
+        Metadata that has not changed is the same object. Raises NotFoundError: there is none.
         """
 
     def commit(
@@ -237,6 +245,12 @@ class _Table:
         if self._io is None or io.properties != self._io.properties:
             self._io = io
 
+    def renewed(self) -> Self:
+        table = copy(self)
+        table._uuid = None  # noqa: SLF001 - of the same class
+        table.refresh()
+        return table
+
     def _read(self) -> tuple[MetadataJson, FileIO]:
         raise NotImplementedError
 
@@ -269,6 +283,9 @@ class _RestTable(_Table):
                 return known, io
             answer = changed
         self._login_at = began
+        if known is not None and known.metadata_location == answer[0].metadata_location:
+            # A server that gives no ETag, or a new login. Metadata files never change.
+            return known, answer[1]
         return answer
 
     def commit(

@@ -37,6 +37,7 @@ from neve.merge.checkpoint import (
 from neve.merge.notes import batch_notes, look_notes, retry_notes
 from neve.merge.plan import (
     KnownChangelog,
+    LoadedTables,
     Observe,
     look,
     look_anew,
@@ -89,6 +90,8 @@ class Merger:
     strategy: Strategy = Strategy.AUTO
     # Is told of each commit; without one, `progress` is.
     on_commit: Callable[[MergedBatch], None] | None = None
+    # As they were looked at in the last turn.
+    loaded: LoadedTables = field(default_factory=LoadedTables)
     # After an index could not be built: whatever the reason, it is likely to last.
     _no_index_before: float = -math.inf
     _sent: Committed | None = None
@@ -211,7 +214,8 @@ class Merger:
         def attempt() -> Committed | None:
             # Looks at the tables anew by itself.
             try:
-                done = self._merge_batch(report, turn, observe or partial(look, known=turn.known))
+                known = partial(look, known=turn.known, loaded=self.loaded)
+                done = self._merge_batch(report, turn, observe or known)
             except NeveError as error:
                 report.conflicts += isinstance(error, ConflictError)
                 turn.look_again()

@@ -12,8 +12,9 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from neve.errors import CatalogError, ConfigError, NotFoundError
 from neve.lake.catalog import load_table
 from neve.lake.create import load_if_exists
-from neve.lake.document_table import find_document_table
+from neve.lake.document_table import DocumentTable, find_document_table
 from neve.lake.java_tables import Task
+from neve.lake.watched_table import WatchedTable
 from neve.merge.check import check_added, check_columns
 from neve.merge.checkpoint import Checkpoint, MirrorState, mirror_state, snapshot_to_restore
 from neve.merge.drift import Drift, find_drift
@@ -104,18 +105,33 @@ class KnownChangelog:
     io: FileIO | None = None
 
 
-def look(lake: Lake, spec: MergeSpec, known: KnownChangelog | None = None) -> Look:
+@dataclass
+class LoadedTables:
+    """Both tables as they were looked at last: what has not changed is not parsed again."""
+
+    changelog: WatchedTable | None = None
+    mirror: DocumentTable | None = None
+
+
+def look(
+    lake: Lake,
+    spec: MergeSpec,
+    known: KnownChangelog | None = None,
+    loaded: LoadedTables | None = None,
+) -> Look:
     """Read both tables' metadata and compare them.
 
     Args:
         known: is used instead of the changelog as it is now, unless another worker has merged.
+        loaded: the tables as they were looked at before; it is brought up to date.
 
     Raises:
         NotFoundError: there is no such changelog.
         ConfigError: columns are missing, or a table in the mirror's place or beside it is not ours.
         CatalogError: the changelog cannot be followed, or its schema does not fit (strict).
     """
-    changelog, io, table = _load(lake, spec, known)
+    loaded = loaded or LoadedTables()
+    changelog, io, table = _load(lake, spec, known, loaded)
     if table is None:
         require_side_tables(lake, spec)
         schema = mirror_schema(spec, changelog.schema())
@@ -125,7 +141,7 @@ def look(lake: Lake, spec: MergeSpec, known: KnownChangelog | None = None) -> Lo
     mirror = table.metadata
     state = mirror_state(mirror)
     if known and state.checkpoint != known.reached:
-        return look(lake, spec)
+        return look(lake, spec, loaded=loaded)
     if spec.truncates_if_recreated and is_recreated(spec, changelog, mirror, state):
         waiting = recreated(spec.changelog_name, spec.name, changelog)
         return _replacing(spec, changelog, table, waiting)
@@ -138,24 +154,37 @@ def look(lake: Lake, spec: MergeSpec, known: KnownChangelog | None = None) -> Lo
 
 
 def _load(
-    lake: Lake, spec: MergeSpec, known: KnownChangelog | None = None
-) -> tuple[TableMetadata, FileIO | None, Table | None]:
+    lake: Lake, spec: MergeSpec, known: KnownChangelog | None, loaded: LoadedTables
+) -> tuple[TableMetadata, FileIO | None, DocumentTable | None]:
     """Return the changelog and the mirror, if there is one, that are as the configuration says.
 
-    Also return what reads the changelog's files.
+    Also return what reads the changelog's files. Of a changelog that was not merged up to some
+    snapshot of its history, all is returned.
     """
-    catalog = lake.catalog()
+    profile, catalog = lake.profile, lake.catalog()
+    watched = loaded.changelog = loaded.changelog or WatchedTable(profile, catalog, spec.changelog)
+    if known is None:
+        watched.refresh()
+    mirror = loaded.mirror = find_document_table(profile, catalog, spec.mirror, loaded.mirror)
     if known is not None:
         changelog, io = known.metadata, known.io
     else:
-        loaded = load_table(lake.profile, catalog, spec.changelog)
-        changelog, io = loaded.metadata, loaded.io
-    mirror = find_document_table(lake.profile, catalog, spec.mirror)
+        changelog, io = watched.since(_first_needed(watched, mirror)), watched.io
     check_columns(spec, changelog.schema(), older_schemas(changelog))
     if mirror is None:
         return changelog, io, None
     require_ours(spec, mirror.metadata)
     return changelog, io, mirror
+
+
+def _first_needed(changelog: WatchedTable, mirror: DocumentTable | None) -> int | None:
+    """Return the snapshot from which on a changelog is looked at; None: all of it is."""
+    if mirror is None or mirror.metadata.current_snapshot_id is None:
+        return None
+    checkpoint = mirror_state(mirror.metadata).checkpoint
+    if checkpoint is None or checkpoint.whole or checkpoint.table_uuid != changelog.uuid:
+        return None
+    return checkpoint.snapshot_id
 
 
 def require_side_tables(lake: Lake, spec: MergeSpec) -> None:
@@ -171,9 +200,12 @@ def look_anew(lake: Lake, spec: MergeSpec) -> Look:
     Raises:
         CatalogError: the changelog's history is not complete, so that rows would be lost.
     """
-    changelog, _, mirror = _load(lake, spec)
+    mirror = find_document_table(lake.profile, lake.catalog(), spec.mirror)
     if mirror is None:
         return look(lake, spec)
+    changelog = load_table(lake.profile, lake.catalog(), spec.changelog).metadata
+    check_columns(spec, changelog.schema(), older_schemas(changelog))
+    require_ours(spec, mirror.metadata)
     require_complete(spec.changelog_name, changelog)
     main = changelog.snapshot_by_name(MAIN_BRANCH)
     waiting = Pending(Checkpoint(str(changelog.table_uuid)), whole=main)
