@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from neve.errors import NeveError
+from neve.errors import CorruptionError, NotFoundError
 from neve.lake.history import history
 from neve.lake.manifests import Manifest, ManifestReader
 from neve.upkeep.mirror_facts import commits_after
@@ -46,6 +46,9 @@ def find_damage(metadata: MetadataJson, read: Callable[[str], bytes]) -> Damage 
 
     Args:
         read: returns the content of a file.
+
+    Raises:
+        StorageError: the store does not answer, so that nobody knows.
     """
     if metadata.current_snapshot_id is None:
         return None
@@ -109,12 +112,13 @@ class _VersionCheck:
 
 
 def _failure(path: str, read: Callable[[], object]) -> str:
+    """Say why a file cannot be read. A store that does not answer raises: that is no damage."""
     try:
         read()
-    except FileNotFoundError:
+    except NotFoundError:
         return "it is not there"
-    except NeveError as error:
+    except CorruptionError as error:
         return error.message.replace(path, "it")
-    except (OSError, ValueError, LookupError, TypeError, EOFError) as error:
+    except (ValueError, LookupError, TypeError, EOFError) as error:
         return f"{type(error).__name__}: {error}"
     return ""

@@ -93,13 +93,14 @@ def repair_table(
     Raises:
         NotFoundError: there is no such table.
         UsageError: it is to go back, and there is nothing to go back from or to.
+        StorageError: the store does not answer; that is no damage, and nothing was changed.
         ConflictError: somebody has changed the table meanwhile; it was not rolled back.
     """
     profile = profile_named(lake.settings, ref.catalog)
     table = json_table(profile, lake.catalog(ref.catalog), ref.identifier)
     table.refresh()
     lake.progress(f"{ref.name}: reading the manifests of its current version")
-    damage = find_damage(table.metadata, reading(table.io))
+    damage = find_damage(table.metadata, reading(table))
     report = RepairReport(ref.name, "nothing is broken")
     if damage is not None:
         report = _damaged(lake, ref, table.metadata, damage)

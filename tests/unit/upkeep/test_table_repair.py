@@ -9,12 +9,13 @@ import yaml
 
 import neve
 from neve.cli.app import run
-from neve.errors import ConflictError, UsageError
+from neve.errors import ConflictError, StorageError, UsageError
 from neve.index.indexed_table import SEQUENCE
 from neve.index.maintain import build
 from neve.index.verify import verify
 from neve.lake.horizons import KEYS, SOURCE
 from neve.lake.pyiceberg_catalogs import NeveSqlCatalog
+from neve.upkeep.damage import find_damage
 from tests.support.direct_lake import DirectLake
 from tests.support.lakes import sqlite_settings
 from tests.support.leftovers import local_path
@@ -126,6 +127,17 @@ def test_where_no_version_can_be_read_the_file_is_named_and_nothing_is_rolled_ba
     assert lake.recover_table(TABLE).damage == "it is not there"
     with pytest.raises(UsageError, match="no version"):
         lake.recover_table(TABLE, roll_back=True)
+
+
+def test_a_store_that_does_not_answer_is_no_damage(lake):
+    make_table(lake, TABLE, 2)
+    metadata = lake.reader().read(("shop", "events"))
+
+    def silent(_path):
+        raise StorageError("the store does not answer")
+
+    with pytest.raises(StorageError):
+        find_damage(metadata, silent)
 
 
 def test_a_telemetry_table_can_have_its_rows_written_again(tmp_path):
