@@ -3,6 +3,7 @@
 Kept as hashes of 64 bits. Two files with the same hash are taken for one, so that one which nobody
 needs may be taken for needed, once in a long while; never the other way round. For the same reason
 the store does not count, only the path in it: `hdfs://host:8020/t/x` and `hdfs:///t/x` are one.
+Symbolic links of local directories are followed.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import numpy as np
 from neve.errors import UnsupportedError
 from neve.lake.manifests import ManifestReader, ReadFile
 from neve.lake.metadata_json import MetadataJson
-from neve.lake.unreachable import live_files_of, place_of, statistics_files
+from neve.lake.resolved_places import ResolvedPlaces
+from neve.lake.unreachable import live_files_of, statistics_files
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -30,6 +32,7 @@ class ReachableFiles:
 
     def __init__(self, read: ReadFile) -> None:
         self._read = read
+        self._places = ResolvedPlaces()
         self._sorted: npt.NDArray[np.uint64] = np.empty(0, np.uint64)
         # Not sorted yet: they are when somebody asks.
         self._added = array("Q")
@@ -38,13 +41,13 @@ class ReachableFiles:
 
     def __contains__(self, path: str) -> bool:
         self._sort()
-        number = _hash(path)
+        number = self._hash(path)
         place = int(np.searchsorted(self._sorted, np.uint64(number)))
         return place < len(self._sorted) and int(self._sorted[place]) == number
 
     def add(self, paths: Iterable[str]) -> None:
         """Add files that something else needs."""
-        self._added.extend(map(_hash, paths))
+        self._added.extend(map(self._hash, paths))
 
     def add_table(self, metadata: MetadataJson) -> None:
         """Add what a table needs; of one that was added before, only what is new is read.
@@ -67,12 +70,17 @@ class ReachableFiles:
         self.add([manifest_list])
         # Not from the reader's cache: that keeps what it has read.
         for manifest in ManifestReader(self._read).read_list(manifest_list):
-            number = _hash(manifest.path)
+            number = self._hash(manifest.path)
             if number in self._manifests:
                 continue
             self._manifests.add(number)
             self.add([manifest.path])
             self.add(file.path for file in live_files_of(self._read, manifest))
+
+    def _hash(self, path: str) -> int:
+        inside = self._places.file(path).partition("://")[2].partition("/")[2]
+        digest = blake2b(inside.encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "little")
 
     def _sort(self) -> None:
         if self._added:
@@ -92,9 +100,3 @@ def metadata_files(metadata: MetadataJson) -> Iterator[str]:
         yield str(entry["metadata-file"])
     for _, path in statistics_files(metadata):
         yield path
-
-
-def _hash(path: str) -> int:
-    inside = place_of(path).partition("://")[2].partition("/")[2]
-    digest = blake2b(inside.encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little")

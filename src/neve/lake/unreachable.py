@@ -29,7 +29,7 @@ from neve.lake.manifests import (
     open_avro,
 )
 from neve.lake.metadata_json import MetadataJson
-from neve.lake.store_paths import store_path
+from neve.lake.store_paths import StorePath, store_path
 
 Snapshot = Mapping[str, Any]
 
@@ -217,6 +217,11 @@ def place_of(path: str) -> str:
     if place.scheme == "file":
         # A file system takes `/w//t/./x` for `/w/t/x`; in an object store they are two.
         return "file:///" + posixpath.normpath("/" + place.key.lstrip("/"))
+    return object_place(place)
+
+
+def object_place(place: StorePath) -> str:
+    """Return a path of an object store in one spelling."""
     return f"{_SAME_STORE.get(place.scheme, place.scheme)}://{place.bucket}/{place.key}"
 
 

@@ -14,8 +14,8 @@ from neve.errors import NeveError, UnsupportedError
 from neve.lake.metadata_json import MetadataJson
 from neve.lake.profile import CatalogProfile, profile_named, profiles
 from neve.lake.reachable_files import metadata_files
+from neve.lake.resolved_places import ResolvedPlaces
 from neve.lake.table_ref import TableRef
-from neve.lake.unreachable import place_of
 
 if TYPE_CHECKING:
     from neve.lake import Lake
@@ -83,10 +83,12 @@ class TablePlaces:
     lake: Lake
     _tables: dict[str, MetadataFiles] = field(default_factory=dict, repr=False)
     _known: dict[TableRef, _KnownTable] = field(default_factory=dict, repr=False)
+    _resolved: ResolvedPlaces = field(default_factory=ResolvedPlaces, repr=False)
 
     def begin_run(self) -> None:
         """List tables anew when they are next asked about, and read again those that changed."""
         self._tables.clear()
+        self._resolved = ResolvedPlaces()
         self._known = {
             ref: known for ref, known in self._known.items() if known.metadata_file is not None
         }
@@ -109,7 +111,7 @@ class TablePlaces:
             NeveError: the table's own catalog does not answer.
         """
         profile = profile_named(self.lake.settings, ref.catalog)
-        place = _Place.of(metadata, files)
+        place = _Place.of(metadata, files, self._resolved)
         for name, other in profiles(self.lake.settings).items():
             if not other.has_catalog or other.settings.type == "s3tables":
                 # Nobody else can put a table into a bucket of S3 Tables.
@@ -141,7 +143,8 @@ class TablePlaces:
                 if document is None:
                     table = others[name].name
                     return f"the location of table {table}, which cannot be read, is not known"
-                self._known[others[name]] = _KnownTable(tables[name], used_directories(document))
+                used = used_directories(document, self._resolved)
+                self._known[others[name]] = _KnownTable(tables[name], used)
         for ref in others.values():
             if place.is_used_by(self._known[ref].used):
                 return f"its location is shared with table {ref.name}"
@@ -174,9 +177,9 @@ class _Place:
     elsewhere: frozenset[str]
 
     @classmethod
-    def of(cls, metadata: MetadataJson, files: Iterable[str]) -> _Place:
-        location = _directory(metadata.location)
-        directories = {_directory(path.rpartition("/")[0]) for path in files}
+    def of(cls, metadata: MetadataJson, files: Iterable[str], resolved: ResolvedPlaces) -> _Place:
+        location = resolved.directory(metadata.location)
+        directories = {_directory_of(path, resolved) for path in files}
         elsewhere = frozenset(each for each in directories if not each.startswith(location))
         return cls(metadata.uuid, location, elsewhere)
 
@@ -221,15 +224,15 @@ def _asked_for(profile: CatalogProfile) -> tuple[object, ...]:
     return settings.uri, settings.warehouse, settings.properties, *login
 
 
-def used_directories(metadata: MetadataJson) -> UsedDirectories:
+def used_directories(metadata: MetadataJson, resolved: ResolvedPlaces) -> UsedDirectories:
     """Return the directories that a table uses, as far as its metadata alone says so."""
     keys = ("write.data.path", "write.metadata.path", "write.object-storage.path")
     elsewhere = (metadata.properties[key] for key in keys if key in metadata.properties)
     return UsedDirectories(
         metadata.uuid,
-        _directory(metadata.location),
-        frozenset(map(_directory, (metadata.location, *elsewhere))),
-        frozenset(place_of(path).rpartition("/")[0] + "/" for path in _named_files(metadata)),
+        resolved.directory(metadata.location),
+        frozenset(map(resolved.directory, (metadata.location, *elsewhere))),
+        frozenset(_directory_of(path, resolved) for path in _named_files(metadata)),
     )
 
 
@@ -240,5 +243,5 @@ def _named_files(metadata: MetadataJson) -> Iterator[str]:
             yield snapshot["manifest-list"]
 
 
-def _directory(path: str) -> str:
-    return place_of(path.rstrip("/")) + "/"
+def _directory_of(path: str, resolved: ResolvedPlaces) -> str:
+    return resolved.file(path).rpartition("/")[0] + "/"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from neve.lake.file_store import FileStore
 from neve.lake.metadata_json import MetadataJson
-from neve.lake.unreachable import place_of
+from neve.lake.resolved_places import ResolvedPlaces
 from neve.upkeep.lost_tables import METADATA_FILE
 from neve.upkeep.table_places import used_directories
 
@@ -32,21 +32,21 @@ def unregistered_tables(lake: Lake) -> list[str]:
     if not is_place or not lake.profile.has_catalog:
         return []
     reader = lake.reader()
-    identifiers = reader.list_tables()
-    known = {place_of("/".join((warehouse, *identifier))) for identifier in identifiers}
+    identifiers, resolved = reader.list_tables(), ResolvedPlaces()
+    known = {resolved.directory("/".join((warehouse, *identifier))) for identifier in identifiers}
     known |= {
-        directory.rstrip("/")
+        directory
         for metadata in reader.read_all(identifiers).values()
         if isinstance(metadata, MetadataJson)
-        for directory in used_directories(metadata).written
+        for directory in used_directories(metadata, resolved).written
     }
     with FileStore(lake.profile) as store:
-        found = _table_directories(store, warehouse, known)
+        found = _table_directories(store, warehouse, known, resolved)
         return sorted(".".join(names) for names in found)
 
 
 def _table_directories(
-    store: FileStore, warehouse: str, known: Collection[str]
+    store: FileStore, warehouse: str, known: Collection[str], resolved: ResolvedPlaces
 ) -> Iterator[tuple[str, ...]]:
     """Yield the directories of tables that are not known, by their names below the warehouse."""
     waiting: list[tuple[str, ...]] = [()]
@@ -56,7 +56,7 @@ def _table_directories(
         below = [
             name
             for name in store.list_directories(directory)
-            if place_of(f"{directory}/{name}") not in known
+            if resolved.directory(f"{directory}/{name}") not in known
         ]
         if _METADATA in below and _has_metadata_file(store, f"{directory}/{_METADATA}"):
             if len(names) > 1:

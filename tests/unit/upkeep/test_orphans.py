@@ -161,6 +161,35 @@ def test_no_orphans_are_sought_in_a_shared_location(lake, place):
     assert plan.orphans == ()
 
 
+def test_a_location_through_a_symbolic_link_is_the_same(lake, tmp_path):
+    bench = Bench(lake)
+    bench.leave("data/killed.parquet")
+    (tmp_path / "link").symlink_to(bench.location, target_is_directory=True)
+    schema, place = bench.appender.load().schema(), f"file://{tmp_path}/link/inside"
+    lake.catalog().create_table(("ns", "other"), schema, location=place)
+    assert bench.plan().skipped == "its location is shared with table ns.other"
+
+
+def test_data_that_was_written_through_a_symbolic_link_is_no_orphan(lake, tmp_path, monkeypatch):
+    bench = Bench(lake)
+    (left,) = bench.leave("data/killed.parquet")
+    (tmp_path / "link").symlink_to(bench.location / "data", target_is_directory=True)
+    table = bench.appender.load()
+    with table.transaction() as change:
+        change.set_properties({"write.data.path": f"file://{tmp_path}/link"})
+    table.append(pa.table({"id": [6]}))
+    before = len(list(bench.location.rglob("*.parquet")))
+    bench.age()
+    resolved, real_path = Counter(), os.path.realpath
+    monkeypatch.setattr(
+        os.path, "realpath", lambda path: resolved.update([path]) or real_path(path)
+    )
+    assert paths_of(bench.plan()) == {left}
+    assert before > 5
+    # Those of the reachable files, and those of the table's places.
+    assert max(resolved.values()) <= 2
+
+
 def with_further_catalog(lake, directory, uri=None):
     """Configure a second catalog, which may have tables anywhere."""
     further = {"type": "sqlite", "uri": uri or f"sqlite:///{directory}/further.db"}
