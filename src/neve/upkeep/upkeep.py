@@ -149,13 +149,14 @@ class Upkeep:
         policy = retention_policy(self.lake.settings, identifier, metadata)
         if not policy.remove_orphans:
             return
-        if has_index(policy.kind, metadata):
-            # Shards that no root names lie outside of the table's location.
-            report.orphans += remove_unreferenced(observe(self.lake, identifier))
         plan = search.plan(self.clock() - policy.orphan_age_seconds)
         if plan.skipped:
             logger.info("%s: no orphans are removed: %s", plan.table, plan.skipped)
             return
+        if has_index(policy.kind, metadata):
+            # Shards that no root names lie outside of the table's location.
+            mirror = observe(self.lake, identifier)
+            report.orphans += remove_unreferenced(mirror, policy.orphan_age_seconds)
         removed = search.remove(plan, stop)
         report.orphans += removed.files
         report.orphan_bytes += removed.bytes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import Counter
@@ -14,6 +15,7 @@ import pytest
 import neve
 from neve.config import Settings
 from neve.errors import CatalogError
+from neve.index.root import new_path
 from neve.lake.catalog import list_tables, load_table
 from neve.lake.staging import StagingTable
 from neve.observe.metrics import Registry
@@ -32,6 +34,7 @@ from tests.support.consolidation import Bench
 from tests.support.lakes import sqlite_settings
 from tests.support.power_cut import power_cut
 from tests.support.wait import until
+from tests.unit.upkeep.test_maintenance_plan import make_mirror
 
 HOUR, DAY = 3600, 86_400
 
@@ -225,6 +228,37 @@ def test_orphans_of_a_table_that_fails_in_any_way_stop_no_other(bench, monkeypat
     upkeep(bench, 4 * DAY).remove_orphans(report)
     assert report.failures == {"otel.logs": "internal error: KeyError"}
     assert report.orphans == 1
+
+
+def test_files_of_an_index_are_left_as_long_as_orphans_are(bench):
+    """They may be of a merge that is about to name them, or of a table registered twice."""
+    bench.lake.catalog().create_namespace("shop")
+    table, location = make_mirror(bench.lake)
+    location.mkdir(parents=True)
+    shards = [Path(new_path(str(location), "shard")) for _ in range(2)]
+    for shard, days in zip(shards, (10, 2), strict=True):
+        shard.write_bytes(b"shard")
+        os.utime(shard, (time.time() - days * DAY,) * 2)
+    bench.lake.settings = with_mirror_policy(bench.lake.settings)
+    assert upkeep_of_orphans(bench).orphans == 1
+    assert list(location.iterdir()) == [shards[1]]
+    os.utime(shards[1], (0, 0))
+    with table.transaction() as change:
+        change.set_properties({"gc.enabled": "false"})
+    report = upkeep_of_orphans(bench)
+    assert (report.orphans, report.failures) == (0, {})
+    assert list(location.iterdir()) == [shards[1]]
+
+
+def with_mirror_policy(settings):
+    policies = {"tables": {"shop.*": {"remove_orphans": True}}}
+    return Settings.model_validate({**settings.model_dump(), "upkeep": policies})
+
+
+def upkeep_of_orphans(bench):
+    report = UpkeepReport()
+    upkeep(bench).remove_orphans(report)
+    return report
 
 
 def test_recovery_records_are_read_once_for_a_run(bench):
