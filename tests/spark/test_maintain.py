@@ -213,6 +213,29 @@ def test_a_publish_meanwhile_is_kept(lake, monkeypatch):
     assert names_by(lake, "PyIceberg") == written
 
 
+def test_groups_are_rewritten_though_the_snapshot_that_was_read_expires_meanwhile(
+    lake, monkeypatch
+):
+    written = write(lake, [0, 1, 2])
+    commit, commits = GroupRewrite._commit, []
+
+    def expiring(rewrite, groups, counters):
+        commit(rewrite, groups, counters)
+        if not commits:
+            lake.query(
+                f"CALL system.expire_snapshots(table => '{TRACES}', retain_last => 1, "
+                "older_than => TIMESTAMP '2100-01-01 00:00:00')"
+            )
+        commits.append(groups)
+
+    monkeypatch.setattr(GroupRewrite, "_commit", expiring)
+    monkeypatch.setattr("neve.upkeep.table_rewriting._SECONDS_BETWEEN_COMMITS", 0.0)
+    (report,) = lake.maintain()
+    assert (report.error, report.left, report.rewritten_files) == (None, [], 18)
+    assert len(commits) >= 3
+    assert names_by(lake, "PyIceberg") == written
+
+
 def churn(mirrored):
     """Leave three files, in two of which most rows are deleted."""
     for wave, keys in enumerate((20, 14, 7)):

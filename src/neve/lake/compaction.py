@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import threading
+import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from neve import failpoints
 from neve.errors import ConflictError, NeveError
+from neve.lake.commit_errors import refused
 from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_known
 from neve.lake.identifier import quote_identifier
 from neve.lake.java_commits import committing_in_java
@@ -30,19 +33,34 @@ logger = logging.getLogger(__name__)
 REWRITE_ID = "neve.rewrite-id"
 # Of a commit that others overtake. Iceberg itself tries each four times on the newest version.
 _ATTEMPTS = 3
+# So long after a snapshot was read, groups are read from a newer one: expiry may take the older
+# one, and what has to be checked before a commit grows. A look at it reads all manifests.
+_SNAPSHOT_SECONDS = 300.0
 
 
 class GroupRewrite:
-    """A table at one snapshot, whose files are rewritten group by group.
+    """A table whose files are rewritten group by group.
 
     Groups may be written by several threads; one commits them.
+
+    Args:
+        paths: the files of all groups.
     """
 
-    def __init__(self, lake: Lake, ref: TableRef) -> None:
+    def __init__(
+        self,
+        lake: Lake,
+        ref: TableRef,
+        paths: Collection[str],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._lake = lake
         self._ref = ref
-        with lake.explaining():
-            self._rewrite = FileRewrite(lake.spark, ref)
+        self._paths = paths
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._current: FileRewrite | None = None
+        self._read_at = 0.0
 
     def write(
         self, paths: Sequence[str], order: Sequence[SortColumn], output: PlannedOutput
@@ -52,33 +70,50 @@ class GroupRewrite:
         Commits nothing. None: fewer than two files are still there, and nothing is to be done.
         """
         with self._lake.explaining():
-            present = self._rewrite.present(paths)
+            rewrite = self._newest()
+            present = rewrite.present(paths)
             if not present or (len(present) < 2 <= len(paths)):
                 return None
-            return self._rewrite.write(present, order, output)
+            return rewrite.write(present, order, output)
+
+    def _newest(self) -> FileRewrite:
+        """Return the table at a snapshot that will not expire before what is read is committed."""
+        with self._lock:
+            current, now = self._current, self._clock()
+            if current is None or now - self._read_at >= _SNAPSHOT_SECONDS or current.is_expired:
+                self._current = current = FileRewrite(self._lake.spark, self._ref, self._paths)
+                self._read_at = now
+            return current
 
     def commit(self, groups: Sequence[WrittenGroup]) -> list[WrittenGroup]:
         """Replace the old files of groups by the new ones. Rows stay the same.
 
-        One atomic commit; if it is refused, one for each group, so that a lost race costs one
-        group.
+        One atomic commit for those that were read from the same snapshot; if it is refused, one
+        for each group, so that a lost race costs one group.
 
         Returns:
-            The groups that lost: rows of their files were deleted, or the files replaced,
-            meanwhile; nothing of them was applied, and their new files are deleted.
+            The groups that lost: rows of their files were deleted, the files replaced, or the
+            snapshot that they were read from expired, meanwhile; nothing of them was applied, and
+            their new files are deleted.
 
         Raises:
             UnknownOutcomeError: the answer was lost; nothing is deleted.
             NeveError: what else the commit raises; the new files are deleted, unless the answer of
                 an earlier attempt was lost, which may come through yet.
         """
+        by_snapshot: dict[int, list[WrittenGroup]] = {}
+        for group in groups:
+            by_snapshot.setdefault(id(group.rewrite), []).append(group)
+        return [lost for same in by_snapshot.values() for lost in self._commit_together(same)]
+
+    def _commit_together(self, groups: Sequence[WrittenGroup]) -> list[WrittenGroup]:
         failpoints.reach("compact.written")
         counters = CommitCounters()
         try:
             self._commit(groups, counters)
         except ConflictError:
             if len(groups) > 1 and counters.unknown_outcomes == 0:
-                return [lost for group in groups for lost in self.commit([group])]
+                return [lost for group in groups for lost in self._commit_together([group])]
             self._abort(groups, counters)
             return list(groups)
         except NeveError:
@@ -91,21 +126,25 @@ class GroupRewrite:
         if counters.unknown_outcomes == 0:
             with self._lake.explaining():
                 for group in groups:
-                    self._rewrite.abort(group)
+                    group.rewrite.abort(group)
 
     def _commit(self, groups: Sequence[WrittenGroup], counters: CommitCounters) -> None:
         """Replace the files of groups, atomically. A group may be tried again with fewer others."""
         rewrite_id = groups[0].id if len(groups) == 1 else str(uuid.uuid4())
-        summary = {REWRITE_ID: rewrite_id}
+        summary, rewrite = {REWRITE_ID: rewrite_id}, groups[0].rewrite
 
         def attempt() -> bool:
             with committing_in_java(self._ref.name, "replacing data files"):
-                self._rewrite.commit(groups, summary)
+                if rewrite.is_expired:
+                    # Nobody can tell any more which rows were deleted since.
+                    what = "the snapshot that was rewritten is expired"
+                    raise refused(self._ref.name, "replacing data files", what)
+                rewrite.commit(groups, summary)
             return True
 
         def find_applied() -> bool | None:
             with self._lake.explaining():
-                return self._rewrite.has_commit(REWRITE_ID, rewrite_id) or None
+                return rewrite.has_commit(REWRITE_ID, rewrite_id) or None
 
         commit_until_known(
             lambda: None,

@@ -126,7 +126,9 @@ class Maintainer:
                 return
             if halvings:
                 groups = [half for group in groups for half in (group.halves() or (group,))]
-            rewriting = TableRewriting(self._lake, plan, GroupRewrite(self._lake, ref), report)
+            paths = frozenset(path for group in groups for path in group.paths)
+            rewriter = GroupRewrite(self._lake, ref, paths)
+            rewriting = TableRewriting(self._lake, plan, rewriter, report)
             at_once = 1 if halvings else self._groups_at_once
             groups = rewriting.rewrite(
                 groups, at_once, lambda group: self._may_begin(report, group.why)

@@ -32,24 +32,24 @@ class Rewrite:
     def abort(self, group):
         self.aborted.append(group.id)
 
-
-def group_rewrite(java):
-    rewrite = GroupRewrite.__new__(GroupRewrite)
-    rewrite._lake = SimpleNamespace(explaining=nullcontext)
-    rewrite._ref = TableRef("lake", ("ns", "t"))
-    rewrite._rewrite = java
-    return rewrite
+    is_expired = False
 
 
-def written(name="x"):
-    return WrittenGroup(name, 1, 1, 2, None)
+def group_rewrite():
+    lake = SimpleNamespace(explaining=nullcontext)
+    return GroupRewrite(lake, TableRef("lake", ("ns", "t")), ())
+
+
+def written(java, name="x"):
+    return WrittenGroup(name, 1, 1, 2, None, java)
 
 
 def is_aborted(*failures):
-    rewrite = group_rewrite(Rewrite(*failures))
+    java = Rewrite(*failures)
+    group = written(java)
     with suppress(NeveError):
-        assert rewrite.commit([written()]) == [written()]
-    return bool(rewrite._rewrite.aborted)
+        assert group_rewrite().commit([group]) == [group]
+    return bool(java.aborted)
 
 
 def test_new_files_stay_if_any_attempt_may_have_been_applied():
@@ -68,11 +68,44 @@ def test_new_files_go_if_every_attempt_was_refused():
 
 def test_groups_share_a_commit_and_one_that_lost_is_refused_alone():
     java = Rewrite(refuses="b")
-    groups = [written(name) for name in "abc"]
-    assert group_rewrite(java).commit(groups) == [written("b")]
+    groups = [written(java, name) for name in "abc"]
+    assert group_rewrite().commit(groups) == [written(java, "b")]
     assert java.attempts[0] == "abc"
     assert [each for each in java.attempts if len(each) == 1 and each != "b"] == ["a", "c"]
     assert java.aborted == ["b"]
     java = Rewrite()
-    assert group_rewrite(java).commit(groups) == []
+    groups = [written(java, name) for name in "abc"]
+    assert group_rewrite().commit(groups) == []
     assert (java.attempts, java.aborted) == (["abc"], [])
+
+
+def test_groups_of_an_expired_snapshot_give_way_and_those_of_a_newer_one_do_not():
+    """Iceberg cannot tell which rows were deleted since, and fails with a NullPointerException."""
+    old, new = Rewrite(), Rewrite()
+    old.is_expired = True
+    groups = [written(old, "a"), written(new, "b"), written(new, "c")]
+    assert group_rewrite().commit(groups) == groups[:1]
+    assert (old.attempts, old.aborted) == ([], ["a"])
+    assert (new.attempts, new.aborted) == (["bc"], [])
+
+
+def test_a_snapshot_is_read_anew_when_it_is_old_or_expired(monkeypatch):
+    reads, now = [], [0.0]
+
+    def read(*_):
+        reads.append(SimpleNamespace(is_expired=False, present=lambda _: []))
+        return reads[-1]
+
+    monkeypatch.setattr("neve.lake.compaction.FileRewrite", read)
+    lake = SimpleNamespace(explaining=nullcontext, spark=None)
+    rewrite = GroupRewrite(lake, TableRef("lake", ("ns", "t")), (), clock=lambda: now[0])
+
+    def count():
+        assert rewrite.write(["a", "b"], (), None) is None
+        return len(reads)
+
+    assert [count(), count()] == [1, 1]
+    now[0] = 301.0
+    assert [count(), count()] == [2, 2]
+    reads[-1].is_expired = True
+    assert [count(), count()] == [3, 3]

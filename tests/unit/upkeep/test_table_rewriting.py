@@ -25,7 +25,7 @@ class Rewriter:
         self.now += self.seconds
         if paths[0] == self.fails:
             raise StorageError("unreadable")
-        return WrittenGroup(paths[0], 1, 10, len(paths), None)
+        return WrittenGroup(paths[0], 1, 10, len(paths), None, self)
 
     def commit(self, groups):
         self.commits.append("".join(group.id for group in groups))

@@ -43,6 +43,7 @@ class WrittenGroup:
         files: how many new ones.
         input_files: how many old ones they are to replace.
         java: Iceberg's group, for the commit.
+        rewrite: of the snapshot that was read; whoever commits it checks what came after that.
     """
 
     id: str
@@ -50,12 +51,13 @@ class WrittenGroup:
     bytes: int
     input_files: int
     java: Any
+    rewrite: FileRewrite
 
 
 class FileRewrite:
-    """A table at one snapshot, whose files are rewritten group by group."""
+    """A table at one snapshot, some of whose files are rewritten group by group."""
 
-    def __init__(self, session: SparkSession, ref: TableRef) -> None:
+    def __init__(self, session: SparkSession, ref: TableRef, paths: Collection[str]) -> None:
         self._session = session
         self._jvm: Any = session._jvm
         self._catalog = ref.catalog
@@ -63,7 +65,13 @@ class FileRewrite:
         snapshot = self._table.currentSnapshot()
         self._snapshot_id = None if snapshot is None else int(snapshot.snapshotId())
         # Here, and not when they are first asked for: several threads ask.
-        self._planned = PlannedFiles(session.sparkContext._gateway, self._table, self._snapshot_id)
+        gateway = session.sparkContext._gateway
+        self._planned = PlannedFiles(gateway, self._table, self._snapshot_id, paths)
+
+    @property
+    def is_expired(self) -> bool:
+        """Whether the table, as it was last read, lacks the snapshot: no group can be committed."""
+        return self._snapshot_id is not None and self._table.snapshot(self._snapshot_id) is None
 
     def present(self, paths: Collection[str]) -> list[str]:
         """Return those of the files that the snapshot has."""
@@ -94,7 +102,7 @@ class FileRewrite:
             group = self._group(tasks, spec_id, output)
             group.setOutputFiles(new_files)
         size = sum(int(file.fileSizeInBytes()) for file in _each(new_files.iterator()))
-        return WrittenGroup(group_id, int(new_files.size()), size, len(paths), group)
+        return WrittenGroup(group_id, int(new_files.size()), size, len(paths), group, self)
 
     def commit(self, groups: Iterable[WrittenGroup], summary: Mapping[str, str]) -> None:
         """Replace the old files by the new ones, if nobody has deleted rows of them meanwhile."""
