@@ -20,7 +20,7 @@ from neve.buffer.files import (
     sync_directory,
     try_lock,
 )
-from neve.buffer.frame import EMPTY_SEGMENT_BYTES, is_closing, whole_bytes
+from neve.buffer.frame import whole_bytes
 from neve.buffer.identity import ensure_identity
 from neve.buffer.layout import (
     Kind,
@@ -31,6 +31,7 @@ from neve.buffer.layout import (
     parse_part,
     part_path,
 )
+from neve.buffer.stream import ends_stream
 from neve.errors import CorruptionError, NotFoundError, StorageError
 from neve.signals import Signal
 
@@ -198,16 +199,10 @@ class DiskStore:
                 self._seal_tail(part)
         remaining = [part for part in map(parse_part, self.files(stream)) if part]
         last = max(remaining, key=lambda part: part.number, default=None)
-        if last is not None and self._is_closing(last):
-            number = last.number
-        else:
-            number = last.number + 1 if last else 1
+        number = last.number if last else 0
+        if last is None or last.kind is not Kind.SEGMENT or not ends_stream(self, last):
+            number += 1
         close_stream(self._root, stream, number)
-
-    def _is_closing(self, part: Part) -> bool:
-        if part.kind is not Kind.SEGMENT or part.file.size != EMPTY_SEGMENT_BYTES:
-            return False
-        return is_closing(self.read(part.file.path))
 
     def _seal_tail(self, part: Part) -> None:
         """Seal what a dead receiver left open, without what it never acknowledged.

@@ -138,7 +138,11 @@ def _pack_names(names: Iterable[str]) -> bytes:
 
 def heads_only(entries: Sequence[Entry], *, closing: bool) -> bytes:
     """Return a whole segment that keeps requests' identities and no payloads."""
-    packed = pack_entries(entries)
+    return packed_heads_only(pack_entries(entries), closing=closing)
+
+
+def packed_heads_only(packed: bytes, *, closing: bool) -> bytes:
+    """Return what `heads_only` does for entries that are packed already."""
     head = _head(packed, NO_SALT, 0, 0, flags=CLOSING if closing else 0)
     return preamble(NO_SALT) + head
 

@@ -6,12 +6,11 @@ and after its batch (docs/decisions/0019-listings.md).
 
 from __future__ import annotations
 
-from contextlib import suppress
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from neve.buffer.stream import StreamParts, is_closed, parse_streams
-from neve.errors import CorruptionError
+from neve.buffer.stream import StreamParts, is_closed, last_part, may_close, parse_streams
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -59,16 +58,23 @@ class SignalListing:
         files: as they were listed, also those that belong to no stream.
         streams: by their names, sorted.
         described: what was said of each, for as long as it is the same.
+        began: by the monotonic clock, when listing began.
     """
 
     signal: str
     files: Sequence[StoredFile]
     streams: dict[str, StreamParts]
     described: dict[StreamParts, StreamStatus] = field(default_factory=dict)
+    began: float = field(default_factory=time.monotonic)
 
     @classmethod
-    def of(cls, signal: str, files: Sequence[StoredFile]) -> SignalListing:
-        return cls(signal, files, {stream.name: stream for stream in parse_streams(files)})
+    def of(cls, signal: str, files: Sequence[StoredFile], began: float) -> SignalListing:
+        streams = {stream.name: stream for stream in parse_streams(files)}
+        return cls(signal, files, streams, began=began)
+
+    @property
+    def age_seconds(self) -> float:
+        return time.monotonic() - self.began
 
     def segments(self) -> dict[str, list[Segment]]:
         """Return the sealed segments of each stream, contiguous; a gap is waited for."""
@@ -108,8 +114,8 @@ def describe_streams(listing: SignalListing, known: PartIndexes) -> list[StreamS
         (stream, _waiting(stream)) for stream in listing.streams.values() if stream not in described
     ]
     firsts = [waiting[0] for _, waiting in new if waiting]
-    with suppress(CorruptionError):
-        known.load(firsts)
+    lasts = (last_part(stream) for stream, _ in new)
+    known.prefetch([*firsts, *(last for last in lasts if last is not None and may_close(last))])
     described.update((stream, _status(stream, waiting, known)) for stream, waiting in new)
     return [described[stream] for stream in listing.streams.values()]
 
@@ -135,8 +141,7 @@ def _status(stream: StreamParts, waiting: list[Part], known: PartIndexes) -> Str
 def _oldest(waiting: list[Part], known: PartIndexes) -> int | None:
     # The closing segment has none, and of a damaged one nothing may be known.
     for part in waiting:
-        with suppress(CorruptionError):
-            received = known.load([part])[0].received_unix_nano
-            if len(received):
-                return int(received[0])
+        received = known.load([part])[0].received_unix_nano
+        if len(received):
+            return int(received[0])
     return None

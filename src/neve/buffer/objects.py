@@ -23,11 +23,9 @@ from obstore.store import S3Store
 
 from neve import failpoints
 from neve.buffer.frame import (
-    EMPTY_SEGMENT_BYTES,
     NO_SALT,
     frame_parts,
     heads_only,
-    is_closing,
     preamble,
 )
 from neve.buffer.identity import ensure_identity
@@ -42,6 +40,7 @@ from neve.buffer.layout import (
 )
 from neve.buffer.object_lease import ObjectLease
 from neve.buffer.store import LostStreamError
+from neve.buffer.stream import ends_stream
 from neve.errors import NotFoundError, StorageError, UnsupportedError
 from neve.signals import Signal
 
@@ -185,7 +184,7 @@ class ObjectStore:
         for stream, of_stream in groupby(parts, key=lambda part: part.stream):
             last = max(of_stream, key=lambda part: part.number)
             # If the put fails, a segment was put in between: the receiver is alive.
-            is_abandoned = self._is_idle(last) and not self._is_closed(last)
+            is_abandoned = self._is_idle(last) and not ends_stream(self, last)
             if is_abandoned and self._put_closing_segment(stream, last.number + 1):
                 closed.append(stream)
         return closed
@@ -194,7 +193,7 @@ class ObjectStore:
         while True:
             parts = [part for part in map(parse_part, self.files(stream)) if part]
             last = max(parts, key=lambda part: part.number, default=None)
-            if last is not None and self._is_closed(last):
+            if last is not None and ends_stream(self, last):
                 return
             # Also for a stream without segments: a put in doubt may still arrive under number 1.
             if self._put_closing_segment(stream, last.number + 1 if last else 1):
@@ -206,11 +205,6 @@ class ObjectStore:
 
     def _is_idle(self, last: Part) -> bool:
         return time.time_ns() - last.file.modified_unix_nano > self._idle_seconds * 1e9
-
-    def _is_closed(self, last: Part) -> bool:
-        if last.kind is Kind.SEGMENT and last.file.size != EMPTY_SEGMENT_BYTES:
-            return False
-        return is_closing(self.read(last.file.path))
 
 
 class ObjectLog:

@@ -15,7 +15,8 @@ from neve.buffer.frame import Entry, read_heads
 from neve.buffer.identity import ensure_identity
 from neve.buffer.layout import Kind, buffer_id_of, retained_path
 from neve.buffer.listing import Segment, SignalListing, StreamStatus, describe_streams, segments_of
-from neve.buffer.part_index import PartIndex, PartIndexes
+from neve.buffer.part_index import PartHashes, PartIndex, PartIndexes
+from neve.buffer.read_ahead import at_once
 from neve.buffer.request_batches import REQUESTS, read_batches
 from neve.buffer.retained import list_retained, note_duplicates, read_duplicates
 from neve.buffer.stream import load_stream
@@ -42,6 +43,7 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+Look = tuple[SignalListing, list[StreamStatus]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ class KnownRequests:
     stream: str
     number: int
     is_retired: bool
-    index: PartIndex
+    index: PartIndex | PartHashes
 
 
 class BufferReader:
@@ -76,31 +78,45 @@ class BufferReader:
         # As each signal was listed last.
         self._listings: dict[str, SignalListing] = {}
 
-    def look(self, signal: str) -> tuple[SignalListing, list[StreamStatus]]:
+    def look(self, signal: str) -> Look:
         """List a signal once, and say what waits in each of its streams, sorted by name."""
 
-        def read() -> tuple[SignalListing, list[StreamStatus]]:
-            listing = SignalListing.of(signal, self._store.files(signal))
+        def read() -> Look:
+            began = time.monotonic()
+            listing = SignalListing.of(signal, self._store.files(signal), began)
+            self._known.keep_only(signal, listing.files)
             return listing, self.describe(listing)
 
         listing, streams = _read_while_retiring(read)
         self._listings[signal] = listing
         return listing, streams
 
-    def look_at_all(self) -> dict[str, tuple[SignalListing, list[StreamStatus]]]:
-        """List every signal, at the same time.
+    def look_at_all(self) -> dict[str, Look | Exception]:
+        """List every signal, at the same time. What fails is the failure of that signal alone.
 
         Not the buffer as a whole: there may be many dead letters beside the signals.
         """
         signals = sorted(signal.value for signal in Signal)
         with ThreadPoolExecutor(len(signals)) as pool:
-            return dict(zip(signals, pool.map(self.look, signals), strict=True))
+            looking = {signal: pool.submit(self.look, signal) for signal in signals}
+        looks: dict[str, Look | Exception] = {}
+        for signal, look in looking.items():
+            error = look.exception()
+            if error is not None and not isinstance(error, Exception):
+                raise error
+            looks[signal] = error or look.result()
+        return looks
 
     def streams(self, signal: str | None = None) -> list[StreamStatus]:
         """Return the streams that are there, sorted by name."""
         if signal is not None:
             return self.look(signal)[1]
-        return [stream for _, streams in self.look_at_all().values() for stream in streams]
+        found: list[StreamStatus] = []
+        for look in self.look_at_all().values():
+            if isinstance(look, Exception):
+                raise look
+            found += look[1]
+        return found
 
     def describe(self, listing: SignalListing) -> list[StreamStatus]:
         """Say what waits in the streams of a listing."""
@@ -110,17 +126,24 @@ class BufferReader:
         """Return the sealed segments after number `after`, contiguous; a gap is waited for."""
         return segments_of(load_stream(self._store, stream), after)
 
-    def read(self, segment: Segment) -> Iterator[pa.RecordBatch]:
+    def read_whole(self, segment: Segment) -> bytes:
+        """Return a segment as it is stored, for `read`. Raises NotFoundError: it is not there."""
+        return self._store.read(segment.path)
+
+    def read(self, segment: Segment, data: bytes | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the requests of a segment or a part, as `REQUESTS`, in the order they were stored.
 
         Of a damaged segment, what lies before the damage is read. The part with the damaged frame
         reports it; the parts behind it yield nothing.
 
+        Args:
+            data: the segment, if it was read before.
+
         Raises:
             NotFoundError: it is not there; `is_retired` tells whether it was consumed.
             CorruptionError: it is damaged; the batches before were not.
         """
-        data = self._store.read(segment.path)
+        data = self.read_whole(segment) if data is None else data
         if len(data) != segment.bytes:
             if segment.start:
                 return  # the first part reports it
@@ -209,7 +232,10 @@ class BufferReader:
         self._notes.remove(stream)
 
     def known_requests(
-        self, signal: str, listing: SignalListing | None = None
+        self,
+        signal: str,
+        listing: SignalListing | None = None,
+        through: Mapping[str, int] | None = None,
     ) -> list[KnownRequests]:
         """Return what identifies the requests known of a signal: those waiting, and retired ones.
 
@@ -217,28 +243,32 @@ class BufferReader:
 
         Args:
             listing: of the signal; without it, the signal is listed now.
+            through: for each stream, the last segment to look at; without it, all that wait.
         """
         listings = [listing] if listing else []
 
         def read() -> list[KnownRequests]:
-            return self._known_requests(listings.pop() if listings else self.look(signal)[0])
+            listing = listings.pop() if listings else self.look(signal)[0]
+            return self._known_requests(listing, through)
 
         return _read_while_retiring(read)
 
-    def _known_requests(self, listing: SignalListing) -> list[KnownRequests]:
-        parts = [
+    def _known_requests(
+        self, listing: SignalListing, through: Mapping[str, int] | None
+    ) -> list[KnownRequests]:
+        streams = listing.streams.values()
+        retired = [part for stream in streams for part in stream.retired]
+        waiting = [
             part
-            for stream in listing.streams.values()
-            for part in (*stream.retired, *stream.waiting())
+            for stream in streams
+            for part in stream.waiting()
+            if through is None or part.number <= through.get(stream.name, 0)
         ]
-        try:
-            indexes = self._known.load(parts)
-        except CorruptionError:
-            # Reading the segment reports it; here it only means that a copy may not be noticed.
-            indexes = [self._known.load_until_damage(part) for part in parts]
+        indexes: list[PartIndex | PartHashes]
+        indexes = [*self._known.hashes(retired), *self._known.load(waiting)]
         return [
             KnownRequests(part.stream, part.number, part.kind is Kind.RETIRED, index)
-            for part, index in zip(parts, indexes, strict=True)
+            for part, index in zip([*retired, *waiting], indexes, strict=True)
         ]
 
     def retire(self, stream: str, through: int, listing: SignalListing | None = None) -> None:
@@ -259,6 +289,10 @@ class BufferReader:
         )
         if listing:
             listing.streams[stream] = left
+
+    def drop_all(self, listing: SignalListing) -> None:
+        """Drop the streams of a listing that can be dropped, at the same time; see `drop`."""
+        at_once(lambda stream: self.drop(stream, listing), list(listing.streams))
 
     def drop(self, stream: str, listing: SignalListing | None = None) -> bool:
         """Drop a closed and wholly retired stream.

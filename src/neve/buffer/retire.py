@@ -12,7 +12,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from neve import failpoints
-from neve.buffer.frame import Entry, heads_only, pack_entries, parse_entries
+from neve.buffer.frame import EMPTY_SEGMENT_BYTES, Entry, packed_heads_only
 from neve.buffer.layout import Kind, Part, StoredFile, part_path
 from neve.buffer.part_index import PartIndex, PartIndexes
 from neve.buffer.replay import may_be_forgotten
@@ -129,9 +129,14 @@ def _declare(
         )
     consumed = [part for part in waiting if part.number <= through]
     try:
-        kept = _recent(store, consumed, keep_since, known)
-        absorbed = _absorbed(stream.retired, keep_since, len(heads_only(kept, closing=False)))
-        kept += _recent(store, absorbed, keep_since, known)
+        kept = _recent_packed(known, consumed, keep_since)
+        earlier = _absorbed(stream.retired, keep_since, EMPTY_SEGMENT_BYTES + len(kept))
+        absorbed = []
+        for part, index in zip(earlier, known.load(earlier), strict=True):
+            # A damaged one stays until the window is past it: its hashes cannot be taken over.
+            if not index.is_damaged:
+                absorbed.append(part)
+                kept += index.packed_since(keep_since)
         closing = is_closed(known, stream) and through == max(stream.segments)
     except NotFoundError:
         # Another caller is retiring the same segments: list them again.
@@ -140,12 +145,12 @@ def _declare(
             return _declare(store, known, again, through, keep_since)
         return _Declared(_declared_since(stream, again), [])
     path = part_path(stream.name, through, Kind.RETIRED)
-    data = heads_only(kept, closing=closing)
+    data = packed_heads_only(kept, closing=closing)
     if not store.put_new(path, data):
         # Another caller's declaration of the same number may not have taken over the same ones.
         return _Declared(_declared_since(stream, load_stream(store, stream.name)), [])
     file = StoredFile(path, len(data), time.time_ns())
-    known.add(file, PartIndex(pack_entries(kept), closing))
+    known.add(file, PartIndex(kept, closing))
     return _Declared([Part(stream.name, through, Kind.RETIRED, file, None)], absorbed)
 
 
@@ -217,13 +222,19 @@ def drop(
 
 
 def _has_recent(known: PartIndexes, parts: Iterable[Part], since_unix_nano: int) -> bool:
-    young = [part for part in parts if part.file.modified_unix_nano >= since_unix_nano]
-    try:
-        return any((i.received_unix_nano >= since_unix_nano).any() for i in known.load(young))
-    except CorruptionError as error:
-        logger.warning("hashes of %s cannot be read: %s", young[0].stream, error)
-        # Those of the files that are whole may still be needed.
-        return True
+    young = _young(parts, since_unix_nano)
+    known.prefetch(young)
+    return any(known.has_since(part, since_unix_nano) for part in young)
+
+
+def _recent_packed(known: PartIndexes, parts: Iterable[Part], since_unix_nano: int) -> bytes:
+    indexes = known.load(_young(parts, since_unix_nano))
+    return b"".join(index.packed_since(since_unix_nano) for index in indexes)
+
+
+def _young(parts: Iterable[Part], since_unix_nano: int) -> list[Part]:
+    # No entry of a file can be younger than the file's last change.
+    return [part for part in parts if part.file.modified_unix_nano >= since_unix_nano]
 
 
 def recent_keys(store: BufferStore, signal: str, since_unix_nano: int) -> list[tuple[int, bytes]]:
@@ -270,24 +281,10 @@ def _recent_while_retiring(
     return _recent(store, parts(), since_unix_nano)
 
 
-def _recent(
-    store: BufferStore,
-    parts: Iterable[Part],
-    since_unix_nano: int,
-    known: PartIndexes | None = None,
-) -> list[Entry]:
-    # No entry of a file can be younger than the file's last change.
-    young = [part for part in parts if part.file.modified_unix_nano >= since_unix_nano]
+def _recent(store: BufferStore, parts: Iterable[Part], since_unix_nano: int) -> list[Entry]:
+    young = _young(parts, since_unix_nano)
     if not young:
         return []
-    if known is not None:
-        with contextlib.suppress(CorruptionError):
-            return [
-                entry
-                for index in known.load(young)
-                for entry in parse_entries(index.packed)
-                if entry.received_unix_nano >= since_unix_nano
-            ]
     read = partial(_recent_of, store, since_unix_nano=since_unix_nano)
     # An object store takes milliseconds for each; there may be a thousand of them.
     with ThreadPoolExecutor(min(READERS, len(young))) as pool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from neve.buffer.frame import EMPTY_SEGMENT_BYTES, Entry, read_heads
+from neve.buffer.frame import EMPTY_SEGMENT_BYTES, Entry, is_closing, read_heads
 from neve.buffer.layout import Kind, Part, parse_part
+from neve.errors import CorruptionError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from neve.buffer.layout import StoredFile
     from neve.buffer.part_index import PartIndexes
     from neve.buffer.store import BufferStore
+
+logger = logging.getLogger(__name__)
 
 
 # Compared by identity: what was found out of a stream counts for this listing of it alone.
@@ -89,14 +93,35 @@ def _stream(name: str, parts: list[Part]) -> StreamParts:
     )
 
 
+def last_part(stream: StreamParts) -> Part | None:
+    """Return the segment or declaration with the highest number."""
+    parts = (*stream.segments.values(), *stream.retired)
+    return max(parts, key=lambda part: part.number, default=None)
+
+
+def may_close(part: Part) -> bool:
+    """Say whether a part may end its stream, by its name and size."""
+    return part.kind is not Kind.SEGMENT or part.file.size == EMPTY_SEGMENT_BYTES
+
+
 def is_closed(known: PartIndexes, stream: StreamParts) -> bool:
-    """Say whether a stream has ended, so that no segment can follow."""
-    last = max(
-        (*stream.segments.values(), *stream.retired), key=lambda part: part.number, default=None
-    )
-    if last is None or (last.kind is Kind.SEGMENT and last.file.size != EMPTY_SEGMENT_BYTES):
+    """Say whether a stream has ended, so that no segment can follow.
+
+    If its last part is damaged, nobody knows: it counts as open, so that nothing of it is removed.
+    """
+    last = last_part(stream)
+    return last is not None and may_close(last) and known.is_closing(last)
+
+
+def ends_stream(store: BufferStore, part: Part) -> bool:
+    """Say whether the last part of a stream ends it; not if it is damaged, as `is_closed` does."""
+    if not may_close(part):
         return False
-    return known.is_closing(last)
+    try:
+        return is_closing(store.read(part.file.path))
+    except CorruptionError as error:
+        logger.warning("whether %s ends its stream is unknown: %s", part.file.path, error)
+        return False
 
 
 def read_entries(store: BufferStore, part: Part) -> Iterator[Entry]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from neve.buffer.buffer import is_object_location, open_store
@@ -32,10 +31,8 @@ from neve.telemetry.schemas import TABLES_OF
 
 if TYPE_CHECKING:
     from neve.buffer.listing import SignalListing
-    from neve.buffer.reader import StreamStatus
+    from neve.buffer.reader import Look
     from neve.lake import Lake
-
-    Look = tuple[SignalListing, list[StreamStatus]]
 
 __all__ = ["Consolidator", "Report", "SparkRunner"]
 
@@ -78,7 +75,7 @@ class Consolidator:
         stop: threading.Event | None = None,
         *,
         wait: bool = False,
-        looks: Mapping[str, Look] = MappingProxyType({}),
+        looks: Mapping[str, Look] | None = None,
     ) -> Report:
         """Consume everything that is sealed now. Safe to kill anywhere, and to run again.
 
@@ -87,16 +84,18 @@ class Consolidator:
             stop: once it is set, no further batch is begun.
             wait: where another worker is at it, wait until that one is done, or known as dead;
                 without it, leave the signal to that worker.
-            looks: what was just seen of each signal, after abandoned streams were closed; others
-                are looked at now.
+            looks: what was just seen, after abandoned streams were closed, of those signals that
+                are to be consolidated; without it, all are looked at now.
         """
         report = Report() if report is None else report
         stop = stop or threading.Event()
-        if not looks:
+        if looks is None:
             self.reader.close_abandoned()
         try:
             for signal in Signal:
-                self._run_signal(signal, report, stop, wait, looks.get(signal.value))
+                if looks is None or signal.value in looks:
+                    look = looks[signal.value] if looks else None
+                    self._run_signal(signal, report, stop, wait, look)
         finally:
             self.ledger.add(report.ledger)
             self.ledger.write_when_due()
@@ -113,12 +112,30 @@ class Consolidator:
             for name, pause in memory.pauses.items()
         }
 
-    def resume_idle(self, streams: Iterable[StreamStatus]) -> None:
+    def look_at_all(self, report: Report) -> dict[str, Look]:
+        """Look at every signal. One that cannot be looked at is told of, and stops no other."""
+        self.reader.close_abandoned()
+        looks: dict[str, Look] = {}
+        failures: dict[Signal, Exception] = {}
+        for signal, look in self.reader.look_at_all().items():
+            if isinstance(look, Exception):
+                failures[Signal(signal)] = look
+            else:
+                looks[signal] = look
+        if not looks:
+            # The buffer's failure, and no signal's.
+            raise next(iter(failures.values()))
+        for of, error in failures.items():
+            # Told again when it would be tried again, and not at each look.
+            if not all(self.memories[of].is_paused(name) for name in TABLES_OF[of]):
+                self._fail(of, error, report)
+        return looks
+
+    def resume_idle(self, looks: Mapping[str, Look]) -> None:
         """Forget the failures of signals of which nothing waits: another worker got past them."""
-        waiting = {stream.signal for stream in streams if stream.segments}
-        for signal, memory in self.memories.items():
-            if signal.value not in waiting:
-                memory.pauses.clear()
+        for signal, (_, streams) in looks.items():
+            if not any(stream.segments for stream in streams):
+                self.memories[Signal(signal)].pauses.clear()
 
     def look_after_buffer(self, report: Report) -> None:
         """Write the ledger and clean up, when it is due; also while nothing comes in."""
@@ -153,13 +170,17 @@ class Consolidator:
                 if self._take_turn(signal, report, stop, listing, wait=wait) or not wait:
                     break
         except Exception as error:  # noqa: BLE001 - isolates signals, whatever it is
-            message = describe_failure(error)
-            logger.warning("%s failed: %s", signal.value, message)
-            sentry.capture(error, "consolidate")
-            for name in TABLES_OF[signal]:
-                memory.pause(name, message)
-                table = f"{self.spec.namespace}.{name}"
-                report.results.append(TableResult("", table, "failed", 0, 0, 0, 0.0, message))
+            self._fail(signal, error, report)
+
+    def _fail(self, signal: Signal, error: Exception, report: Report) -> None:
+        """Tell of the failure of a signal: it is one of each of its tables."""
+        message = describe_failure(error)
+        logger.warning("%s failed: %s", signal.value, message)
+        sentry.capture(error, "consolidate")
+        for name in TABLES_OF[signal]:
+            self.memories[signal].pause(name, message)
+            table = f"{self.spec.namespace}.{name}"
+            report.results.append(TableResult("", table, "failed", 0, 0, 0, 0.0, message))
 
     def _take_turn(
         self,

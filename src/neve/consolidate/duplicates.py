@@ -41,6 +41,9 @@ def possible_duplicates(known: Sequence[KnownRequests], last: Mapping[str, int])
 
     Args:
         last: the last segment of each stream that the batch reads.
+
+    Raises:
+        NotFoundError: requests that may be copies were retired after they were listed.
     """
     of_batch = [
         part.index.hashes
@@ -50,11 +53,11 @@ def possible_duplicates(known: Sequence[KnownRequests], last: Mapping[str, int])
     wanted = np.unique(np.concatenate(of_batch)) if of_batch else np.empty(0, np.uint64)
     identities = []
     for part in known:
-        for position in part.index.positions_of(wanted):
-            entry = part.index.entry(position)
-            identities.append(
-                Identity(entry.received_unix_nano, part.stream, part.number, position, entry.key)
-            )
+        positions = part.index.positions_of(wanted)
+        identities += [
+            Identity(entry.received_unix_nano, part.stream, part.number, position, entry.key)
+            for position, entry in zip(positions, part.index.entries(positions), strict=True)
+        ]
     return identities
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from neve import failpoints
 from neve.buffer.layout import buffer_id_of
 from neve.buffer.listing import SignalListing, StreamStatus
+from neve.buffer.read_ahead import at_once
 from neve.buffer.reader import BufferReader
 from neve.buffer.stream_states import StreamState
 from neve.consolidate.duplicate_notes import (
@@ -176,8 +177,7 @@ class SignalWorker:
         """
         for name in self.publishers:
             self.memory.resume(name)
-        for stream in list(self.listing.streams):
-            self.reader.drop(stream, self.listing)
+        self.reader.drop_all(self.listing)
         self._remove_drop_notes()
         streams = self._streams()
         self.memory.keep_only(stream.stream for stream in streams)
@@ -281,8 +281,16 @@ class SignalWorker:
         """Return what identifies the requests of a batch, and those that may be copies of them."""
         if self.spec.buffer.dedup_seconds <= 0:
             return []
-        known = self.reader.known_requests(self.signal.value, self.listing)
-        return possible_duplicates(known, batch.last)
+        # What comes later was not consumed by any of these tables, and cannot be a copy's first.
+        through = position_of(batch.last, *(self.marks[name] for name in batch.ranges))
+        signal = self.signal.value
+        try:
+            known = self.reader.known_requests(signal, self.listing, through)
+            return possible_duplicates(known, batch.last)
+        except NotFoundError:
+            # Another worker has retired some of it.
+            known = self.reader.known_requests(signal, None, through)
+            return possible_duplicates(known, batch.last)
 
     def _stage_and_publish(self, name: str, attempt: _Attempt, files: Sequence[DataFile]) -> None:
         publisher = self.publishers[name]
@@ -357,12 +365,16 @@ class SignalWorker:
         is_retaining = self.spec.buffer.retain_seconds > 0
         copies = self.memory.copies
         left_out = find_duplicates_left_out(self.tables, copies) if is_retaining else {}
-        for stream, numbers in self._consumed_segments().items():
-            for number in numbers:
+        consumed = self._consumed_segments()
+
+        def retire(stream: str) -> None:
+            for number in consumed[stream]:
                 if (stream, number) in left_out:
                     self.reader.note_duplicates(stream, number, left_out[stream, number])
-            self.reader.retire(stream, numbers[-1], self.listing)
-            self.report.retired_segments += len(numbers)
+            self.reader.retire(stream, consumed[stream][-1], self.listing)
+
+        at_once(retire, consumed)
+        self.report.retired_segments += sum(map(len, consumed.values()))
 
     def _remove_drop_notes(self) -> None:
         """Remove the notes of dropped streams that no table of the signal remembers."""

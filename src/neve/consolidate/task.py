@@ -20,6 +20,7 @@ from neve import failpoints
 from neve.buffer.buffer import open_store
 from neve.buffer.dead_letters import dead_request, set_aside, set_segment_aside
 from neve.buffer.layout import is_retained_path
+from neve.buffer.read_ahead import read_ahead
 from neve.buffer.reader import BufferReader, Segment
 from neve.buffer.spec import BufferSpec
 from neve.buffer.store import BufferStore
@@ -193,9 +194,10 @@ def _decode(
 
 def _read(store: BufferStore, job: Job, number: int, tally: _Tally) -> Iterator[pa.RecordBatch]:
     reader = BufferReader(store, dedup_seconds=job.buffer.dedup_seconds)
-    for segment in job.tasks[number]:
+    segments = job.tasks[number]
+    for segment, reading in read_ahead(segments, reader.read_whole, _bytes):
         try:
-            yield from reader.read(segment)
+            yield from reader.read(segment, reading.result())
         except NotFoundError as error:
             # Declared retired: another worker was faster. Tables with rows in it have them, and
             # will refuse ours. Otherwise its rows would be lost, with the marks past them; so
@@ -206,6 +208,13 @@ def _read(store: BufferStore, job: Job, number: int, tally: _Tally) -> Iterator[
             # What came before the damage was read; the rest is kept as it is, for a person.
             set_segment_aside(store, segment, store.read(segment.path), error.message)
             tally.dead_letters += 1
+        finally:
+            # Its bytes make room for the next one.
+            del reading
+
+
+def _bytes(segment: Segment) -> int:
+    return segment.bytes
 
 
 def _missing(segment: Segment) -> StorageError:

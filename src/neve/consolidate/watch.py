@@ -97,11 +97,10 @@ def look(
     """
     report = Report()
     try:
-        worker.reader.close_abandoned()
-        looks = worker.reader.look_at_all()
+        looks = worker.look_at_all(report)
         streams = [stream for _, of_signal in looks.values() for stream in of_signal]
         observer.looked(streams)
-        worker.resume_idle(streams)
+        worker.resume_idle(looks)
         if trigger is None or trigger.is_due(streams):
             worker.run_once(report, stop, looks=looks)
         else:

@@ -260,6 +260,12 @@ def test_a_part_is_read_once_while_it_is_listed(open_store, reader):
     for _ in range(3):
         known = reader.known_requests("logs")
     assert [(part.number, part.is_retired) for part in known] == [(1, True), (2, False)]
+    # The declaration was put by this very process.
+    assert opened == [reader.segments(log.stream)[0].path]
+    opened.clear()
+    other = BufferReader(reader._store, dedup_seconds=300)
+    for _ in range(3):
+        other.known_requests("logs")
     assert len(opened) == 2
     reader.retire(log.stream, 2)
     # The file of two hashes that took the place of both is another one.
