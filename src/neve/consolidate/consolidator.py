@@ -15,7 +15,7 @@ from neve.buffer.dead_letter_limit import DeadLetterLimit
 from neve.buffer.reader import BufferReader
 from neve.buffer.retained import RetentionLimit
 from neve.consolidate.check import check_tables
-from neve.consolidate.kept_lease import KeptLease, NoLease
+from neve.consolidate.kept_lease import RENEWALS, KeptLease, NoLease
 from neve.consolidate.memory import SignalMemory
 from neve.consolidate.report import Report, TableResult
 from neve.consolidate.signal_worker import Runner, SignalWorker, describe_failure
@@ -163,6 +163,10 @@ class Consolidator:
         memory = self.memories[signal]
         try:
             while True:
+                # Another worker may have taken the lease since, and what was listed of it may be
+                # gone: an old number that is put again would be a second lease.
+                if look and look[0].age_seconds >= self.spec.lease_seconds / RENEWALS > 0:
+                    look = None
                 listing, streams = look or self.reader.look(signal.value)
                 look = None
                 if not streams or not memory.has_work(streams, TABLES_OF[signal]):

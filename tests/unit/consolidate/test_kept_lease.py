@@ -12,6 +12,7 @@ import pytest
 import neve
 from neve.buffer.disk import DiskStore
 from neve.consolidate.kept_lease import KeptLease
+from neve.consolidate.report import Report
 from neve.errors import StorageError
 from neve.signals import Signal
 from tests.support.consolidation import Bench
@@ -193,3 +194,23 @@ def test_without_leases_each_row_is_there_once_too(bench):
     bench.run()
     assert second.runner.read
     assert bench.names("logs") == ROWS
+
+
+def test_a_lease_is_not_taken_by_an_old_look(bench, monkeypatch):
+    """In an object store it put a number that the holder had removed by then: two held it."""
+    bench.send(Signal.LOGS, "a")
+    bench.send(Signal.TRACES, "a")
+    worker, given = bench.worker(), []
+    begin = KeptLease.begin
+
+    def recorded(self, listed=None):
+        given.append(listed)
+        return begin(self, listed)
+
+    monkeypatch.setattr(KeptLease, "begin", recorded)
+    looks = worker.look_at_all(Report())
+    looks["logs"][0].began -= worker.spec.lease_seconds / 2
+    worker.run_once(looks=looks)
+    assert given[0] is not looks["logs"][0].files
+    assert given[1] is looks["traces"][0].files
+    assert bench.names("logs") == bench.names("traces") == ROWS
