@@ -7,6 +7,8 @@ import random
 
 import pytest
 
+from neve.lake import manifests
+from neve.lake.shared_lists import SharedLists
 from neve.lake.unreachable import unreachable_files
 from tests.support.reachable import FileTable
 
@@ -19,6 +21,7 @@ class History:
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
         self.table = FileTable(self.chance, self.chance.choice((1, 2, 2, 2)))
+        self.table.block_bytes = (16_000, 1, 200)[seed % 3]
         self.numbers = itertools.count()
         self.was_main: set[int] = set()
         # The files that an unpublished snapshot added.
@@ -175,6 +178,14 @@ class History:
 @pytest.mark.parametrize("seeds", [range(60), range(1000, 1060)], ids=["first", "second"])
 def test_exactly_what_no_kept_snapshot_has_is_unreachable(seeds):
     for seed in seeds:
+        History(seed).live(40)
+
+
+@pytest.mark.parametrize("most_lines", [0, 20])
+def test_lists_that_do_not_fit_into_memory_change_nothing(most_lines, monkeypatch):
+    few = SharedLists(most_lines, manifests._decode_lines)
+    monkeypatch.setattr(manifests, "_lists_kept", few)
+    for seed in range(30):
         History(seed).live(40)
 
 

@@ -71,7 +71,12 @@ class Line:
 
 @dataclass
 class FileTable:
-    """A table whose commits write manifests into a dictionary."""
+    """A table whose commits write manifests into a dictionary.
+
+    Args:
+        block_bytes: how many a block of a manifest list has at least. Lists that begin with the
+            same blocks have these in common.
+    """
 
     chance: random.Random
     format_version: int = 2
@@ -81,6 +86,7 @@ class FileTable:
     refs: dict[str, int] = field(default_factory=dict)
     log: list[int] = field(default_factory=list)
     sequence: int = 0
+    block_bytes: int = 16_000
 
     def __post_init__(self) -> None:
         self.location = f"/table-{next(_COUNTER)}"
@@ -198,6 +204,7 @@ class FileTable:
                 }
                 for line in lines
             ],
+            self.block_bytes,
         )
         snapshot = {
             "snapshot-id": number,
@@ -216,7 +223,10 @@ class FileTable:
                 self.files.setdefault(each, b"data")
 
 
-def _avro(schema: Any, entries: Any) -> bytes:
+def _avro(schema: Any, entries: Any, block_bytes: int = 16_000) -> bytes:
     stream = io.BytesIO()
-    fastavro.writer(stream, schema, entries, codec="null", metadata={"schema": "{}"})
+    metadata = {"schema": "{}"}
+    fastavro.writer(
+        stream, schema, entries, codec="null", sync_interval=block_bytes, metadata=metadata
+    )
     return stream.getvalue()

@@ -18,10 +18,11 @@ CODECS: Final = ("null", "deflate", "snappy", "zstandard")
 
 @dataclass(frozen=True)
 class BlockPlace:
-    """How many records a block has, and where it begins, in bytes behind the header."""
+    """How many records a block has, where it begins, in bytes behind the header, and ends."""
 
     records: int
     start: int
+    end: int
 
 
 def locate_blocks(blocks: bytes) -> Iterator[BlockPlace]:
@@ -37,7 +38,7 @@ def locate_blocks(blocks: bytes) -> Iterator[BlockPlace]:
         if size < 0 or end > len(blocks):
             raise EOFError
         stream.seek(end)
-        yield BlockPlace(records, start)
+        yield BlockPlace(records, start, end)
 
 
 def read_blocks(blocks: bytes, codec: str) -> Iterator[tuple[int, bytes]]:

@@ -1,7 +1,7 @@
 """Remove snapshots and tags of a table in one commit, then the files that only they had. No JVM.
 
 Costs what expires: manifests of the removed snapshots and of their neighbours are read, and no
-list of all live files.
+list of all live files. Manifest lists are read whole, and decoded where they differ.
 """
 
 from __future__ import annotations

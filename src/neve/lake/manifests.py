@@ -20,7 +20,8 @@ from typing import Any, TypeVar
 import fastavro
 
 from neve.lake.avro_blocks import decompress_blocks
-from neve.lake.avro_files import damage_named, read_header, without_logical_types
+from neve.lake.avro_files import AvroHeader, damage_named, read_header, without_logical_types
+from neve.lake.shared_lists import ListBlock, SharedLists
 
 ReadFile = Callable[[str], bytes]
 T = TypeVar("T")
@@ -73,6 +74,9 @@ class Manifest:
     sequence_number: int
     min_sequence_number: int
     added_snapshot_id: int
+
+
+ManifestBlock = ListBlock[Manifest]
 
 
 @dataclass(frozen=True)
@@ -148,7 +152,11 @@ class ManifestReader:
 
     def manifests(self, manifest_list: str) -> list[Manifest]:
         """Return the manifests of a snapshot."""
-        return _lists_kept.get(manifest_list, lambda: list(self.read_list(manifest_list)))
+        return [each for block in self.blocks(manifest_list) for each in block.lines]
+
+    def blocks(self, manifest_list: str) -> tuple[ManifestBlock, ...]:
+        """Return the manifests of a snapshot, those together that other lists may share."""
+        return _lists_kept.get(manifest_list, self._read)
 
     def entries(self, manifests: Iterable[Manifest]) -> Iterator[FileEntry]:
         """Yield the live files that manifests name."""
@@ -171,7 +179,7 @@ class ManifestReader:
 
     def prefetch(self, manifest_lists: Sequence[str]) -> None:
         """Read manifest lists at the same time, since each costs a request."""
-        in_parallel(self.manifests, manifest_lists)
+        in_parallel(self.blocks, manifest_lists)
 
     def avro(self, manifest: Manifest) -> AvroFile:
         """Return a manifest for copying."""
@@ -182,20 +190,7 @@ class ManifestReader:
 
     def read_list(self, manifest_list: str) -> Iterator[Manifest]:
         """Yield the manifests of a snapshot; keeps none."""
-        avro = open_avro(self._read(manifest_list), manifest_list)
-        fields = {one.get("field-id"): one["name"] for one in avro.schema["fields"]}
-        names = {known: fields.get(number, known) for number, known in _LIST_FIELDS.items()}
-        for record in avro.records():
-            values: dict[str, Any] = {known: record.get(name) for known, name in names.items()}
-            yield Manifest(
-                path=values["manifest_path"],
-                length=values["manifest_length"],
-                spec_id=values["partition_spec_id"],
-                has_deletes=bool(values["content"]),
-                sequence_number=values["sequence_number"] or 0,
-                min_sequence_number=values["min_sequence_number"] or 0,
-                added_snapshot_id=values["added_snapshot_id"] or 0,
-            )
+        yield from _listed(open_avro(self._read(manifest_list), manifest_list))
 
     def added_by(self, snapshot_id: int, manifest_list: str) -> Iterator[FileEntry]:
         """Yield the data files that a snapshot has added; keeps none."""
@@ -266,12 +261,17 @@ def open_avro(content: bytes, path: str) -> AvroFile:
     """
     header = read_header(content, path)
     with damage_named(path):
-        blocks = decompress_blocks(content[header.length :], header.codec, header.sync)
+        return _plain_avro(header, content[header.length :])
+
+
+def _plain_avro(header: AvroHeader, blocks: bytes) -> AvroFile:
     metadata = {
         key: value.decode() for key, value in header.metadata.items() if not key.startswith("avro.")
     }
     plain = header.encode(without_logical_types(header.schema), "null")
-    return AvroFile(header.schema, metadata, plain + blocks)
+    return AvroFile(
+        header.schema, metadata, plain + decompress_blocks(blocks, header.codec, header.sync)
+    )
 
 
 def file_entry_schema(schema: dict[str, Any], wanted: set[str]) -> dict[str, Any]:
@@ -284,6 +284,26 @@ def file_entry_schema(schema: dict[str, Any], wanted: set[str]) -> dict[str, Any
         elif one["name"] in _ENTRY_FIELDS:
             fields.append(one)
     return {**schema, "fields": fields}
+
+
+def _decode_lines(header: AvroHeader, blocks: bytes) -> Iterator[Manifest]:
+    return _listed(_plain_avro(header, blocks))
+
+
+def _listed(avro: AvroFile) -> Iterator[Manifest]:
+    fields = {one.get("field-id"): one["name"] for one in avro.schema["fields"]}
+    names = {known: fields.get(number, known) for number, known in _LIST_FIELDS.items()}
+    for record in avro.records():
+        values: dict[str, Any] = {known: record.get(name) for known, name in names.items()}
+        yield Manifest(
+            path=values["manifest_path"],
+            length=values["manifest_length"],
+            spec_id=values["partition_spec_id"],
+            has_deletes=bool(values["content"]),
+            sequence_number=values["sequence_number"] or 0,
+            min_sequence_number=values["min_sequence_number"] or 0,
+            added_snapshot_id=values["added_snapshot_id"] or 0,
+        )
 
 
 def _entry(record: dict[str, Any], manifest: Manifest) -> FileEntry:
@@ -353,4 +373,4 @@ class _Kept:
 
 # Files of a table never change once they are written.
 _entries_kept = _Kept(_MOST_ENTRIES_KEPT)
-_lists_kept = _Kept(_MOST_ENTRIES_KEPT)
+_lists_kept = SharedLists(_MOST_ENTRIES_KEPT, _decode_lines)

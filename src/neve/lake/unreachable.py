@@ -18,10 +18,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary, WeakSet
 
 from neve.lake.manifests import (
     DELETED,
     Manifest,
+    ManifestBlock,
     ManifestReader,
     ReadFile,
     file_entry_schema,
@@ -183,12 +185,18 @@ def unreachable_files(
     neighbours = change.neighbours()
     lists = _ManifestLists(read)
     lists.prefetch([*gone.values(), *neighbours])
-    named = {place_of(path) for each in neighbours for path in lists.paths(each)}
+    # A block may be given up at any moment; the places that kept snapshots name may not.
+    kept_blocks: WeakSet[ManifestBlock] = WeakSet()
+    named: set[str] = set()
+    for block in lists.blocks(neighbours):
+        kept_blocks.add(block)
+        named.update(lists.by_place(block))
     unreachable = {
-        place_of(manifest.path): manifest
-        for each in gone.values()
-        for manifest in lists.manifests(each)
-        if place_of(manifest.path) not in named
+        place: manifest
+        for block in lists.blocks(gone.values())
+        if block not in kept_blocks
+        for place, manifest in lists.by_place(block).items()
+        if place not in named
     }
     return UnreachableFiles(
         _paths({each["manifest-list"] for each in gone.values()}, kept.values()),
@@ -226,19 +234,39 @@ def object_place(place: StorePath) -> str:
 
 
 class _ManifestLists:
-    """Manifest lists by snapshot, read at the same time, since each costs a request."""
+    """Manifest lists by snapshot, read at the same time, since each costs a request.
+
+    Blocks that lists share are looked at once. They are held by the reader alone, which gives them
+    up when there are many, as where each list was written anew.
+    """
 
     def __init__(self, read: ReadFile) -> None:
         self._reader = ManifestReader(read)
+        self._by_place: WeakKeyDictionary[ManifestBlock, Mapping[str, Manifest]] = (
+            WeakKeyDictionary()
+        )
 
     def prefetch(self, snapshots: Iterable[Snapshot]) -> None:
         self._reader.prefetch([each["manifest-list"] for each in snapshots])
 
-    def manifests(self, snapshot: Snapshot) -> list[Manifest]:
-        return self._reader.manifests(snapshot["manifest-list"])
+    def of(self, snapshot: Snapshot) -> tuple[ManifestBlock, ...]:
+        return self._reader.blocks(snapshot["manifest-list"])
 
-    def paths(self, snapshot: Snapshot) -> set[str]:
-        return {manifest.path for manifest in self.manifests(snapshot)}
+    def blocks(self, snapshots: Iterable[Snapshot]) -> Iterator[ManifestBlock]:
+        """Yield the blocks of several lists, each once."""
+        seen: WeakSet[ManifestBlock] = WeakSet()
+        for snapshot in snapshots:
+            for block in self.of(snapshot):
+                if block not in seen:
+                    seen.add(block)
+                    yield block
+
+    def by_place(self, block: ManifestBlock) -> Mapping[str, Manifest]:
+        known = self._by_place.get(block)
+        if known is None:
+            known = {place_of(manifest.path): manifest for manifest in block.lines}
+            self._by_place[block] = known
+        return known
 
 
 def _unreachable_data(
@@ -277,18 +305,39 @@ def _shared_manifests(
     vectors are entries of their own, and those of two partition specs are in two manifests.
     """
     has_deletes = any(manifest.has_deletes for manifest in unreachable.values())
-    named = []
+
+    def places(blocks: Iterable[ManifestBlock]) -> set[str]:
+        return {
+            place
+            for block in blocks
+            for place, manifest in lists.by_place(block).items()
+            if not (has_deletes and manifest.has_deletes)
+        }
+
+    holding = _holding(lists, gone, unreachable)
+    first = next(holding, None)
+    if first is None:
+        return set()
+    # Blocks that all of them have, and manifests that all have in different blocks.
+    blocks, moved = set(first), set[str]()
+    for others in map(set, holding):
+        moved = (moved | places(blocks - others)) & places(others - blocks)
+        blocks &= others
+    return moved | places(blocks)
+
+
+def _holding(
+    lists: _ManifestLists, gone: Iterable[Snapshot], unreachable: Mapping[str, Manifest]
+) -> Iterator[tuple[ManifestBlock, ...]]:
+    """Yield the lists that have an unreachable manifest."""
+    has_one: WeakKeyDictionary[ManifestBlock, bool] = WeakKeyDictionary()
     for snapshot in gone:
-        manifests = {place_of(manifest.path): manifest for manifest in lists.manifests(snapshot)}
-        if not unreachable.keys().isdisjoint(manifests):
-            named.append(
-                {
-                    place
-                    for place, manifest in manifests.items()
-                    if not (has_deletes and manifest.has_deletes)
-                }
-            )
-    return set.intersection(*named) if named else set()
+        blocks = lists.of(snapshot)
+        for block in blocks:
+            if block not in has_one:
+                has_one[block] = not unreachable.keys().isdisjoint(lists.by_place(block))
+        if any(has_one[block] for block in blocks):
+            yield blocks
 
 
 def _subtract(
@@ -304,19 +353,20 @@ def _subtract(
     Args:
         first_adders: commits whose files no manifest has that is older than the commit.
     """
-    for snapshot in snapshots:
+    # The oldest candidate never becomes older: a block needs no second look.
+    for block in lists.blocks(snapshots):
         if not candidates:
             return
         oldest = min(
             file.added_at if file.added_by in first_adders else 0 for file in candidates.values()
         )
-        others = [
-            manifest
-            for manifest in lists.manifests(snapshot)
-            if manifest.sequence_number >= oldest and place_of(manifest.path) not in seen
-        ]
-        seen.update(place_of(manifest.path) for manifest in others)
-        for file in _live_files(read, others):
+        others = {
+            place: manifest
+            for place, manifest in lists.by_place(block).items()
+            if manifest.sequence_number >= oldest and place not in seen
+        }
+        seen.update(others)
+        for file in _live_files(read, list(others.values())):
             candidates.pop(place_of(file.path), None)
 
 
@@ -334,7 +384,8 @@ def _subtract_added(
     written = {
         place_of(manifest.path): manifest
         for snapshot in snapshots
-        for manifest in lists.manifests(snapshot)
+        for block in lists.of(snapshot)
+        for manifest in block.lines
         if manifest.added_snapshot_id == snapshot["snapshot-id"]
     }
     others = [manifest for place, manifest in written.items() if place not in seen]

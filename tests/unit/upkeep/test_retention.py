@@ -15,17 +15,18 @@ import neve
 from neve.config import Settings
 from neve.errors import ConflictError, CorruptionError, NotFoundError, UnknownOutcomeError
 from neve.lake import json_table as json_table_module
-from neve.lake import readable_main
+from neve.lake import manifests, readable_main
 from neve.lake.commit_loop import RetryPolicy
 from neve.lake.create import FEW_METADATA_FILES
 from neve.lake.kept_moments import RECORD
-from neve.lake.manifests import _lists_kept
+from neve.lake.manifests import Manifest, _lists_kept
 from neve.lake.tag_commit import TagMove, move_tag
 from neve.upkeep.kept_versions import recorded_tags
 from neve.upkeep.retention import carry_out_retention, plan_retention, removal_of
 from neve.upkeep.retention_policy import retention_policy
 from neve.upkeep.table_kind import TableKind
 from neve.versions.resolve import resolve_version
+from tests.support import aged
 from tests.support.appending import Appender
 from tests.support.lakes import sqlite_settings
 from tests.support.power_cut import power_cut
@@ -33,6 +34,7 @@ from tests.support.spread_times import spread
 
 NAME = ("ns", "t")
 HOUR, DAY = 3600.0, 86_400.0
+MANIFESTS = 600
 # 2026-11-03, half past five.
 NOW = datetime(2026, 11, 3, 5, 30, tzinfo=timezone.utc).timestamp()
 
@@ -338,6 +340,23 @@ def test_its_cost_does_not_grow_with_the_files_of_the_table(lake, monkeypatch):
     # The list that goes, its neighbour's and that of main; and the one manifest that main gained.
     lists = [path for path in reads if "/snap-" in path]
     assert (len(lists), len(reads)) == (3, 4)
+
+
+def test_its_cost_does_not_grow_with_the_lines_of_the_lists(lake, monkeypatch):
+    """The lists of what goes and of what stays have most of their bytes in common."""
+    appender, _ = fill(lake, 1)
+    aged.add_files(aged.staging(lake, "ns.t"), MANIFESTS * aged.FILES_OF_MANIFEST)
+    appender.table.refresh()
+    for number in range(30):
+        appender.append(number)
+    spread(lake, NAME, HOUR, NOW - 60)
+    lines = []
+    monkeypatch.setattr(
+        manifests, "Manifest", lambda **values: lines.append(1) or Manifest(**values)
+    )
+    assert Bench(lake, keep_daily=0, keep_hourly=0).run().snapshots > 25
+    # Each of the thirty lists has all of them.
+    assert MANIFESTS < len(lines) < 4 * MANIFESTS
 
 
 def _counted(io, reads):
