@@ -272,10 +272,10 @@ class SignalWorker:
         }
 
     def _marks_for_copies(self, target: Target) -> dict[str, str]:
-        """Return the summary entry with the marks that the search for copies relied on."""
+        """Return the summary entry for the marks that the search for copies relied on."""
         if self.spec.buffer.dedup_seconds <= 0:
             return {}
-        return encode_other_marks(self.marks[target.table], target.ranges)
+        return encode_other_marks(self.marks[target.table], target.ranges, self.reader.owns)
 
     def _identities(self, batch: Batch) -> list[Identity]:
         """Return what identifies the requests of a batch, and those that may be copies of them."""

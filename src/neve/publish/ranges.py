@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
 
 MARK_PREFIX = "neve.mark."
 RANGES = "neve.ranges"
@@ -17,8 +18,11 @@ REPLAY = "neve.replay"
 # In the summary of a batch's clean rows: the snapshot of those that its audits set aside.
 REJECTED_SNAPSHOT = "neve.rejected-snapshot"
 # In the summary of a batch that was searched for copies of requests: the marks it was decoded with,
-# of the streams that it has no range of.
+# of its buffer's streams that it has no range of. A digest, since each snapshot keeps its summary;
+# earlier versions wrote the marks. They take a digest for marks that have moved, and decode again.
 OTHER_MARKS = "neve.other-marks"
+_DIGEST = "digest"
+_DIGEST_BYTES = 16
 # A property of the table, from the commit that publishes such a batch until those rows are shown.
 REJECTED_PREFIX = "neve.rejected."
 
@@ -62,22 +66,35 @@ def decode_ranges(summary: Mapping[str, str], key: str = RANGES) -> dict[str, Ra
     return {stream: Range(first, last) for stream, (first, last) in pairs.items()}
 
 
-def encode_other_marks(marks: Marks, ranges: Ranges) -> dict[str, str]:
-    """Return the summary entry that names the marks of all streams but those of the ranges."""
-    others = {stream: mark for stream, mark in marks.items() if stream not in ranges}
-    return {OTHER_MARKS: json.dumps(others, sort_keys=True, separators=(",", ":"))}
+def encode_other_marks(marks: Marks, ranges: Ranges, owns: Callable[[str], bool]) -> dict[str, str]:
+    """Return the summary entry that tells later whether marks of other streams have moved.
+
+    Args:
+        owns: tells whether a stream is of the batch's buffer.
+    """
+    return {OTHER_MARKS: json.dumps({_DIGEST: _digest_others(marks, ranges, owns)})}
 
 
-def streams_moved_since(summary: Mapping[str, str], marks: Marks) -> set[str]:
-    """Return the streams whose marks are not those that a batch was decoded with, but its own.
+def have_others_moved(
+    summary: Mapping[str, str], marks: Marks, owns: Callable[[str], bool]
+) -> bool:
+    """Tell whether marks of a buffer's streams are not those that its batch was decoded with.
 
-    None without the entry: copies were not searched for, or by a version that did not write it.
+    The batch's own do not count. False without the entry: copies were not searched for, or by a
+    version that did not write it.
     """
     if OTHER_MARKS not in summary:
-        return set()
-    decoded_with: dict[str, int] = json.loads(summary[OTHER_MARKS])
-    others = (decoded_with.keys() | marks.keys()) - decode_ranges(summary).keys()
-    return {stream for stream in others if decoded_with.get(stream) != marks.get(stream)}
+        return False
+    ranges, stated = decode_ranges(summary), json.loads(summary[OTHER_MARKS])
+    if _DIGEST in stated:
+        return bool(stated[_DIGEST] != _digest_others(marks, ranges, owns))
+    others = (stated.keys() | marks.keys()) - ranges.keys()
+    return any(stated.get(stream) != marks.get(stream) and owns(stream) for stream in others)
+
+
+def _digest_others(marks: Marks, ranges: Ranges, owns: Callable[[str], bool]) -> str:
+    others = sorted(each for each in marks.items() if each[0] not in ranges and owns(each[0]))
+    return blake2b(json.dumps(others).encode(), digest_size=_DIGEST_BYTES).hexdigest()
 
 
 def follows(ranges: Ranges, marks: Marks) -> bool:

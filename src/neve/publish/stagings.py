@@ -20,9 +20,9 @@ from neve.publish.ranges import (
     Ranges,
     decode_ranges,
     follows,
+    have_others_moved,
     is_consumed,
     read_marks,
-    streams_moved_since,
 )
 
 
@@ -103,8 +103,7 @@ def may_hold_copies(table: StagingTable, summary: Mapping[str, str], streams: St
     the marks, so a batch counts only while they are those that it was decoded with. Of two workers
     that consume a copy each, the first to commit wins, and the other decodes again.
     """
-    moved = streams_moved_since(summary, read_marks(table.properties))
-    return any(streams.owns(stream) for stream in moved)
+    return have_others_moved(summary, read_marks(table.properties), streams.owns)
 
 
 def has_lost_by_marks(table: StagingTable, ranges: Ranges, streams: Streams) -> bool:

@@ -1,6 +1,8 @@
 """Publishing on an embedded catalog, without Spark: exactly once, whatever is killed and whoever
 else is at it."""
 
+import json
+
 import pytest
 
 import neve
@@ -8,7 +10,7 @@ from neve.errors import NotFoundError, StorageError
 from neve.lake.staging import Change
 from neve.publish.batch import HELD_PREFIX, STAGED_PREFIX, Outcome
 from neve.publish.contains import contained_in
-from neve.publish.ranges import REPLAY, Range, encode_other_marks
+from neve.publish.ranges import OTHER_MARKS, REPLAY, Range, encode_other_marks
 from neve.publish.staged_batches import show
 from tests.support.lakes import sqlite_settings
 from tests.support.power_cut import power_cut
@@ -103,12 +105,16 @@ def test_of_two_workers_on_the_same_segments_one_wins(lab):
     assert lab.rows() == [1]
 
 
+def other_marks(publisher, ranges):
+    return encode_other_marks(publisher.marks(), ranges, publisher.streams.owns)
+
+
 @pytest.mark.parametrize("step", ["stage", "stage_clean", "waiting", "publish", "hold"])
 def test_a_batch_decoded_before_another_stream_moved_may_hold_copies_and_loses(lab, step):
     slow, other = lab.publisher(), lab.publisher()
     other.publish(other.stage("b1", lab.files(1), {"logs/b": Range(1, 1)}))
     ranges = {STREAM: Range(1, 1)}
-    summary = encode_other_marks(slow.marks(), ranges)
+    summary = other_marks(slow, ranges)
     staged = slow.stage("slow", lab.files(2), ranges, summary) if step != "stage" else None
     other.publish(other.stage("b2", lab.files(2), {"logs/b": Range(2, 2)}))
     results = {
@@ -124,8 +130,26 @@ def test_a_batch_decoded_before_another_stream_moved_may_hold_copies_and_loses(l
     assert lab.refs() == ["main"]
     assert lab.rows() == [1, 2]
     # Decoded again, with the marks of now, it goes through.
-    again = slow.stage("again", lab.files(3), ranges, encode_other_marks(slow.marks(), ranges))
+    again = slow.stage("again", lab.files(3), ranges, other_marks(slow, ranges))
     assert slow.publish(again) is Outcome.PUBLISHED
+
+
+def test_marks_in_the_summary_of_an_earlier_version_are_compared_one_by_one(lab):
+    slow, other = lab.publisher(), lab.publisher()
+    other.publish(other.stage("b1", lab.files(1), {"logs/b": Range(1, 1)}))
+    ranges = {STREAM: Range(1, 1)}
+    same, older = (
+        slow.stage(name, lab.files(2), ranges, {OTHER_MARKS: json.dumps(marks)})
+        for name, marks in (("same", {"logs/b": 1, "logs/x-1": 7}), ("older", {"logs/b": 0}))
+    )
+    assert older is None
+    assert slow.publish(same) is Outcome.PUBLISHED
+
+
+def test_what_a_summary_says_of_other_streams_does_not_grow_with_their_number(lab):
+    marks = {f"logs/{number}": number for number in range(100)}
+    entry = encode_other_marks(marks, {STREAM: Range(1, 1)}, lab.streams.owns)
+    assert len(entry[OTHER_MARKS]) < 60
 
 
 def test_only_other_streams_of_the_own_buffer_can_hold_copies(lab):
@@ -134,7 +158,7 @@ def test_only_other_streams_of_the_own_buffer_can_hold_copies(lab):
     other.streams = KnownStreams(STREAM, theirs)
     slow = lab.publisher()
     ranges = {STREAM: Range(1, 1)}
-    staged = slow.stage("slow", lab.files(1), ranges, encode_other_marks(slow.marks(), ranges))
+    staged = slow.stage("slow", lab.files(1), ranges, other_marks(slow, ranges))
     other.publish(other.stage("theirs", lab.files(2), {theirs: Range(1, 1)}))
     lab.append_by_another(3)
     assert slow.publish(staged) is Outcome.PUBLISHED
@@ -144,7 +168,7 @@ def test_only_other_streams_of_the_own_buffer_can_hold_copies(lab):
 def test_a_batch_that_may_hold_copies_and_is_on_main_already_is_consumed(lab):
     slow, other = lab.publisher(), lab.publisher()
     ranges = {STREAM: Range(1, 1)}
-    staged = slow.stage("slow", lab.files(1), ranges, encode_other_marks({}, ranges))
+    staged = slow.stage("slow", lab.files(1), ranges, other_marks(slow, ranges))
     slow.table.apply(Change(staged.parent_id, staged.snapshot_id))
     other.publish(other.stage("b1", lab.files(1), {"logs/b": Range(1, 1)}))
     assert slow.publish(slow.waiting()) is Outcome.PUBLISHED
