@@ -4,28 +4,35 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from dataclasses import replace
+from datetime import datetime, timezone
 
 import pytest
 
 from neve.config import Settings
 from neve.lake.file_store import FileStore
+from neve.upkeep.kept_versions import KeptVersion
 from neve.upkeep.orphans import OrphanSearch
 from neve.upkeep.retention import carry_out_retention, plan_retention
 from neve.upkeep.retention_policy import retention_policy
 from tests.support.appending import Appender
-from tests.support.catalog_faults import lost_after, refused
+from tests.support.catalog_faults import after, lost_after, refused
 
 DAY = 86_400.0
 
 
-def expire(lake, namespace, now):
+def plan_expiry(lake, namespace, now):
     identifier = (namespace, "t")
     upkeep = {"retain_min": 2, "tables": {f"{namespace}.t": {"expire": True}}}
     settings = Settings.model_validate({**lake.settings.model_dump(), "upkeep": upkeep})
     metadata = lake.reader().read(identifier)
     policy = retention_policy(settings, identifier, metadata)
-    plan = plan_retention(f"{namespace}.t", metadata, policy, now)
-    return carry_out_retention(lake, lake.ref(identifier), plan, policy, now)
+    return plan_retention(f"{namespace}.t", metadata, policy, now), policy
+
+
+def expire(lake, namespace, now):
+    plan, policy = plan_expiry(lake, namespace, now)
+    return carry_out_retention(lake, lake.ref((namespace, "t")), plan, policy, now)
 
 
 def overwritten(lake, namespace):
@@ -108,4 +115,23 @@ def test_a_commit_that_goes_wrong_leaves_no_version_without_files(faulty_lake, f
     faults.expect(namespace, {1: fault})
     assert expire(faulty_lake, namespace, time.time() + 2 * DAY).snapshots > 0
     assert faults.commits >= 1
+    assert listed(faulty_lake, appender) == reached(appender)
+
+
+def test_a_tag_that_a_user_makes_under_the_name_of_a_new_one_stays_where_it_is(faulty_lake, faults):
+    namespace = "tagged_" + str(time.time_ns())
+    appender = overwritten(faulty_lake, namespace)
+    now = time.time() + 2 * DAY
+    ids = [each.snapshot_id for each in appender.load().metadata.snapshots]
+    plan, policy = plan_expiry(faulty_lake, namespace, now)
+    until = datetime.fromtimestamp(now + DAY, timezone.utc)
+    plan = replace(plan, new_tags=(KeptVersion("2026-11-03", ids[0], until),))
+
+    def tag():
+        appender.load().manage_snapshots().create_tag(ids[-1], "2026-11-03").commit()
+
+    faults.expect(namespace, {1: after(tag)})
+    removed = carry_out_retention(faulty_lake, faulty_lake.ref((namespace, "t")), plan, policy, now)
+    assert faulty_lake.reader().read((namespace, "t")).refs["2026-11-03"] == ids[-1]
+    assert removed.snapshots > 0
     assert listed(faulty_lake, appender) == reached(appender)

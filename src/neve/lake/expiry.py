@@ -144,7 +144,9 @@ def remove_expired(
         if not removal.is_empty:
             attempted.append((removal, base))
             what = f"expiring {len(removal.snapshot_ids)} snapshots"
-            table.commit(MAIN, removal.updates(base), what, unmoved=tuple(base.refs))
+            # A new tag must be absent still: somebody may just have made one of that name.
+            unmoved = (*base.refs, *(tag.name for tag in removal.new_tags))
+            table.commit(MAIN, removal.updates(base), what, unmoved=unmoved)
         return removal, base
 
     def find_applied() -> tuple[SnapshotRemoval, MetadataJson] | None:
