@@ -8,6 +8,7 @@ import re
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from neve.service.maintenance import TableMaintenance
 from neve.telemetry.schemas import SCHEMAS
 from neve.upkeep.maintainer import Maintainer
 from neve.upkeep.plan import Step, plan_maintenance
+from neve.upkeep.policy import compaction_policy
 from tests.support.file_opens import counted_opens
 from tests.support.lakes import sqlite_settings
 from tests.support.merging import Mirrored, event
@@ -350,6 +352,34 @@ def test_z_order_takes_the_files_that_were_planned_and_leaves_the_open_hour_alon
     ids = [row.id for row in lake.sql("SELECT id FROM shop.t").collect()]
     assert sorted(ids) == list(range(25, 102))
     assert [plan.actions for plan in lake.plan_maintenance("shop.t")] == [()]
+
+
+def test_position_deletes_of_a_partition_are_joined_once(lake, monkeypatch):
+    with_policies(lake, **{"shop.p": {"compact": True}})
+    policy = compaction_policy(lake.settings, "shop.p")
+    few = replace(policy, max_delete_files=3)
+    monkeypatch.setattr("neve.upkeep.observed_table.compaction_policy", lambda *_: few)
+    properties = ["'format-version'='2'", "'write.delete.mode'='merge-on-read'"]
+    properties += ["'write.delete.granularity'='partition'"]
+    created = f"PARTITIONED BY (kind) TBLPROPERTIES ({', '.join(properties)})"
+    kind = "CASE WHEN id % 2 = 0 THEN 'a' ELSE 'b' END"
+    for statement in (
+        "CREATE NAMESPACE shop",
+        f"CREATE TABLE shop.p (id BIGINT, kind STRING) {created}",
+        f"INSERT INTO shop.p SELECT id, {kind} FROM range(100)",
+        *(f"DELETE FROM shop.p WHERE id IN ({2 * n}, {2 * n + 1})" for n in range(3)),
+    ):
+        lake.sql(statement).collect()
+    (plan,) = lake.plan_maintenance("shop.p")
+    assert [action.step for action in plan.actions] == [Step.POSITION_DELETES]
+    (before,) = lake.health("shop.p")
+    (report,) = lake.maintain(plans=[plan])
+    assert (report.error, report.left, report.actions) == (None, [], 1)
+    (after,) = lake.health("shop.p")
+    assert (before.delete_files, after.delete_files, after.deleted_rows) == (6, 2, 6)
+    assert [plan.actions for plan in lake.plan_maintenance("shop.p")] == [()]
+    ids = [row.id for row in lake.sql("SELECT id FROM shop.p").collect()]
+    assert sorted(ids) == list(range(6, 100))
 
 
 def test_a_table_whose_partitions_and_columns_have_changed(lake):

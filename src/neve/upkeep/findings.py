@@ -88,15 +88,14 @@ def _deletes(observed: ObservedTable) -> Iterator[Finding]:
             _compaction(observed),
             f"up to {layout.deleted_rows:,} rows fewer to read and to skip",
         )
-    files = layout.position_delete_files
-    if files > observed.policy.max_delete_files:
-        after = min(files, len(layout.bytes_by_partition))
+    surplus = layout.surplus_delete_files
+    if surplus > observed.policy.max_delete_files:
         yield Finding(
             "delete_files",
-            f"{files:,} position delete files",
+            f"{surplus:,} position delete files too many",
             10,
             _compaction(observed),
-            f"{files:,} position delete files become about {after:,}: one for each partition",
+            f"{surplus:,} position delete files fewer",
         )
 
 

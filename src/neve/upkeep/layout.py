@@ -17,6 +17,7 @@ from neve.lake.bounds import MICROSECONDS_OF, decode_bound, decode_microseconds
 from neve.lake.manifests import Content, FileStatistics
 from neve.lake.metadata_json import MetadataJson
 from neve.upkeep.policy import CompactionPolicy
+from neve.upkeep.position_deletes import PositionDeletes
 
 HOUR_MICROSECONDS = 3_600_000_000
 # A rewritten file whose rows lie further apart is one of a day, which is final.
@@ -74,8 +75,8 @@ class Layout:
     small_files: int = 0
     small_bytes: int = 0
     delete_files: int = 0
-    position_delete_files: int = 0
-    """Those that are not deletion vectors; `rewrite_position_delete_files` is for them."""
+    surplus_delete_files: int = 0
+    """Position delete files that `rewrite_position_delete_files` saves; vectors are none."""
     deleted_rows: int = 0
     files_with_deletes: int = 0
     bytes_by_partition: dict[Partition, int] = field(default_factory=dict)
@@ -149,11 +150,12 @@ def observe_layout(
     """
     layout = Layout()
     deleted: dict[str, int] = defaultdict(int)
+    positions = PositionDeletes(metadata)
     for each in deletes:
         layout.delete_files += 1
         if each.file.content is Content.POSITION_DELETES:
             layout.deleted_rows += each.file.records
-            layout.position_delete_files += not each.file.is_vector
+            positions.add(each.file)
             if each.file.data_file:
                 deleted[each.file.data_file] += each.file.records
     time, leading = time_column(metadata), leading_sort_column(metadata)
@@ -161,6 +163,7 @@ def observe_layout(
     sizes: dict[Partition, int] = defaultdict(int)
     ranges: dict[Any, list[tuple[Any, Any]]] = defaultdict(list)
     for each in data:
+        positions.see(each.file.path)
         file = _candidate(each, time, deleted.get(each.file.path, 0), shared)
         layout.files += 1
         layout.bytes += file.bytes
@@ -178,6 +181,7 @@ def observe_layout(
         if leading:
             ranges[file.partition, file.hour].append(_range(each, *leading))
     layout.bytes_by_partition = dict(sizes)
+    layout.surplus_delete_files = positions.surplus()
     layout.files_per_key = _files_per_key(ranges.values()) if leading and layout.files else None
     return layout
 

@@ -16,6 +16,7 @@ from neve.observe.traces import span
 from neve.upkeep.maintenance_report import MaintenanceReport as MaintenanceReport
 from neve.upkeep.observed_table import observe_table
 from neve.upkeep.plan import Action, Step, TablePlan
+from neve.upkeep.position_deletes import FEWEST_FILES
 from neve.upkeep.removals import PlannedOrphans, PlannedVersions, remove_planned
 from neve.upkeep.retention import carry_out_retention
 from neve.upkeep.row_age import delete_old_rows
@@ -155,7 +156,9 @@ class Maintainer:
                 if int(done.get("failed_data_files_count", 0)):
                     report.left.append(f"{action.why}: another writer was first for some files")
             elif action.step is Step.POSITION_DELETES:
-                call_procedure(self._lake, ref, "rewrite_position_delete_files", {})
+                options = {"min-input-files": FEWEST_FILES}
+                procedure = "rewrite_position_delete_files"
+                call_procedure(self._lake, ref, procedure, {"options": options})
             elif action.versions is not None:
                 self._expire(ref, action.versions, report)
             elif action.old_rows is not None:

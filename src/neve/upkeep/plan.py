@@ -279,12 +279,12 @@ def _actions(observed: ObservedTable, plan: TablePlan, now: float) -> Iterator[A
     else:
         yield from (_rewrite(observed.metadata, plan, group) for group in groups)
     layout, policy = observed.layout, observed.policy
-    if layout.position_delete_files > policy.max_delete_files:
+    if layout.surplus_delete_files > policy.max_delete_files:
         yield Action(
             observed.name,
             Step.POSITION_DELETES,
-            f"{layout.position_delete_files:,} position delete files",
-            "one for each partition, without those of files that are gone",
+            f"{layout.surplus_delete_files:,} position delete files too many",
+            "deletes of a partition are joined, and those of files that are gone go",
         )
     yield from _manifests(observed, groups)
 

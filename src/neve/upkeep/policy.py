@@ -23,6 +23,7 @@ class CompactionPolicy:
         delete_ratio: a file is rewritten when this share of its rows is deleted.
         settle_seconds: an hour is closed so long after its end; what comes later is late.
         max_group_bytes: of files that are rewritten together: what is lost when the commit is.
+        max_delete_files: so many position delete files too many are left alone.
         zorder: columns that closed days are ordered by, along a Z curve, instead of the sort order.
         statistics: columns of which distinct values are counted; none: no statistics are computed.
     """

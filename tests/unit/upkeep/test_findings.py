@@ -84,7 +84,7 @@ def findings(*arguments, **options):
 CASES = {
     "deleted_rows": ({"deleted_rows": 300, "files_with_deletes": 1}, "compact"),
     "delete_files": (
-        {"position_delete_files": 21, "bytes_by_partition": {(0, (1,)): 1, (0, (2,)): 1}},
+        {"surplus_delete_files": 21},
         "compact",
     ),
     "manifests": ({"manifests": 401}, "compact"),
@@ -96,7 +96,7 @@ CASES = {
 }
 EFFECTS = {
     "deleted_rows": "up to 300 rows fewer to read and to skip",
-    "delete_files": "21 position delete files become about 2: one for each partition",
+    "delete_files": "21 position delete files fewer",
     "manifests": "401 manifests become about 51",
     "snapshots": "2,001 snapshots become about 20",
 }
