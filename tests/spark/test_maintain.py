@@ -182,6 +182,12 @@ def test_a_dry_run_names_what_is_then_done(lake, tmp_path, capsys):
     assert report["left"] == ["closed hour 2026-11-16 10:00: beyond the budget of bytes"]
     assert (report["written_share"], report["writes_per_row"]) == (0.0, 1.0)
     assert run(["maintain", "--max-bytes", "much", "-c", str(config)]) == 2
+    assert run(["maintain", "--max-minutes", "0", "--json", "-c", str(config)]) == 0
+    (report,) = json.loads(capsys.readouterr().out)
+    assert (report["actions"], report["left"]) == (
+        0,
+        ["closed hour 2026-11-16 10:00: beyond the budget of time"],
+    )
     assert run(["maintain", "-c", str(config)]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert re.search(
@@ -409,6 +415,32 @@ def test_a_table_whose_partitions_and_columns_have_changed(lake):
         # By its place: Iceberg writes a dot in a name as `_x2E`.
         values = pq.read_table(path, partitioning=None).column(1).to_pylist()
         assert values == sorted(values)
+
+
+def test_rewritten_files_have_nulls_where_the_sort_order_has_them(lake):
+    lake.sql("CREATE NAMESPACE shop").collect()
+    rows = [(kind, number) for kind in ("a", "b", None) for number in (1, 2, None)]
+    for name, kind_order, number_order in (
+        ("t", "DESC NULLS LAST", "ASC NULLS LAST"),
+        ("u", "ASC NULLS FIRST", "DESC NULLS FIRST"),
+    ):
+        table = f"shop.{name}"
+        with_policies(lake, **{table: {"compact": True}})
+        lake.sql(f"CREATE TABLE {table} (kind STRING, number BIGINT)").collect()
+        order = f"kind {kind_order}, number {number_order}"
+        lake.sql(f"ALTER TABLE {table} WRITE LOCALLY ORDERED BY {order}").collect()
+        arrow = lake.catalog().load_table(table)
+        for some in (rows[::2], rows[1::2], *([row] for row in rows[:3])):
+            kinds, numbers = zip(*some, strict=True)
+            data = {"kind": pa.array(kinds, pa.string()), "number": pa.array(numbers, pa.int64())}
+            arrow.append(pa.table(data))
+        (report,) = lake.maintain(table)
+        assert (report.rewritten_files, report.new_files, report.error) == (5, 1, None)
+        (path,) = data_files(lake, table)
+        written = [(row["kind"], row["number"]) for row in pq.read_table(path).to_pylist()]
+        expected = lake.sql(f"SELECT kind, number FROM {table} ORDER BY {order}").collect()
+        assert written == [tuple(row) for row in expected]
+        assert len(written) == 12
 
 
 def test_statistics_tell_spark_how_many_values_a_column_has(lake):

@@ -18,6 +18,7 @@ from neve.upkeep.finding import Finding as Finding
 from neve.upkeep.finding import allow as allow
 from neve.upkeep.finding import maintain as maintain
 from neve.upkeep.finding import points
+from neve.upkeep.finding import size_text as size_text
 from neve.upkeep.waiting_findings import find_waiting
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def _files(observed: ObservedTable, facts: Mapping[str, Any], now: float) -> Ite
             f"{layout.small_files:,} of {layout.files:,} files are small",
             points(40, 1 - after / before, log2(before / after) / 8),
             action,
-            f"{before:,} files become {after:,}; {size / MIB:,.1f} MiB are rewritten",
+            f"{before:,} files become {after:,}; {size_text(size)} are rewritten",
         )
     depth = facts["files_per_key"]
     if depth is not None and depth > _HEALTHY_FILES_PER_KEY:
@@ -105,7 +106,7 @@ def _metadata(observed: ObservedTable, facts: Mapping[str, Any], now: float) -> 
         after = -(-facts["manifest_bytes"] // (8 * MIB))
         yield Finding(
             "manifests",
-            f"{manifests:,} manifests of {facts['manifest_bytes'] / MIB:,.1f} MiB",
+            f"{manifests:,} manifests of {size_text(facts['manifest_bytes'])}",
             points(10, log2(manifests / wanted) / 4),
             _compaction(observed),
             f"{manifests:,} manifests become about {after:,}",
@@ -142,7 +143,7 @@ def _versions(observed: ObservedTable, facts: Mapping[str, Any], now: float) -> 
             f"its metadata file has {size / MIB:,.1f} MiB",
             points(10, log2(size / _LARGE_METADATA) / 4),
             action,
-            f"{size / MIB:,.1f} MiB become about {size * share / MIB:,.1f} MiB",
+            f"{size_text(size)} become about {size_text(round(size * share))}",
         )
 
 

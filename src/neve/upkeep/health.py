@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 from neve.errors import NeveError
 from neve.lake.followers import follower_states
 from neve.lake.metadata_json import MetadataJson
-from neve.limits import MIB
 from neve.publish.batch import HELD_PREFIX, STAGED_PREFIX
 from neve.upkeep.choose import choose_tables
-from neve.upkeep.findings import Finding, allow, find, maintain
+from neve.upkeep.findings import Finding, allow, find, maintain, size_text
 from neve.upkeep.mirror_facts import index_facts, lag_facts
 from neve.upkeep.observed_table import ObservedTable, observe_table
 
@@ -145,10 +144,10 @@ def _with_orphans(
     if not files:
         return report
     more = "" if orphans.plan.is_complete else " or more"
-    text = f"{files:,} files{more} of {size / MIB:,.1f} MiB that no snapshot names"
+    text = f"files that no snapshot names: {files:,}{more}, {size_text(size)}"
     is_allowed = observed.retention.remove_orphans
     action = maintain(observed) if is_allowed else allow(observed, "remove_orphans")
-    finding = Finding("orphans", text, 5, action, f"{size / MIB:,.1f} MiB fewer")
+    finding = Finding("orphans", text, 5, action, f"{size_text(size)} fewer")
     return replace(report, score=max(1, report.score - 5), findings=(*report.findings, finding))
 
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from neve.config.merging import INDEXED_ROWS
 from neve.lake.follower_tags import unread_snapshots
 from neve.lake.horizons import MOST_COMMITS_BEHIND
-from neve.limits import MIB
 from neve.publish.batch import HELD_PREFIX, STAGED_PREFIX
-from neve.upkeep.finding import Finding, points
+from neve.upkeep.finding import Finding, points, size_text
 
 if TYPE_CHECKING:
     from neve.lake.staged_snapshot import StagedSnapshot
@@ -49,7 +48,7 @@ def _batches(observed: ObservedTable, facts: Mapping[str, Any], now: float) -> I
         hours = (now - min(each.timestamp_ms for each in left) / 1000) / 3600
         yield Finding(
             "staged",
-            f"{len(left):,} staged batches were not published, the oldest for {hours:,.1f} h",
+            f"batches were staged and not published: {len(left):,}, the oldest for {hours:,.1f} h",
             5,
             "neve consolidate --once",
             f"{_rows(left):,} rows are published, or discarded where they are in the table already",
@@ -58,7 +57,7 @@ def _batches(observed: ObservedTable, facts: Mapping[str, Any], now: float) -> I
         rows = _rows(observed.metadata.staged(HELD_PREFIX))
         yield Finding(
             "held",
-            f"{facts['held']:,} batches are held back by audits",
+            f"batches held back by audits: {facts['held']:,}",
             5,
             f"neve staged list {observed.name}",
             f"{rows:,} rows come into the table, or are given up",
@@ -85,7 +84,7 @@ def _index(observed: ObservedTable, facts: Mapping[str, Any]) -> Iterator[Findin
         10,
         f"neve index build {observed.name}",
         f"a merge looks keys up instead of reading {facts['rows']:,} rows, "
-        f"{layout.bytes / MIB:,.1f} MiB",
+        f"{size_text(layout.bytes)}",
     )
 
 

