@@ -231,11 +231,15 @@ class Consolidator:
         while not (is_drained or stop.is_set() or turn.is_lost):
             is_drained = not work.run_batches()
         work.end(is_drained=is_drained)
-        self._count_held(work.publishers, report)
+        self._count_held(signal, work.publishers, report)
 
-    def _count_held(self, publishers: Mapping[str, Publisher], report: Report) -> None:
+    def _count_held(
+        self, signal: Signal, publishers: Mapping[str, Publisher], report: Report
+    ) -> None:
         """Report how many batches tables hold, and warn of those that can hold no more."""
         limit = self.lake.settings.consolidate.max_held
+        counts = [publisher.held_count for publisher in publishers.values()]
+        self.memories[signal].has_held = any(counts)
         for publisher in publishers.values():
             table, held = publisher.table.name, publisher.held_count
             report.held_batches[table] = held

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 # After a failure of one table: it is tried again later each time, and nothing of it is lost.
 FIRST_PAUSE_SECONDS = 1.0
 MOST_PAUSE_SECONDS = 60.0
+# Of which nothing waits, a signal has a turn so often: to remove notes, and what others left.
+REST_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,10 @@ class SignalMemory:
     copies: dict[str, set[Place]] = field(default_factory=dict)
     # Tables whose rejected rows were looked at: since then, this worker has left nothing behind.
     finished_rejected: set[str] = field(default_factory=set)
+    # Whether a table holds batches: people decide on them at any time.
+    has_held: bool = False
     _finished: frozenset[tuple[str, int, int, bool]] | None = None
+    _finished_at: float = 0.0
 
     def is_paused(self, table: str) -> bool:
         pause = self.pauses.get(table)
@@ -67,7 +72,7 @@ class SignalMemory:
 
     def finish(self, streams: Sequence[StreamStatus]) -> None:
         """Remember what was left in the buffer by a run that did all it could."""
-        self._finished = _sealed(streams)
+        self._finished, self._finished_at = _sealed(streams), self.clock()
         retired = {stream.stream: stream.retired_through for stream in streams}
         for table, copies in self.copies.items():
             self.copies[table] = {
@@ -76,11 +81,20 @@ class SignalMemory:
                 if segment > retired.get(stream, segment)
             }
 
-    def has_work(self, streams: Sequence[StreamStatus], tables: Iterable[str]) -> bool:
+    def has_work(self, streams: Sequence[StreamStatus], tables: Sequence[str]) -> bool:
         """Tell whether a run could do anything: tables that failed keep segments in the buffer."""
+        if self._is_at_rest(streams, tables):
+            return False
         if not self.pauses or self._finished != _sealed(streams):
             return True
         return any(table in self.pauses and not self.is_paused(table) for table in tables)
+
+    def _is_at_rest(self, streams: Sequence[StreamStatus], tables: Sequence[str]) -> bool:
+        """Tell whether nothing waits, and this worker left nothing behind a while ago."""
+        if any(stream.segments for stream in streams) or self.pauses or self.has_held:
+            return False
+        is_clean = self._finished is not None and self.finished_rejected.issuperset(tables)
+        return is_clean and self.clock() - self._finished_at < REST_SECONDS
 
 
 def _sealed(streams: Sequence[StreamStatus]) -> frozenset[tuple[str, int, int, bool]]:
