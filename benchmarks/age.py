@@ -5,7 +5,8 @@
 Age is written as metadata: snapshots, data files and their manifests, streams, requests in the
 dedup window, files of the ledger (`tests/support/aged_lake.py`). A batch has ten requests of one
 log record each; its cost is a whole round of a worker: look into the buffer, decode (here, without
-Spark), stage, publish, retire. A ratio is against a new lake of the same run. Lakes are measured
+Spark), stage, publish, retire. An expiry, on disk only, removes as many snapshots at each age, of
+real appends, and their files. A ratio is against a new lake of the same run. Lakes are measured
 by turns, so that what else the machine does slows each of them alike.
 
 With `--store s3`, the buffer and the tables are on the local S3 server behind a proxy that adds
@@ -41,6 +42,7 @@ from neve.lake.appends import AppendTable
 from neve.lake.commit_loop import CommitCounters, RetryPolicy
 from neve.lake.data_files import write_data_files
 from neve.telemetry.schemas import SCHEMAS
+from tests.support.aged_expiry import expiring_table
 from tests.support.aged_lake import (
     DAY,
     LOGS,
@@ -65,6 +67,7 @@ BUFFER = "buffer"
 # Writes to the ledger and direct commits take a tenth of a batch: more of them, so that the few
 # that merge manifests and what else the machine does weigh less.
 _SMALL_RUNS = 5
+_EXPIRIES = 3
 T = TypeVar("T")
 AGES = {age.name: age for age in (DAY, WEEK, MONTH)}
 
@@ -90,11 +93,16 @@ class SlowStore:
 
 @dataclass
 class Measured:
-    """Medians of an age: batches, writes to the ledger, direct commits; requests of a batch."""
+    """Medians of an age: batches, writes to the ledger, direct commits; requests of a batch.
+
+    Args:
+        metadata_bytes: of the table's newest metadata file, which each commit writes.
+    """
 
     batch: Cost
     ledger: Cost
     direct: Cost
+    metadata_bytes: int
     requests: dict[str, float] = field(default_factory=dict)
 
 
@@ -113,6 +121,8 @@ def main() -> None:
         measured = _measure(lakes, options.runs)
     for age, of_age in zip(ages, measured, strict=True):
         _tell(age, options.store, of_age, measured[0] if age is not NEW else None)
+    if options.store == "disk":
+        _tell_expiry(ages, _measure_expiry(ages))
 
 
 @dataclass
@@ -150,10 +160,30 @@ def _measure(lakes: Sequence[_Opened], runs: int) -> list[Measured]:
             _median([cost for cost, _ in batches[n]]),
             _median(ledger[n]),
             _median(direct[n]),
+            lakes[n].lake.metadata_bytes(),
             {kind: c / runs for kind, c in sum((c for _, c in batches[n]), Counter()).items()},
         )
         for n in range(len(lakes))
     ]
+
+
+def _measure_expiry(ages: Sequence[Age]) -> list[Cost]:
+    with ExitStack() as stack:
+        tables = []
+        for age in ages:
+            directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            settings = embedded_settings(directory)
+            tables.append(stack.enter_context(expiring_table(age, settings, _EXPIRIES)))
+        return list(map(_median, _by_turns([table.expire for table in tables], _EXPIRIES)))
+
+
+def _tell_expiry(ages: Sequence[Age], costs: Sequence[Cost]) -> None:
+    for age, cost in zip(ages, costs, strict=True):
+        is_new = age is NEW
+        ratio = None if is_new else cost.processor_seconds / costs[0].processor_seconds
+        wanted = None if is_new else f"<= {WANTED_RATIO}"
+        name = f"age_{age.name}_expiry_processor"
+        _print(name, cost.processor_seconds * 1000, "ms", ratio, wanted)
 
 
 def _by_turns(measures: Sequence[Callable[[], T]], runs: int) -> list[list[T]]:
@@ -205,6 +235,7 @@ def _tell(age: Age, store: str, measured: Measured, new: Measured | None) -> Non
         if name == "batch" and is_disk and new is None:
             wanted = f"<= {WANTED_MS}"
         _print(f"age_{age.name}_{name}_{kind}", value * 1000, "ms", ratio, wanted)
+    _print(f"age_{age.name}_metadata", measured.metadata_bytes / 1e6, "MB", None, None)
     _print(f"age_{age.name}_documents", measured.batch.documents, "documents", None, "<= 2")
     for kind, count in sorted(measured.requests.items()):
         # One LIST for each signal, and one more after the batch.

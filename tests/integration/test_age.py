@@ -4,7 +4,16 @@ import pytest
 from pyiceberg.table.metadata import TableMetadataUtil
 
 from neve.lake.metadata_json import MetadataJson
-from tests.support.aged_lake import DAY, MONTH, NEW, Age, aged_lake, embedded_settings
+from tests.support.aged_expiry import expiring_table
+from tests.support.aged_lake import (
+    DAY,
+    MONTH,
+    NEW,
+    WEEK,
+    Age,
+    aged_lake,
+    embedded_settings,
+)
 
 MOST_SECONDS = 0.25
 RUNS = 5
@@ -19,6 +28,12 @@ def processor_seconds(age: Age, directory) -> float:
             costs.append(lake.consolidate())
     assert [cost.documents for cost in costs] == [0] * RUNS
     return min(cost.processor_seconds for cost in costs)
+
+
+def expiry_seconds(age: Age, directory) -> float:
+    directory.mkdir()
+    with expiring_table(age, embedded_settings(directory), groups=2, group=40) as table:
+        return min(table.expire().processor_seconds for _ in range(2))
 
 
 def test_a_batch_at_1455_snapshots_parses_the_metadata_once_and_never_the_history(
@@ -66,12 +81,20 @@ def test_a_batch_and_a_ledger_write_look_at_the_newest_snapshots_only(tmp_path, 
 
 
 @pytest.mark.timed
-def test_a_batch_in_a_lake_of_a_day_costs_what_it_costs_in_a_new_one(tmp_path):
+def test_a_batch_in_a_lake_of_a_week_costs_what_it_costs_in_a_new_one(tmp_path):
     young = processor_seconds(NEW, tmp_path / "new")
-    old = processor_seconds(DAY, tmp_path / "day")
+    old = processor_seconds(WEEK, tmp_path / "week")
     assert old <= MOST_SECONDS
     # The difference was 1.3 s. Some milliseconds are the clock's.
     assert old <= 1.5 * young + 0.02
+
+
+@pytest.mark.timed
+def test_expiring_snapshots_of_a_week_costs_what_it_costs_in_a_new_table(tmp_path):
+    """It took 50 times as long."""
+    young, old = (expiry_seconds(age, tmp_path / age.name) for age in (NEW, WEEK))
+    # Once, the lists of a week have to be decoded.
+    assert old <= 1.5 * young + 0.05
 
 
 @pytest.mark.soak

@@ -85,14 +85,16 @@ def add_snapshots(
     *,
     every_ms: int = 2500,
     properties: Mapping[str, str] = MappingProxyType({}),
+    entries: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Give the history of `main` so many snapshots more, the last one now; no file changes.
 
-    Each has a manifest list of its own, so that it can be expired, and a summary as large as that
-    of the newest snapshot.
+    Each has a manifest list of its own, so that it can be expired, and the summary of the newest
+    snapshot.
 
     Args:
         properties: of the table, set in the same commit.
+        entries: of the summaries, in place of those of the newest snapshot.
     """
     base = table.document.snapshots[table.main_id]
     with table.io.new_input(base["manifest-list"]).open() as file:
@@ -101,7 +103,7 @@ def add_snapshots(
     made: list[dict[str, Any]] = []
     for number in range(1, snapshots + 1):
         snapshot_id = secrets.randbits(62)
-        summary = {**base["summary"], "added-records": str(number)}
+        summary = {**base["summary"], "added-records": str(number), **entries}
         if "neve.batch-id" in summary:
             summary["neve.batch-id"] = secrets.token_hex(8)
         made.append(

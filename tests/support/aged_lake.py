@@ -27,8 +27,9 @@ from neve.consolidate.consolidator import Consolidator
 from neve.consolidate.spec import ConsolidateSpec
 from neve.consolidate.watch import look
 from neve.lake import json_table
+from neve.publish.contains import CONTAINS, contained_in, encode_contained, with_ranges
 from neve.publish.ledger import LedgerEntry
-from neve.publish.ranges import MARK_PREFIX
+from neve.publish.ranges import Range, write_marks
 from neve.signals import Signal
 from tests.support import aged
 from tests.support.consolidation import SIGNALS, run_inline
@@ -39,6 +40,7 @@ from tests.support.wait import until
 
 if TYPE_CHECKING:
     from neve.lake import Lake
+    from neve.lake.staging import StagingTable
 
 LOGS, LEDGER = "otel.logs", "neve.batches"
 REQUESTS = 10
@@ -113,6 +115,11 @@ class AgedLake:
         assert (report.rows, report.trouble) == (REQUESTS, None)
         return cost
 
+    def metadata_bytes(self) -> int:
+        """Return the size of the metadata file that the newest commit has written."""
+        table = aged.staging(self.lake, LOGS)
+        return len(table.io.new_input(table.document.metadata_location))
+
     def write_ledger(self) -> Cost:
         """Write a row into the ledger."""
         now = datetime.now(timezone.utc)
@@ -139,12 +146,16 @@ def aged_lake(age: Age, settings: Settings, measured: Settings | None = None) ->
         first.send()
         first.consolidate()
         first.write_ledger()
-        marks = _add_streams(age, spec)
+        if age.streams:
+            _consume(aged.staging(lake, LOGS), _add_streams(age, spec))
+            # Its summary names all of them, as those of the snapshots that are copied from it.
+            first.send()
+            first.consolidate()
         for table, files in ((LOGS, age.files), (LEDGER, age.ledger_files)):
             if files:
                 aged.add_files(aged.staging(lake, table), files)
         if age.snapshots:
-            aged.add_snapshots(aged.staging(lake, LOGS), age.snapshots, properties=marks)
+            aged.add_snapshots(aged.staging(lake, LOGS), age.snapshots)
         slow = buffer_spec(measured or settings)
         with neve.open(measured or settings) as lake_of_worker:
             old = AgedLake(lake_of_worker, buffer, replace(spec, storage=slow.storage))
@@ -155,16 +166,26 @@ def aged_lake(age: Age, settings: Settings, measured: Settings | None = None) ->
             yield old
 
 
-def _add_streams(age: Age, spec: BufferSpec) -> dict[str, str]:
-    """Put the hashes of requests in the dedup window; return the marks of their streams."""
+def _add_streams(age: Age, spec: BufferSpec) -> list[str]:
+    """Put the hashes of requests in the dedup window; return their streams, of a segment each."""
     store = open_store(spec)
-    marks = {}
-    for _ in range(age.streams):
-        stream = new_stream("logs", ensure_identity(store))
+    streams = [new_stream("logs", ensure_identity(store)) for _ in range(age.streams)]
+    for stream in streams:
         entries = [_entry() for _ in range(age.requests // age.streams)]
         store.put_new(part_path(stream, 1, Kind.RETIRED), heads_only(entries, closing=False))
-        marks[f"{MARK_PREFIX}{stream}"] = "1"
-    return marks
+    return streams
+
+
+def _consume(table: StagingTable, streams: list[str]) -> None:
+    """Let a table have consumed streams: it has their marks, and says that it contains them."""
+    ranges = {stream: Range(1, 1) for stream in streams}
+    contained = with_ranges(contained_in(table), ranges)
+    aged.add_snapshots(
+        table,
+        1,
+        properties=write_marks(ranges),
+        entries={CONTAINS: encode_contained(contained)},
+    )
 
 
 def _entry() -> Entry:
