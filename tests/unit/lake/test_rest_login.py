@@ -88,3 +88,29 @@ def test_a_table_that_nobody_else_changes_gets_a_new_login(server, later, is_bus
             table.refresh()
             assert table.io.properties["s3.session-token"] == f"login {server.logins}"
             assert server.statuses[-1] == 200
+
+
+def test_metadata_of_a_server_without_etags_stays_the_same_object(server, monkeypatch):
+    """So that nothing is made of it again; the server has sent it, all the same."""
+    later, present = server.history.metadata(), server.history.metadata()
+
+    def without_etag(request, forward):
+        answer = server(request, forward)
+        headers = {name: value for name, value in answer.headers.items() if name != "ETag"}
+        return Response(answer.status, headers, answer.body)
+
+    with running_proxy(0, [without_etag]) as proxy:
+        settings = rest_settings(proxy.uri, S3Server("http://127.0.0.1:1", "lake"))
+        with neve.open(settings) as lake:
+            monkeypatch.setattr(server.history, "metadata", lambda: present)
+            table = json_table(lake.profile, lake.catalog(), ("sales", "orders"))
+            table.refresh()
+            first = table.metadata
+            again = table.renewed()
+            assert again.metadata is first
+            assert again.io.properties["s3.session-token"] == "login 2"
+            monkeypatch.setattr(server.history, "metadata", lambda: later)
+            changed = again.renewed()
+            assert again.metadata is first
+            assert changed.metadata.metadata_location == later.metadata_location
+            assert server.statuses == [200, 200, 200]
