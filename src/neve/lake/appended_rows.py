@@ -38,9 +38,11 @@ def read_appended(
     Raises:
         NeedsSparkError: they are too many, or might not be exactly what Spark would read.
     """
+    appends = _appends(snapshots)
+    _require_few(appends, limit.fresh())
     files = _Files(table, io, columns)
     reader = PlainReader(files, table.current_schema_id, limit.fresh())
-    entries = list(files.appended(snapshots))
+    entries = list(files.appended(appends))
     # Decided by metadata, before a file is opened.
     limit.fresh().take(
         files=len(entries),
@@ -52,6 +54,29 @@ def read_appended(
     parts = [reader.rows(file).rows for file in chosen]
     rows = pa.concat_tables([reader.schema.empty_table(), *parts])
     return rows.rename_columns(reader.columns.names)
+
+
+def _appends(snapshots: Iterable[Snapshot]) -> list[Snapshot]:
+    return [
+        snapshot
+        for snapshot in snapshots
+        if snapshot.summary is None or snapshot.summary.operation is not Operation.REPLACE
+    ]
+
+
+def _require_few(appends: Iterable[Snapshot], limit: Allowance) -> None:
+    """Decide by what snapshots say of themselves, before a manifest is read."""
+    for snapshot in appends:
+        summary = snapshot.summary
+        files = None if summary is None else summary["added-data-files"]
+        if summary is None or files is None:
+            raise NeedsSparkError("a snapshot does not say how many files it has added")
+        limit.take(
+            # Also one without files has a manifest list.
+            files=max(1, int(files)),
+            stored_bytes=int(summary["added-files-size"] or 0),
+            rows=int(summary["added-records"] or 0),
+        )
 
 
 class _Files:
@@ -83,10 +108,7 @@ class _Files:
         return in_parallel(self.read, paths)
 
     def appended(self, snapshots: Iterable[Snapshot]) -> Iterable[FileEntry]:
-        manifests = ManifestReader(self.read)
-        for snapshot in snapshots:
-            if snapshot.summary is not None and snapshot.summary.operation is Operation.REPLACE:
-                continue
-            if snapshot.summary is None or not snapshot.manifest_list:
-                raise NeedsSparkError("a snapshot is of an old format")
-            yield from manifests.added_by(snapshot.snapshot_id, snapshot.manifest_list)
+        lists = [(snapshot.snapshot_id, snapshot.manifest_list) for snapshot in snapshots]
+        if not all(path for _, path in lists):
+            raise NeedsSparkError("a snapshot is of an old format")
+        return ManifestReader(self.read).added_by(lists)

@@ -192,16 +192,31 @@ class ManifestReader:
         """Yield the manifests of a snapshot; keeps none."""
         yield from _listed(open_avro(self._read(manifest_list), manifest_list))
 
-    def added_by(self, snapshot_id: int, manifest_list: str) -> Iterator[FileEntry]:
-        """Yield the data files that a snapshot has added; keeps none."""
-        for manifest in self.read_list(manifest_list):
-            if manifest.has_deletes or manifest.added_snapshot_id != snapshot_id:
-                continue
-            avro = self.avro(manifest)
-            for record in avro.records(file_entry_schema(avro.schema, _FILE_FIELDS)):
-                inherit(record, manifest)
-                if record["status"] == ADDED and record["snapshot_id"] == snapshot_id:
-                    yield _entry(record, manifest)
+    def added_by(self, snapshots: Sequence[tuple[int, str]]) -> Iterator[FileEntry]:
+        """Yield the data files that snapshots have added; keeps none.
+
+        Args:
+            snapshots: the id and the manifest list of each.
+        """
+        lists = in_parallel(
+            lambda path: list(self.read_list(path)), [path for _, path in snapshots]
+        )
+        written = [
+            manifest
+            for (snapshot_id, _), manifests in zip(snapshots, lists, strict=True)
+            for manifest in manifests
+            if not manifest.has_deletes and manifest.added_snapshot_id == snapshot_id
+        ]
+        for entries in in_parallel(lambda manifest: list(self._added(manifest)), written):
+            yield from entries
+
+    def _added(self, manifest: Manifest) -> Iterator[FileEntry]:
+        avro = self.avro(manifest)
+        for record in avro.records(file_entry_schema(avro.schema, _FILE_FIELDS)):
+            inherit(record, manifest)
+            is_own = record["snapshot_id"] == manifest.added_snapshot_id
+            if record["status"] == ADDED and is_own:
+                yield _entry(record, manifest)
 
     def _read_entries(self, manifest: Manifest) -> Iterator[FileEntry]:
         avro = self.avro(manifest)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+
 import pyarrow as pa
 import pytest
+from pyiceberg.table.snapshots import Operation, Summary
 
 import neve
 from neve.lake.appended_rows import read_appended
@@ -68,6 +71,42 @@ def test_what_is_larger_than_a_limit_needs_spark(table, limit):
     setattr(small, limit, 2)
     with pytest.raises(NeedsSparkError, match="limit"):
         read(table, 0, limit=small)
+
+
+@pytest.mark.parametrize("limit", ["files", "rows", "stored_bytes"])
+def test_that_it_is_too_much_is_known_before_anything_is_read(table, monkeypatch, limit):
+    for number in range(3):
+        append(table, number)
+    monkeypatch.setattr(type(table.io), "new_input", None)
+    small = ENOUGH.fresh()
+    setattr(small, limit, 2)
+    with pytest.raises(NeedsSparkError, match="limit"):
+        read(table, 0, limit=small)
+
+
+def test_a_snapshot_that_does_not_count_its_files_needs_spark(table):
+    append(table, 1)
+    (snapshot,) = table.metadata.snapshots
+    silent = snapshot.model_copy(update={"summary": Summary(Operation.APPEND)})
+    with pytest.raises(NeedsSparkError, match="how many files"):
+        read_appended(table.metadata, table.io, [silent], ["id"], ENOUGH)
+
+
+def test_many_snapshots_are_read_at_the_same_time(table, monkeypatch):
+    for number in range(4):
+        append(table, number)
+    together = threading.Barrier(4, timeout=20)
+    open_file, opened = type(table.io).new_input, []
+
+    def waiting(io, path):
+        if path.endswith(".avro"):
+            opened.append(path)
+            together.wait()
+        return open_file(io, path)
+
+    monkeypatch.setattr(type(table.io), "new_input", waiting)
+    assert read(table, 0)["id"].to_pylist() == [0, 1, 2, 3]
+    assert len(opened) == 8
 
 
 def test_a_file_that_is_gone_needs_spark(table):
