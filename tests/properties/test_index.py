@@ -2,10 +2,12 @@
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.io import load_file_io
 
+from neve.index import compaction
 from neve.index.cache import BucketCache
 from neve.index.compaction import add_delta, plan_compaction, write_entries
 from neve.index.entries import ABSENT, SEVERAL, TOMBSTONE, SequenceType, make_entries
@@ -26,6 +28,7 @@ steps = st.lists(
     st.one_of(
         st.tuples(st.just("delta"), changes),
         st.tuples(st.just("compact"), st.booleans()),
+        st.tuples(st.just("forget"), st.none()),
         st.tuples(st.just("remove"), st.sampled_from(FILES)),
         st.tuples(st.just("reload"), st.none()),
     ),
@@ -86,6 +89,16 @@ class Machine:
     def compact(self, force):
         if plan := plan_compaction(self.root, force=force):
             self.root = compact(self.io, self.root, plan, self.location)
+
+    def forget(self, _):
+        """Merge all deltas, as when many files have left; the base stays as it is."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(compaction, "_choose", lambda _: None)
+            patch.setattr(compaction, "MOST_REMOVED_FILES", 0)
+            if plan := plan_compaction(self.root):
+                assert not plan.is_full
+                self.root = compact(self.io, self.root, plan, self.location)
+                assert all(number < self.root.base_files for number in self.root.removed_files)
 
     def remove(self, file):
         self.root = self.root.without_files([f"f{file}"])

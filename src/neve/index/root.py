@@ -56,7 +56,9 @@ class Root:
     """Top bits of the hash by which work is cut into buckets."""
     seed: int = 0
     files: tuple[str, ...] = ()
-    """Data files by ordinal; only ever appended to, until all entries are written anew."""
+    """Data files by ordinal; appended to, until entries that name them are written anew."""
+    base_files: int | None = None
+    """So many of them the oldest generation may name; None: all, an older version wrote this."""
     removed_files: frozenset[int] = frozenset()
     """Ordinals of files that are no longer in the table; their entries do not count."""
     shards: tuple[ShardRef, ...] = ()
@@ -116,9 +118,15 @@ class Root:
 
         Shards without entries are left out.
         """
-        written = (shard for shard in shards if shard.rows)
+        written = [shard for shard in shards if shard.rows]
         at = self.snapshot_id if snapshot_id is None else snapshot_id
-        return replace(self, shards=(*self.shards, *written), snapshot_id=at)
+        is_base = bool(written) and not self.shards
+        return replace(
+            self,
+            shards=(*self.shards, *written),
+            snapshot_id=at,
+            base_files=len(self.files) if is_base else self.base_files,
+        )
 
     def to_json(self) -> str:
         """Return the root as JSON without the paths of data files, which tasks do not need."""

@@ -1,14 +1,18 @@
 """Runs are merged before they are many, at little cost, and nothing changes by it."""
 
+import json
 import time
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from neve.index import compaction
 from neve.index.compaction import (
     MOST_DELTAS,
+    Compaction,
     add_delta,
     compact_buckets,
     plan_compaction,
@@ -18,6 +22,7 @@ from neve.index.compaction import (
 from neve.index.entries import ABSENT, TOMBSTONE
 from neve.index.files import list_files
 from neve.index.maintain import unreferenced
+from neve.index.root import Root
 from neve.index.shard import ShardRef
 from tests.support.indexed import compact
 
@@ -124,6 +129,67 @@ def test_a_partial_compaction_keeps_hiding_what_lies_underneath(workshop):
     merged = compact(workshop.io, root, plan, workshop.location)
     assert len(merged.shards) == 2
     assert workshop.search(merged, keys[:6]).has_entry.tolist() == [False] * 4 + [True] * 2
+
+
+def test_a_root_names_few_files_however_many_merges_there_were(workshop, monkeypatch):
+    """The same keys change for ever: each merge adds a file, and empties that of the last one."""
+    monkeypatch.setattr(compaction, "MOST_REMOVED_FILES", 20)
+    keys = np.arange(10_000, dtype=np.uint64) << np.uint64(48)
+    root = add_delta(
+        workshop.io, workshop.root, workshop.location, workshop.entries(keys, 0, 1, keys), 1
+    )
+    before, named_files, rewritten_bases = len(root.files), [], 0
+    for number in range(300):
+        root = root.without_files([f"merge-{number - 1}"])
+        root, ordinals = root.with_files([f"merge-{number}"])
+        ordinal = ordinals[f"merge-{number}"]
+        entries = workshop.entries(keys[:50], ordinal, np.arange(50) + number, keys[:50])
+        root = add_delta(workshop.io, root, workshop.location, entries, number)
+        while plan := plan_compaction(root):
+            rewritten_bases += plan.is_full
+            root = compact(workshop.io, root, plan, workshop.location)
+        named_files.append(len(root.files))
+    assert rewritten_bases == 0
+    assert max(named_files) <= before + 20 + 2
+    found = workshop.search(root, keys[:100])
+    assert {root.files[file] for file in found.file[:50]} == {"merge-299"}
+    assert found.position[:50].tolist() == list(range(299, 349))
+    assert {root.files[file] for file in found.file[50:]} == {"f0"}
+
+
+def test_forgotten_files_go_on_hiding_what_the_base_says(workshop):
+    keys = np.arange(100, dtype=np.uint64) << np.uint64(48)
+    root = add_delta(
+        workshop.io, workshop.root, workshop.location, workshop.entries(keys, 0, 1, keys), 1
+    )
+    root, ordinals = root.with_files(["new", "newer"])
+    for path, some in (("new", keys[:10]), ("newer", keys[10:20])):
+        entries = workshop.entries(some, ordinals[path], 2, some)
+        root = add_delta(workshop.io, root, workshop.location, entries, 2)
+    root = root.without_files(["new", "f1"])
+    plan = Compaction((2, 3), 0, is_full=False, renumbered_from=root.base_files)
+    small = compact(workshop.io, root, plan, workshop.location)
+    assert small.files == (*workshop.root.files, "newer")
+    # The base may still name it.
+    assert small.removed_files == {1}
+    found = workshop.search(small, keys[:30])
+    assert found.has_entry.tolist() == [False] * 10 + [True] * 20
+    assert [small.files[file] for file in found.file[10:]] == ["newer"] * 10 + ["f0"] * 10
+
+
+def test_the_root_of_an_older_version_is_written_anew_as_a_whole(workshop, monkeypatch):
+    monkeypatch.setattr(compaction, "MOST_REMOVED_FILES", 2)
+    root, truth = history(workshop, 3)
+    document = json.loads(root.without_files(["f1", "f2", "f3"]).to_json())
+    del document["base_files"]
+    old = replace(Root.from_json(json.dumps(document)), files=root.files)
+    assert old.base_files is None
+    plan = plan_compaction(old)
+    assert plan.is_full
+    whole = compact(workshop.io, old, plan, workshop.location)
+    assert whole.files == ("f0", *workshop.root.files[4:])
+    assert (whole.removed_files, whole.base_files) == (frozenset(), len(whole.files))
+    assert known(workshop, whole) == named(workshop, truth, dead=(1, 2, 3))
 
 
 def test_tasks_share_a_compaction(workshop):
