@@ -10,6 +10,8 @@ from urllib.parse import urlparse
 import pyarrow as pa
 import pytest
 
+from neve.index import maintain
+from neve.index.compaction import with_compacted
 from neve.index.current_root import find_root
 from neve.index.indexed_table import observe
 from neve.index.maintain import build
@@ -164,6 +166,22 @@ def test_what_others_do_to_the_mirror_is_indexed_and_no_more(mirrored):
     mirrored.lake.sql(f"CALL system.compute_table_stats('{mirrored.mirror}')").collect()
     report = change(mirrored, 6)
     assert (report.strategy, report.index_rebuilds, report.index_files_indexed) == ("index", 0, 0)
+    assert verify(mirrored.lake, parse_identifier(mirrored.mirror)).differences == 0
+
+
+def test_an_index_is_compacted_after_the_commit(mirrored, monkeypatch):
+    """Also one that has grown because others have written every file of the mirror anew."""
+    mirrored.compact(mirrored.mirror)
+    before, commits = len(mirrored.past()), []
+
+    def noting(*arguments):
+        commits.append(len(mirrored.past()))
+        return with_compacted(*arguments)
+
+    monkeypatch.setattr(maintain, "with_compacted", noting)
+    report = change(mirrored, 3)
+    assert (report.strategy, report.index_rebuilds) == ("index", 0)
+    assert commits == [before + 1]
     assert verify(mirrored.lake, parse_identifier(mirrored.mirror)).differences == 0
 
 

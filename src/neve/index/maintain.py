@@ -16,23 +16,21 @@ from typing import TYPE_CHECKING
 from pyiceberg.table.snapshots import Operation
 
 from neve.errors import CorruptionError, StorageError, UnsupportedError
-from neve.index.cache import BucketCache
 from neve.index.compaction import compact_buckets, plan_compaction, with_compacted
 from neve.index.current_root import find_root, property_of, register
 from neve.index.files import list_files
 from neve.index.indexed_table import Mirror, observe
 from neve.index.refresh import build_root, refresh_root
-from neve.index.root import Root, read_root
+from neve.index.root import Root, read_shard_paths
 from neve.index.shard import bucket_ranges
 from neve.index.shuffle import SHARD_ROWS
 from neve.lake.ancestry import ancestors
 from neve.lake.deletion import delete_paths
 from neve.lake.live_files import LiveFile, changed_files
+from neve.lake.manifests import in_parallel
 from neve.lake.spark_tasks import LocalTasks, SparkTasks, runner_for
 
 if TYPE_CHECKING:
-    from pyiceberg.io import FileIO
-
     from neve.lake import Lake
     from neve.lake.identifier import Identifier
 
@@ -97,7 +95,7 @@ def refresh(lake: Lake, identifier: Identifier, progress: Progress = logger.info
     Raises as `build`.
     """
     index = refreshed(lake, observe(lake, identifier), progress)
-    return index if index.outcome == FRESH else _named(lake, index)
+    return index if index.outcome == FRESH else _named(lake, _small(lake, index, progress))
 
 
 def compact(lake: Lake, identifier: Identifier, progress: Progress = logger.info) -> Refreshed:
@@ -105,20 +103,30 @@ def compact(lake: Lake, identifier: Identifier, progress: Progress = logger.info
 
     Raises as `build`.
     """
-    started = time.monotonic()
     index = refreshed(lake, observe(lake, identifier), progress)
-    root = compacted(lake, index.mirror, index.root, force=True)
-    if root is index.root and index.outcome == FRESH:
+    small = _small(lake, index, progress, force=True)
+    return small if small is index and index.outcome == FRESH else _named(lake, small)
+
+
+def _small(lake: Lake, index: Refreshed, progress: Progress, *, force: bool = False) -> Refreshed:
+    """Return an index whose generations are merged; the same one if there was nothing to merge."""
+    started = time.monotonic()
+    try:
+        root = compacted(lake, index.mirror, index.root, force=force)
+    except CorruptionError as error:
+        return rebuilt(lake, index.mirror, error.message, progress)
+    if root is index.root:
         return index
-    is_compacted = root is not index.root or index.compacted
-    seconds = time.monotonic() - started
-    return _named(lake, replace(index, root=root, compacted=is_compacted, seconds=seconds))
+    seconds = index.seconds + time.monotonic() - started
+    return replace(index, root=root, compacted=True, seconds=seconds)
 
 
 def refreshed(
     lake: Lake, mirror: Mirror, progress: Progress = logger.info, *, may_rebuild: bool = True
 ) -> Refreshed:
     """Return an index of the mirror's `main` that nothing names yet, for a commit of the caller's.
+
+    It may have many generations: they are merged once the commit is made, and nobody waits.
 
     Raises:
         UnsupportedError: the mirror cannot be indexed.
@@ -149,19 +157,16 @@ def refreshed(
             added_tombstones,
             mirror.tombstone_files,
         )
-        after = mirror.pinned(after)
-        small = compacted(lake, mirror, after)
     except (CorruptionError, FileNotFoundError) as error:
         # A manifest that is missing was expired a moment ago.
         return anew(str(error))
     return Refreshed(
         mirror,
-        small,
+        mirror.pinned(after),
         REFRESHED,
         f"it was of snapshot {root.snapshot_id}",
         files_indexed=len(changes.added) + len(changes.vectors),
         files_removed=len(changes.removed),
-        compacted=small is not after,
         seconds=time.monotonic() - started,
     )
 
@@ -188,14 +193,13 @@ def compacted(lake: Lake, mirror: Mirror, root: Root, *, force: bool = False) ->
 
     The same root: there was nothing to merge. Raises CorruptionError.
     """
-    plan = plan_compaction(root, force=force)
-    if plan is None:
-        return root
-    runner = LocalTasks() if plan.rows <= _MERGED_HERE else SparkTasks(lake)
-    ranges = bucket_ranges(plan.bits, max(runner.parallelism, -(-plan.rows // SHARD_ROWS)))
-    source = mirror.source_of(root)
-    work = partial(compact_buckets, root.to_json(), source.io_properties, plan, source.location)
-    return with_compacted(root, plan, runner.run(work, ranges))
+    while plan := plan_compaction(root, force=force):
+        runner = LocalTasks() if plan.rows <= _MERGED_HERE else SparkTasks(lake)
+        ranges = bucket_ranges(plan.bits, max(runner.parallelism, -(-plan.rows // SHARD_ROWS)))
+        source = mirror.source_of(root)
+        work = partial(compact_buckets, root.to_json(), source.io_properties, plan, source.location)
+        root = with_compacted(root, plan, runner.run(work, ranges))
+    return root
 
 
 def _named(lake: Lake, index: Refreshed) -> Refreshed:
@@ -261,7 +265,6 @@ def unreferenced_files(
     except (UnsupportedError, OSError) as error:
         logger.info("%s: nothing of its index is removed: %s", mirror.name, error)
         return {}
-    retained: dict[str, frozenset[str]] = {}
     named = [
         property_of(mirror),
         *(
@@ -270,13 +273,13 @@ def unreferenced_files(
             if file.snapshot_id not in expiring
         ),
     ]
-    # One small file for each retained snapshot that has an index; most were read before.
-    for path in {path for path in named if path in files}:
-        try:
-            retained[path] = _shards_of(io, path)
-        except (CorruptionError, StorageError) as error:
-            logger.warning("%s: nothing of its index is removed: %s", mirror.name, error)
-            return {}
+    # One small file for each retained snapshot that has an index; most are known already.
+    roots = sorted({path for path in named if path in files})
+    try:
+        retained = dict(zip(roots, in_parallel(partial(read_shard_paths, io), roots), strict=True))
+    except (CorruptionError, StorageError) as error:
+        logger.warning("%s: nothing of its index is removed: %s", mirror.name, error)
+        return {}
     doomed = unreferenced(files, retained, int((time.time() - grace_seconds) * 1000))
     return {path: files[path] for path in doomed}
 
@@ -310,15 +313,3 @@ def remove_unreferenced_at_times(mirror: Mirror) -> int:
         return 0
     _looked_at[location] = now
     return remove_unreferenced(mirror)
-
-
-# The shards that each root names; roots never change. Each counts as one.
-_shards = BucketCache(16 * 1024)
-
-
-def _shards_of(io: FileIO, path: str) -> frozenset[str]:
-    def load() -> tuple[frozenset[str], int]:
-        return frozenset(shard.path for shard in read_root(io, path).shards), 1
-
-    shards: frozenset[str] = _shards.get(path, load)
-    return shards

@@ -180,6 +180,7 @@ def write_root(io: FileIO, path: str, root: Root) -> tuple[int, int]:
         footer = writer.finish()
     if local_path(path) is None:
         _roots.get(path, lambda: (root, 1))
+    _shard_paths.get(path, lambda: (_paths_of(root), 1))
     return writer.size, footer.size
 
 
@@ -195,6 +196,26 @@ def read_root(io: FileIO, path: str) -> Root:
     return root
 
 
+def read_shard_paths(io: FileIO, path: str) -> frozenset[str]:
+    """Return the paths of the shards that a root names.
+
+    Raises:
+        CorruptionError: the root is missing, or not what was written.
+    """
+
+    def load() -> tuple[frozenset[str], int]:
+        return _paths_of(_read_root(io, path)), 1
+
+    paths: frozenset[str] = _shard_paths.get(path, load)
+    return paths
+
+
+def _paths_of(root: Root) -> frozenset[str]:
+    return frozenset(shard.path for shard in root.shards)
+
+
+# Of roots that this process has written, or was asked for: roots never change. Each counts as one.
+_shard_paths = BucketCache(16 * 1024)
 # Of object stores: roots never change, and the next merge begins with the one that this one wrote.
 _roots = BucketCache(8)
 

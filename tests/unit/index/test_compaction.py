@@ -1,15 +1,19 @@
 """Runs are merged before they are many, at little cost, and nothing changes by it."""
 
 import json
+import threading
 import time
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from neve.index import compaction
+from neve.index import root as index_root
+from neve.index.cache import BucketCache
 from neve.index.compaction import (
     MOST_DELTAS,
     Compaction,
@@ -21,8 +25,8 @@ from neve.index.compaction import (
 )
 from neve.index.entries import ABSENT, TOMBSTONE
 from neve.index.files import list_files
-from neve.index.maintain import unreferenced
-from neve.index.root import Root
+from neve.index.maintain import unreferenced, unreferenced_files
+from neve.index.root import Root, new_path, write_root
 from neve.index.shard import ShardRef
 from tests.support.indexed import compact
 
@@ -247,3 +251,42 @@ def test_what_nobody_names_is_found(workshop):
     assert unreferenced(files, retained, 5) == []
     both = {**retained, "root-1": [one.path for one in root.shards]}
     assert unreferenced(files, both, 6) == []
+
+
+def test_roots_are_read_at_the_same_time_and_once(workshop, monkeypatch):
+    """What retained roots name is asked for in the merge loop, and each root is a request."""
+    roots = {}
+    for number in range(4):
+        keys = np.arange(10, dtype=np.uint64)
+        entries = workshop.entries(keys, 0, 1, keys)
+        root = add_delta(workshop.io, workshop.root, workshop.location, entries, number)
+        path = new_path(workshop.location, "root")
+        write_root(workshop.io, path, root)
+        roots[path] = root.shards[0].path
+    table = SimpleNamespace(
+        io=workshop.io,
+        metadata=SimpleNamespace(
+            properties={},
+            statistics=[SimpleNamespace(snapshot_id=1, statistics_path=path) for path in roots],
+        ),
+    )
+    mirror = SimpleNamespace(table=table, index_location=workshop.location, name="a mirror")
+    open_file, read = type(workshop.io).new_input, []
+    together = threading.Barrier(4, timeout=20)
+
+    def noting(io, path):
+        read.append(path)
+        together.wait()
+        return open_file(io, path)
+
+    monkeypatch.setattr(type(workshop.io), "new_input", noting)
+    # Those that this process has written are known.
+    assert unreferenced_files(mirror, grace_seconds=-60) == {}
+    assert read == []
+    monkeypatch.setattr(index_root, "_shard_paths", BucketCache(100))
+    for _ in range(2):
+        assert unreferenced_files(mirror, grace_seconds=-60) == {}
+        assert sorted(read) == sorted(roots)
+    table.metadata.statistics.pop()
+    path, shard = roots.popitem()
+    assert set(unreferenced_files(mirror, grace_seconds=-60)) == {path, shard}
