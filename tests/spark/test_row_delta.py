@@ -78,8 +78,9 @@ def test_a_second_vector_holds_the_first(mirror):
     assert read_vector(mirror.table.io, file.vector) == BitMap64([0, 1, 2, 3])
 
 
-def test_many_files_cross_to_java_in_as_many_calls_as_few(mirror, monkeypatch):
-    mirror.fill(0, 1)
+@pytest.fixture
+def calls(monkeypatch):
+    """The calls of Java that were made."""
     calls = []
     send = GatewayClient.send_command
 
@@ -88,6 +89,13 @@ def test_many_files_cross_to_java_in_as_many_calls_as_few(mirror, monkeypatch):
         if command.startswith(CALL_COMMAND_NAME):
             calls.append(command)
         return send(client, command, *args, **options)
+
+    monkeypatch.setattr(GatewayClient, "send_command", counted)
+    return calls
+
+
+def test_many_files_cross_to_java_in_as_many_calls_as_few(mirror, calls):
+    mirror.fill(0, 1)
 
     def commit(changes):
         calls.clear()
@@ -110,8 +118,22 @@ def test_many_files_cross_to_java_in_as_many_calls_as_few(mirror, monkeypatch):
         mirror.lake.sql(f"DELETE FROM {mirror.name} WHERE id > 0").collect()
         return added, given, changed
 
-    monkeypatch.setattr(GatewayClient, "send_command", counted)
     assert calls_with(20) == calls_with(2)
+
+
+def test_many_manifests_cross_to_java_in_as_many_calls_as_few(mirror, calls):
+    mirror.fill(0, 1)
+
+    def calls_with(manifests):
+        """Add files in a commit each, and remove one of them, which may be in any manifest."""
+        for _ in range(manifests):
+            data = write_data_files(mirror.table.metadata, mirror.table.io, rows(_1="x"))
+            mirror.commit(RowChanges(mirror.main, data))
+        calls.clear()
+        mirror.commit(RowChanges(mirror.main, emptied=[data[0].file_path]))
+        return len(calls)
+
+    assert calls_with(2) == calls_with(20)
 
 
 def test_manifests_are_merged_when_there_are_many(mirror):

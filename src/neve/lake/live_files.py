@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -47,9 +47,12 @@ class LiveFile:
 
 
 @dataclass(frozen=True)
-class _Entry:
-    file: LiveFile
-    is_vector: bool
+class _Contents:
+    """What a manifest has, by the data file that it is, or that it deletes rows of."""
+
+    files: Mapping[str, LiveFile]
+    # Deletes that are no deletion vectors.
+    other_deletes: str | None = None
 
 
 def live_files(
@@ -68,22 +71,12 @@ def live_files(
     manifests = snapshot.manifests(table.io)
     wanted = None if paths is None else set(paths)
     deletes = [one for one in manifests if one.content is ManifestContent.DELETES]
-    vectors = {
-        entry.file.vector.data_file: entry.file.vector
-        for entry in _entries(table.io, deletes)
-        if entry.file.vector
-        and _is_vector(entry)
-        and (wanted is None or entry.file.vector.data_file in wanted)
-    }
+    vectors = _files(table.io, deletes, wanted)
     data = [one for one in manifests if one.content is ManifestContent.DATA]
-    found = {
-        entry.file.path: entry.file
-        for entry in _entries(table.io, data if wanted is None or wanted else ())
-        if wanted is None or entry.file.path in wanted
-    }
-    for path, vector in vectors.items():
+    found = _files(table.io, data if wanted is None or wanted else [], wanted)
+    for path, file in vectors.items():
         if path in found:
-            found[path] = replace(found[path], vector=vector)
+            found[path] = replace(found[path], vector=file.vector)
     missing = (wanted or set()).difference(found)
     if missing:
         raise ConflictError(
@@ -149,33 +142,35 @@ def _manifests(table: Table, snapshot_id: int) -> dict[str, ManifestFile]:
 def _contents(
     io: FileIO, manifests: Sequence[ManifestFile]
 ) -> tuple[dict[str, LiveFile], dict[str, DeletionVector]]:
-    files: dict[str, LiveFile] = {}
-    vectors: dict[str, DeletionVector] = {}
-    for entry in _entries(io, manifests):
-        vector = entry.file.vector
-        if vector is None:
-            files[entry.file.path] = entry.file
-        elif _is_vector(entry):
-            vectors[vector.data_file] = vector
+    deletes = [one for one in manifests if one.content is ManifestContent.DELETES]
+    data = [one for one in manifests if one.content is ManifestContent.DATA]
+    vectors = {path: file.vector for path, file in _files(io, deletes, None).items() if file.vector}
+    files = _files(io, data, None)
     return {path: replace(file, vector=vectors.get(path)) for path, file in files.items()}, vectors
 
 
-def _is_vector(entry: _Entry) -> bool:
-    if not entry.is_vector:
-        raise UnsupportedError(
-            f"rows are deleted by {entry.file.path}, which is no deletion vector",
-            hint="rewrite the table's position and equality deletes first",
-        )
-    return True
-
-
-def _entries(io: FileIO, manifests: Iterable[ManifestFile]) -> Iterable[_Entry]:
-    wanted = list(manifests)
-    missing = [one for one in wanted if not _held.has(one)]
+def _files(
+    io: FileIO, manifests: Sequence[ManifestFile], wanted: Collection[str] | None
+) -> dict[str, LiveFile]:
+    """Return what manifests have of some data files, or of all, by the data file's path."""
+    missing = [one for one in manifests if not _held.has(one)]
     # By threads that stay: to start them takes as long as to read small manifests.
     in_parallel(lambda one: _held.get(io, one), missing)
-    for one in wanted:
-        yield from _held.get(io, one)
+    found: dict[str, LiveFile] = {}
+    for manifest in manifests:
+        contents = _held.get(io, manifest)
+        if contents.other_deletes is not None:
+            raise UnsupportedError(
+                f"rows are deleted by {contents.other_deletes}, which is no deletion vector",
+                hint="rewrite the table's position and equality deletes first",
+            )
+        files = contents.files
+        if wanted is None:
+            found.update(files)
+        else:
+            fewer = wanted if len(wanted) < len(files) else files
+            found.update((path, files[path]) for path in fewer if path in files and path in wanted)
+    return found
 
 
 class _Held:
@@ -183,48 +178,57 @@ class _Held:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._by_path: OrderedDict[str, tuple[_Entry, ...]] = OrderedDict()
+        self._by_path: OrderedDict[str, _Contents] = OrderedDict()
         self._count = 0
 
     def has(self, manifest: ManifestFile) -> bool:
         with self._lock:
             return manifest.manifest_path in self._by_path
 
-    def get(self, io: FileIO, manifest: ManifestFile) -> tuple[_Entry, ...]:
+    def get(self, io: FileIO, manifest: ManifestFile) -> _Contents:
         with self._lock:
             if manifest.manifest_path in self._by_path:
                 self._by_path.move_to_end(manifest.manifest_path)
                 return self._by_path[manifest.manifest_path]
-        entries = tuple(_read(io, manifest))
+        contents = _read(io, manifest)
         with self._lock:
             if manifest.manifest_path not in self._by_path:
-                self._by_path[manifest.manifest_path] = entries
-                self._count += len(entries)
+                self._by_path[manifest.manifest_path] = contents
+                self._count += len(contents.files)
             while self._count > _MOST_ENTRIES_HELD and self._by_path:
-                self._count -= len(self._by_path.popitem(last=False)[1])
-        return entries
+                self._count -= len(self._by_path.popitem(last=False)[1].files)
+        return contents
 
 
 _held = _Held()
 
 
-def _read(io: FileIO, manifest: ManifestFile) -> Iterable[_Entry]:
+def _read(io: FileIO, manifest: ManifestFile) -> _Contents:
+    files: dict[str, LiveFile] = {}
+    other_deletes = None
     # PyIceberg's own reader of entries leaves out what format v3 has added.
     with AvroFile[Any](io.new_input(manifest.manifest_path), _ENTRY) as reader:
         for entry in reader:
-            if entry[_STATUS] != ManifestEntryStatus.DELETED:
-                yield _entry(entry[_FILE], manifest.partition_spec_id)
+            if entry[_STATUS] == ManifestEntryStatus.DELETED:
+                continue
+            file = _live_file(entry[_FILE], manifest.partition_spec_id)
+            if file.vector is None:
+                files[file.path] = file
+            elif file.format == "PUFFIN":
+                files[file.vector.data_file] = file
+            else:
+                other_deletes = file.path
+    return _Contents(files, other_deletes)
 
 
-def _entry(file: Record, spec_id: int) -> _Entry:
+def _live_file(file: Record, spec_id: int) -> LiveFile:
     content, path, kind, partition, records, size, data_file, offset, length = (
         file[place] for place in _PLACES
     )
     vector = None
     if content:
         vector = DeletionVector(data_file or "", path, offset or 0, length or 0, records, size)
-    found = LiveFile(path, spec_id, partition, records, size, vector, kind.upper())
-    return _Entry(found, found.format == "PUFFIN")
+    return LiveFile(path, spec_id, partition, records, size, vector, kind.upper())
 
 
 _ENTRY = MANIFEST_ENTRY_SCHEMAS[3]

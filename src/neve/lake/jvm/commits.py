@@ -153,8 +153,15 @@ def held_in_memory(session: SparkSession, files: Mapping[str, bytes]) -> Iterato
             unused = [path for path in files if not _in_use[path]]
             for path in unused:
                 del _in_use[path]
-                if io.fileExists(path):
-                    io.deleteFile(path)
+            _remove_files(gateway, io, unused)
+
+
+def _remove_files(gateway: Any, io: Any, paths: Sequence[str]) -> None:
+    """Do `files.keySet().removeAll(paths)`: Java has no method that deletes several at once."""
+    mapper = java_class(gateway, "org.apache.iceberg.util.JsonUtil").mapper()
+    set_class = java_class(gateway, "java.lang.Class").forName("java.util.HashSet")
+    doomed = mapper.readValue(json.dumps(list(paths)), set_class)
+    _private(io.getClass(), "IN_MEMORY_FILES", None).keySet().removeAll(doomed)
 
 
 def _add_files(gateway: Any, io: Any, files: Mapping[str, bytes]) -> None:
