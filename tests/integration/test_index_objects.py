@@ -17,7 +17,9 @@ from neve.index.compaction import add_delta, plan_compaction, write_entries
 from neve.index.disk_cache import BYTES_PROPERTY, DIRECTORY_PROPERTY
 from neve.index.entries import SequenceType, make_entries
 from neve.index.files import list_files
+from neve.index.hash_bucket import BLOCK_ROWS
 from neve.index.maintain import unreferenced
+from neve.index.remote_shards import KEY_BYTES
 from neve.index.root import KeyColumn, Root, index_location, new_path, read_root, write_root
 from neve.index.search import IndexReader, lookup
 from neve.index.splitmix import splitmix64
@@ -28,6 +30,8 @@ from tests.support.servers import REGION
 COUNT = 50_000
 KEYS = np.arange(COUNT)
 MANY = np.arange(1_000_000)
+# Of one integer as the key: its hash, sequence, file and position.
+BLOCK_BYTES = 22 * BLOCK_ROWS
 
 
 @pytest.fixture
@@ -74,13 +78,20 @@ def test_keys_are_found(root, properties):
     assert cache.hits > 0
 
 
-def test_few_bytes_and_requests_for_each_key(root, properties, location, s3, tmp_path):
-    """Counted in front of the server: directories, deltas and what lies between blocks, too."""
+@pytest.fixture
+def large_root(root, properties, location):
+    """An index with a base of a million keys and deltas that are too large to be read whole."""
     io = load_file_io(properties, location)
     root = replace(root, shards=(write_entries(io, location, entries(MANY, 1), 1),))
     for number in range(5):
-        root = add_delta(io, root, location, entries(MANY[number::2000], 0), number + 2)
-    keys, answers = MANY[11::9100], []
+        root = add_delta(io, root, location, entries(MANY[number::50], 0), number + 2)
+    return root
+
+
+@pytest.mark.parametrize("count", [1, 10, 110, 1100])
+def test_few_bytes_and_requests_for_each_key(large_root, properties, s3, tmp_path, count):
+    """Counted in front of the server: directories and what lies between blocks, too."""
+    root, keys, answers = large_root, MANY[11 :: len(MANY) // count][:count], []
 
     def counting(request, forward):
         answer = forward(request)
@@ -97,8 +108,13 @@ def test_few_bytes_and_requests_for_each_key(root, properties, location, s3, tmp
         lookup(root.to_json(), near, splitmix64(keys), cache=BucketCache())
         assert len(answers) == requests
     assert {method for method, _ in answers} == {"GET"}
-    assert sum(size for _, size in answers) <= 64 * 1024 * len(keys) < root.size
-    assert len(answers) <= len(keys) + 2 * len(root.shards)
+    # Of each generation its directory, and a block for each key until it has no more.
+    directories = sum(shard.directory_length for shard in root.shards)
+    blocks = sum(min(count * BLOCK_BYTES, shard.size) for shard in root.shards)
+    size = sum(size for _, size in answers)
+    assert size <= directories + max(blocks, count * KEY_BYTES)
+    assert count < 100 or size <= 64 * 1024 * count
+    assert len(answers) <= 2 * len(root.shards) + count * (1 if count > 100 else len(root.shards))
 
 
 def test_processes_share_a_cache_that_is_too_small(root, properties, tmp_path):
