@@ -61,22 +61,11 @@ class LocalFiles:
         raise NotImplementedError
 
     def sizes(self, prefix: str) -> Iterator[tuple[str, int]]:
-        # A prefix need not end at a directory: neither do the keys of a bucket.
-        top = Path(prefix).parent if prefix[-1:] != "/" else prefix
-        for directory, _, names in os.walk(top, onerror=_raise_unless_missing):
-            for name in names:
-                path = Path(directory, name)
-                facts = self.facts(str(path)) if str(path).startswith(prefix) else None
-                # None: deleted meanwhile, as temporary files of other writers are.
-                if facts is not None:
-                    yield str(path), facts.size
+        for key, status in _files_below(prefix):
+            yield key, status.st_size
 
     def files(self, prefix: str) -> Iterator[ListedFile]:
-        for key, _ in self.sizes(prefix):
-            try:
-                status = Path(key).stat()
-            except FileNotFoundError:
-                continue
+        for key, status in _files_below(prefix):
             yield ListedFile(key, status.st_size, status.st_mtime)
 
     def directories(self, prefix: str) -> Iterator[str]:
@@ -94,10 +83,32 @@ class LocalFiles:
             Path(key).unlink(missing_ok=True)
 
 
-def _raise_unless_missing(error: OSError) -> None:
-    """Let nobody take a directory that cannot be read for an empty one."""
-    if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
-        raise error
+def _files_below(prefix: str) -> Iterator[tuple[str, os.stat_result]]:
+    # A prefix need not end at a directory: neither do the keys of a bucket.
+    for path in _paths_below(prefix.rpartition("/")[0] or "/"):
+        if path.startswith(prefix):
+            try:
+                yield path, Path(path).stat()
+            except (FileNotFoundError, NotADirectoryError):
+                # Deleted meanwhile, as temporary files of other writers are.
+                continue
+
+
+def _paths_below(directory: str) -> Iterator[str]:
+    """Yield the files below a directory, one by one: it may have a million.
+
+    Links to directories are not followed. A directory that cannot be read is an error, so that
+    nobody takes it for an empty one; one that was deleted meanwhile is none.
+    """
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    yield from _paths_below(entry.path)
+                elif not (entry.is_symlink() and Path(entry.path).is_dir()):
+                    yield entry.path
+    except (FileNotFoundError, NotADirectoryError):
+        return
 
 
 class LocalUpload:

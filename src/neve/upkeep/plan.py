@@ -19,6 +19,7 @@ from neve.upkeep.compaction import FileGroup, plan_groups
 from neve.upkeep.findings import wanted_manifests
 from neve.upkeep.health import UnreadableTable, observe_tables
 from neve.upkeep.layout import partition_text, time_column
+from neve.upkeep.orphans import MOST_AT_ONCE
 from neve.upkeep.removals import (
     PlannedOrphans,
     PlannedVersions,
@@ -143,12 +144,14 @@ def plan_maintenance(
     lake.profile.require_catalog("maintenance")
     _check_policies(lake, is_strict=is_strict)
     at = time.time() if now is None else now
-    plans, places = [], TablePlaces(lake)
-    recorded = None if unconfirmed is None else read_writes(unconfirmed)
+    plans = []
+    removals = None
+    if unconfirmed is not None:
+        removals = _Removals(at, read_writes(unconfirmed), TablePlaces(lake))
     for observed in observe_tables(lake, patterns):
         plan = _plan_table(observed, at, max_bytes)
-        if recorded is not None and not isinstance(observed, UnreadableTable):
-            plan = _with_removals(lake, plan, observed, recorded, at, places)
+        if removals is not None and not isinstance(observed, UnreadableTable):
+            plan = _with_removals(lake, plan, observed, removals)
         plans.append(plan)
     return _within(plans, max_bytes)
 
@@ -164,22 +167,39 @@ def _check_policies(lake: Lake, *, is_strict: bool) -> None:
         logger.warning("%s", line)
 
 
+@dataclass
+class _Removals:
+    """What the removals of all tables of one plan share.
+
+    Args:
+        most_orphans: how many orphans may still be named; a plan is in memory as a whole.
+    """
+
+    now: float
+    recorded: RecordedWrites
+    places: TablePlaces
+    most_orphans: int = MOST_AT_ONCE
+
+
 def _with_removals(
-    lake: Lake,
-    plan: TablePlan,
-    observed: ObservedTable,
-    recorded: RecordedWrites,
-    now: float,
-    places: TablePlaces,
+    lake: Lake, plan: TablePlan, observed: ObservedTable, removals: _Removals
 ) -> TablePlan:
     if plan.error is not None:
         return plan
-    versions, orphans = None, None
+    versions, orphans, recorded = None, None, removals.recorded
     try:
-        old_rows = plan_old_rows(lake, observed, now)
+        old_rows = plan_old_rows(lake, observed, removals.now)
         if recorded.damage is None:
-            versions = plan_versions(lake, observed, recorded.writes, now)
-            orphans = plan_orphans(lake, observed, recorded.writes, now, places, versions)
+            versions = plan_versions(lake, observed, recorded.writes, removals.now)
+            orphans = plan_orphans(
+                lake,
+                observed,
+                recorded.writes,
+                removals.now,
+                removals.places,
+                versions,
+                removals.most_orphans,
+            )
     except NeveError as error:
         return replace(plan, actions=(), error=str(error))
     first, more = [], []
@@ -202,6 +222,7 @@ def _with_removals(
         )
     if orphans is not None and orphans.files:
         files = len(orphans.files)
+        removals.most_orphans -= files
         more.append(
             Action(
                 plan.table,

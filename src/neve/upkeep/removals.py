@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from neve.errors import NeveError
 from neve.index.indexed_table import observe
 from neve.index.maintain import remove_unreferenced, unreferenced_files
-from neve.upkeep.orphans import Orphan, OrphanPlan, OrphanSearch, RemovedOrphans
+from neve.upkeep.orphans import MOST_AT_ONCE, Orphan, OrphanPlan, OrphanSearch, RemovedOrphans
 from neve.upkeep.retention import RetentionPlan, plan_retention
 from neve.upkeep.retention_policy import RetentionPolicy, retention_policy
 from neve.upkeep.row_age import RowAgePlan, has_old_rows, plan_row_age
@@ -122,12 +122,14 @@ def plan_orphans(
     now: float,
     places: TablePlaces,
     versions: PlannedVersions | None = None,
+    most: int = MOST_AT_ONCE,
 ) -> PlannedOrphans | None:
     """List the table's location for files that no snapshot names; None: they are not to be removed.
 
     Args:
         places: where tables lie; one value for all tables of a run.
         versions: what expires before the files are removed; None: nothing does.
+        most: how many files of the location are named; the others are left for the next run.
 
     Raises:
         NeveError: the table or its location cannot be read.
@@ -137,7 +139,10 @@ def plan_orphans(
         return None
     search = OrphanSearch(lake, observed.ref, writes, places)
     age_seconds = policy.orphan_age_seconds
-    plan = search.plan(now - age_seconds)
+    if most <= 0:
+        reason = f"those of other tables go first, {MOST_AT_ONCE:,} in a run"
+        return PlannedOrphans(OrphanPlan(observed.name, skipped=reason), search, age_seconds)
+    plan = search.plan(now - age_seconds, most)
     index_files: tuple[Orphan, ...] = ()
     if has_index(policy.kind, observed.metadata) and not plan.skipped:
         # Expiry removes the files of the table's snapshots, and none of the index.

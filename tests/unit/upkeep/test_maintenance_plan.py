@@ -6,6 +6,7 @@ import os
 import time
 from dataclasses import replace
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from neve.index.maintain import build
 from neve.index.root import index_location, new_path
 from neve.lake import metadata_reader
 from neve.lake.horizons import KEYS, SOURCE
+from neve.upkeep import plan as plan_module
 from neve.upkeep.maintainer import Maintainer
 from neve.upkeep.plan import Step, plan_maintenance
 from tests.support.lakes import sqlite_settings
@@ -41,8 +43,8 @@ def configure(lake, **policy):
     lake.settings = lake.settings.model_copy(update={"upkeep": settings.upkeep})
 
 
-def lose_a_file(table):
-    path = Path(table.location().removeprefix("file://"), "data", "lost.parquet")
+def lose_a_file(table, name="lost.parquet"):
+    path = Path(table.location().removeprefix("file://"), "data", name)
     path.write_bytes(b"lost")
     os.utime(path, (0, 0))
 
@@ -248,6 +250,23 @@ def test_a_damaged_recovery_record_stops_only_what_it_may_concern(lake):
     assert {Step.EXPIRE, Step.ORPHANS} < {action.step for action in plan.actions}
     lake.health(listing=True)
     assert len(reads) == 3
+
+
+def test_a_plan_names_so_many_orphans_of_all_tables_together(lake, monkeypatch):
+    for name in ("shop.a", "shop.b", "shop.c"):
+        table = make_table(lake, name, 1)
+        for number in range(4):
+            lose_a_file(table, f"lost{number}.parquet")
+    policies = {"upkeep": {"tables": {"*": {"remove_orphans": True}}}}
+    lake.settings = Settings.model_validate({**lake.settings.model_dump(), **policies})
+    monkeypatch.setattr(plan_module, "_Removals", partial(plan_module._Removals, most_orphans=6))
+    plans = lake.plan_maintenance()
+    named = [len(action.orphans.files) for plan in plans for action in plan.actions]
+    assert named == [4, 2]
+    assert plans[2].notes[0].startswith("no orphans are removed: those of other tables go first")
+    Maintainer(lake).carry_out(plans)
+    named = [len(action.orphans.files) for p in lake.plan_maintenance() for action in p.actions]
+    assert named == [2, 4]
 
 
 def make_mirror(lake):

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -17,6 +18,7 @@ import neve
 from neve.config import Settings
 from neve.errors import CorruptionError, NeveError
 from neve.lake import metadata_reader
+from neve.lake.local_files import LocalFiles
 from neve.lake.profile import profiles
 from neve.lake.reachable_files import ReachableFiles
 from neve.lake.staging import StagingTable
@@ -351,6 +353,74 @@ def test_memory_stays_flat_with_a_million_files():
         """,
     )
     assert grown < 40
+
+
+def test_a_search_among_a_million_files_holds_few(tmp_path):
+    """Nine of ten are needed; of the others, so many are named as one search may name."""
+    grown = grown_megabytes(
+        f"""
+        import time
+        from pathlib import Path
+        import neve
+        from neve.lake.stored_files import ListedFile
+        from neve.lake.unconfirmed import UnconfirmedWrite
+        from neve.upkeep import orphans
+        from tests.support.appending import Appender
+        from tests.support.lakes import sqlite_settings
+
+        class Store:
+            files = 1000
+
+            def __init__(self, *_): pass
+            def __enter__(self): return self
+            def __exit__(self, *_): pass
+
+            def list_files(self, location):
+                for number in range(self.files):
+                    yield ListedFile(f"{{location}}/data/{{number}}.parquet", 1, 0.0)
+
+        orphans.FileStore = Store
+        lake = neve.open(sqlite_settings(Path("{tmp_path}")))
+        appender = Appender(lake)
+        appender.append(1)
+        location = appender.load().location()
+
+        def search():
+            needed = (f"{{location}}/data/{{n}}.parquet" for n in range(Store.files) if n % 10)
+            write = UnconfirmedWrite(("ns", "t"), "", 0, needed)
+            return orphans.OrphanSearch(lake, lake.ref(("ns", "t")), [write]).plan(time.time())
+
+        assert len(search().orphans) == 100
+        Store.files = 1_000_000
+        """,
+        """
+        plan = search()
+        assert (len(plan.orphans), plan.listed) == (100_000, 1_000_000)
+        """,
+    )
+    # A hash of 8 bytes for each needed file, twice while they are sorted, and what was found.
+    assert grown < 60
+
+
+def test_a_directory_is_listed_file_by_file(tmp_path, monkeypatch):
+    for number in range(50):
+        (tmp_path / str(number)).touch()
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "deep", target_is_directory=True)
+    consumed, scan = [], os.scandir
+
+    @contextmanager
+    def counting(path):
+        with scan(path) as entries:
+            yield (consumed.append(1) or entry for entry in entries)
+
+    monkeypatch.setattr(os, "scandir", counting)
+    files = LocalFiles().files(f"{tmp_path}/")
+    next(files)
+    assert len(consumed) <= 3
+    names = [Path(file.path).name for file in LocalFiles().files(f"{tmp_path}/")]
+    assert sorted(names) == sorted([*map(str, range(50)), "file"])
 
 
 @pytest.mark.parametrize("ending", ["#old", "?x=1", "\t"])
