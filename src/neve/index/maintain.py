@@ -296,6 +296,11 @@ def remove_unreferenced(
     """
     paths = unreferenced_files(mirror, grace_seconds)
     doomed = [path for path in paths if planned is None or path in planned]
+    if doomed:
+        what = "%s: deleting %d files of its index that no root names, %s first"
+        logger.info(what, mirror.name, len(doomed), doomed[0])
+    for path in doomed:
+        logger.debug("%s: deleting %s", mirror.name, path)
     return delete_paths(mirror.table.io, mirror.name, doomed)
 
 

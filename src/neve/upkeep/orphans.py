@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
@@ -149,6 +149,7 @@ class OrphanSearch:
             reachable = self._reachable_of(table)
             doomed = [each for each in batch if each.path not in reachable]
             removed.left += len(batch) - len(doomed)
+            self._log(doomed)
             removed.files += delete_paths(
                 table.io, self.ref.name, [orphan.path for orphan in doomed]
             )
@@ -156,6 +157,20 @@ class OrphanSearch:
             failpoints.reach("upkeep.orphans_deleted")
         logger.info("%s: %d orphans deleted", self.ref.name, removed.files)
         return removed
+
+    def _log(self, doomed: Sequence[Orphan]) -> None:
+        """Write down what is about to be deleted: afterwards nothing else tells what it was."""
+        if not doomed:
+            return
+        logger.info(
+            "%s: deleting %d orphans of %d bytes, %s first",
+            self.ref.name,
+            len(doomed),
+            sum(orphan.size for orphan in doomed),
+            doomed[0].path,
+        )
+        for orphan in doomed:
+            logger.debug("%s: deleting orphan %s", self.ref.name, orphan.path)
 
     def _why_not(self, metadata: MetadataJson, *, anew: bool = False) -> str:
         """Say why orphans of the table are not to be searched for; nothing if they may be."""

@@ -313,6 +313,26 @@ def test_an_unreadable_neighbour_and_gc_forbid_it(lake):
     assert bench.plan().skipped == "gc.enabled is false"
 
 
+def test_what_is_deleted_is_in_the_log_first(lake, monkeypatch, caplog):
+    bench = Bench(lake)
+    left = bench.leave(*(f"data/{number}.parquet" for number in range(5)))
+    monkeypatch.setattr(orphans_module, "_BATCH", 3)
+    caplog.set_level("DEBUG", "neve.upkeep.orphans")
+    search = bench.search()
+    plan = search.plan(time.time() - 3 * DAY)
+    first = plan.orphans[0].path
+    with power_cut("upkeep.orphans_deleted"):
+        search.remove(plan)
+    assert f"ns.t: deleting 3 orphans of 12 bytes, {first} first" in caplog.text
+    named = {path for path in left if f"{Path(path).name}\n" in caplog.text}
+    assert named == set(left) - bench.all_files()
+    caplog.clear()
+    monkeypatch.setattr(orphans_module, "delete_paths", lambda *_: pytest.fail("it is deleted"))
+    with pytest.raises(pytest.fail.Exception):
+        search.remove(plan)
+    assert "ns.t: deleting 3 orphans" in caplog.text
+
+
 def test_removal_stops_between_batches_and_goes_on(lake, monkeypatch):
     bench = Bench(lake)
     left = bench.leave(*(f"data/{number}.parquet" for number in range(10)))
