@@ -311,12 +311,14 @@ def _rebuild_index(lake: Lake, ref: TableRef) -> str:
 
 
 def _default_location(lake: Lake, ref: TableRef) -> str:
-    warehouse = profile_named(lake.settings, ref.catalog).settings.warehouse
+    warehouse = profile_named(lake.settings, ref.catalog).warehouse
     if not warehouse or ("://" not in warehouse and not warehouse.startswith("/")):
         raise UsageError(
             f"where the files of {ref.name} lie is not known", hint="say it with --location"
         )
-    return "/".join((warehouse.rstrip("/"), *ref.identifier))
+    # From the address, as tables are created with it: a space in it is `%20` on the disk, too.
+    place = warehouse.removeprefix("file://")
+    return "/".join((place.rstrip("/"), *ref.identifier))
 
 
 def _number(metadata: MetadataJson) -> int:

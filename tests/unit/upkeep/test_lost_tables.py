@@ -53,6 +53,20 @@ def test_it_comes_back_as_it_was_and_says_what_no_snapshot_names(lake):
     assert appender.ids() == Counter(range(4))
 
 
+def test_it_is_found_in_a_warehouse_with_a_space(tmp_path):
+    """The directory of the tables is `my%20lake`: paths are taken letter by letter."""
+    settings = sqlite_settings(tmp_path, warehouse=str(tmp_path / "my lake"))
+    with neve.open(settings) as lake:
+        appender = Appender(lake)
+        appender.append(1)
+        assert lake.unregistered_tables() == []
+        lake.catalog().drop_table(("ns", "t"))
+        assert lake.unregistered_tables() == ["ns.t"]
+        assert lake.recover_table("ns.t").outcome == "registered"
+        assert appender.ids() == Counter([1])
+        assert lake.unregistered_tables() == []
+
+
 def test_nothing_is_ever_registered_over_a_table(lake):
     lose(lake)
     lake.recover_table("ns.t")
