@@ -10,6 +10,7 @@ from datetime import datetime, timezone
 import pytest
 
 from neve.config import Settings
+from neve.errors import ConflictError
 from neve.lake.file_store import FileStore
 from neve.upkeep.kept_versions import KeptVersion
 from neve.upkeep.orphans import OrphanSearch
@@ -135,3 +136,47 @@ def test_a_tag_that_a_user_makes_under_the_name_of_a_new_one_stays_where_it_is(f
     assert faulty_lake.reader().read((namespace, "t")).refs["2026-11-03"] == ids[-1]
     assert removed.snapshots > 0
     assert listed(faulty_lake, appender) == reached(appender)
+
+
+def lose_newest_manifest(appender):
+    """Delete the manifest that the newest version has added; return its path."""
+    table = appender.load()
+    snapshot = table.current_snapshot()
+    (path,) = (
+        each.manifest_path
+        for each in snapshot.manifests(table.io)
+        if each.added_snapshot_id == snapshot.snapshot_id
+    )
+    table.io.delete(path)
+    return path
+
+
+@pytest.mark.parametrize("lake", ["postgres", "rest"], indirect=True)
+def test_a_version_without_its_manifest_is_told_and_given_up_when_asked(lake, namespace):
+    appender, name = Appender(lake, namespace), f"{namespace}.t"
+    for number in range(3):
+        appender.append(number)
+    path = lose_newest_manifest(appender)
+    report = lake.recover_table(name)
+    assert (report.outcome, report.damaged_file) == ("damaged", path)
+    assert (report.damage, report.lost_commits, report.lost_rows) == ("it is not there", 1, 1)
+    assert lake.recover_table(name, roll_back=True).outcome == "rolled back"
+    assert appender.ids() == Counter([0, 1])
+    appender.append(3)
+    assert appender.ids() == Counter([0, 1, 3])
+
+
+def test_a_roll_back_whose_answer_is_lost_is_found_and_one_that_is_refused_changes_nothing(
+    faulty_lake, faults
+):
+    namespace = "repair_" + str(time.time_ns())
+    appender, name = Appender(faulty_lake, namespace), f"{namespace}.t"
+    for number in range(2):
+        appender.append(number)
+    lose_newest_manifest(appender)
+    faults.expect(namespace, {1: refused(409), 2: lost_after})
+    with pytest.raises(ConflictError):
+        faulty_lake.recover_table(name, roll_back=True)
+    assert faulty_lake.recover_table(name).outcome == "damaged"
+    assert faulty_lake.recover_table(name, roll_back=True).outcome == "rolled back"
+    assert appender.ids() == Counter([0])

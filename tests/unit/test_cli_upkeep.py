@@ -12,6 +12,13 @@ import yaml
 
 import neve
 from neve.cli.app import run
+from neve.cli.maintenance_plan import show_plans
+from neve.cli.output import TextOutput
+from neve.upkeep.kept_versions import KeptVersion
+from neve.upkeep.orphans import Orphan, OrphanPlan
+from neve.upkeep.plan import Action, Step, TablePlan
+from neve.upkeep.removals import PlannedOrphans, PlannedVersions
+from neve.upkeep.retention import RetentionPlan
 from tests.support.lakes import sqlite_settings
 from tests.support.leftovers import local_path
 from tests.unit.upkeep.test_health import SCHEMA, make_table
@@ -172,3 +179,21 @@ def test_what_is_not_done_by_intention_is_said_to_programs_too(lake, neve_comman
     upkeep = {"tables": {"shop.events": {"remove_orphans": True}}}
     _, said, _ = neve_command("--json", "maintain", "--dry-run", upkeep=upkeep)
     assert any("shared with table shop.other" in (row["note"] or "") for row in json.loads(said))
+
+
+def test_a_dry_run_says_which_versions_are_tagged_and_that_a_search_stopped(capsys):
+    until = datetime(2026, 12, 2, tzinfo=timezone.utc)
+    versions = RetentionPlan("shop.t", "u", new_tags=(KeptVersion("2026-11-01", 7, until),))
+    file = Orphan("file:///t/data/\x1b[2J.parquet", 5, until)
+    orphans = OrphanPlan("shop.t", "u", (file,), is_complete=False)
+    actions = (
+        Action("shop.t", Step.EXPIRE, "", "", versions=PlannedVersions(versions, *[None] * 5)),
+        Action("shop.t", Step.ORPHANS, "", "", orphans=PlannedOrphans(orphans, None, 0.0)),
+    )
+    show_plans(TextOutput(), [TablePlan("shop.t", None, actions)])
+    said = " ".join(capsys.readouterr().out.split())
+    why = "the version of that time is kept until 2026-12-02 00:00 UTC"
+    assert f"7 2026-11-01 is tagged {why}" in said
+    assert "The search stopped at so many: the next run finds the others." in said
+    # A name is shown, and not obeyed.
+    assert r"data/\x1b[2J.parquet" in said

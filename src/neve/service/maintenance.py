@@ -113,5 +113,7 @@ class TableMaintenance:
                 table=table,
                 rewritten_files=report.rewritten_files,
                 new_files=report.new_files,
+                new_bytes=report.new_bytes,
+                writes_per_row=report.writes_per_row,
                 seconds=report.seconds,
             )
