@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 from functools import lru_cache
 
-from neve.lake.store_paths import store_path
-from neve.lake.unreachable import object_place
+from neve.lake.store_paths import object_place, store_path
 
 # Of a million files in a table, most lie beside the one before.
 _MOST_DIRECTORIES_KEPT = 16_384

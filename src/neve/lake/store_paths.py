@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from dataclasses import dataclass
 
@@ -9,6 +10,8 @@ from neve.errors import UnsupportedError
 
 _SCHEME = re.compile(r"^([a-zA-Z][a-zA-Z0-9+.-]*):")
 _S3 = frozenset({"s3", "s3a", "s3n"})
+# With and without TLS.
+_SAME_STORE = {"abfs": "abfss"}
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,20 @@ def store_path(path: str) -> StorePath:
         return StorePath("file", "", _absolute(path, "/" + rest.lstrip("/") if rest else rest))
     bucket, _, key = rest.removeprefix("//").partition("/")
     return StorePath("s3" if scheme in _S3 else scheme, bucket, key)
+
+
+def place_of(path: str) -> str:
+    """Return a path in one spelling: a file of the same store may be named in several."""
+    place = store_path(path)
+    if place.scheme == "file":
+        # A file system takes `/w//t/./x` for `/w/t/x`; in an object store they are two.
+        return "file:///" + posixpath.normpath("/" + place.key.lstrip("/"))
+    return object_place(place)
+
+
+def object_place(place: StorePath) -> str:
+    """Return a path of an object store in one spelling."""
+    return f"{_SAME_STORE.get(place.scheme, place.scheme)}://{place.bucket}/{place.key}"
 
 
 def _absolute(path: str, local: str) -> str:

@@ -12,7 +12,6 @@ file.
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -24,14 +23,14 @@ from neve.lake.manifests import (
     DELETED,
     Manifest,
     ManifestBlock,
-    ManifestReader,
     ReadFile,
     file_entry_schema,
     inherit,
     open_avro,
 )
 from neve.lake.metadata_json import MetadataJson
-from neve.lake.store_paths import StorePath, store_path
+from neve.lake.snapshot_lists import SnapshotLists
+from neve.lake.store_paths import place_of
 
 Snapshot = Mapping[str, Any]
 
@@ -46,8 +45,6 @@ _WRITERS = ("neve.", "spark.app.id", "flink.job-id", "trino_query_id")
 _ADDING = ("append", "overwrite", None)
 # Stands for the adders of a file that several commits have added.
 _SEVERAL = -1
-# With and without TLS.
-_SAME_STORE = {"abfs": "abfss"}
 
 
 @dataclass(frozen=True)
@@ -183,7 +180,7 @@ def unreachable_files(
         # Format v1 may name manifests in the metadata; such snapshots are left to orphan removal.
         return UnreachableFiles()
     neighbours = change.neighbours()
-    lists = _ManifestLists(read)
+    lists = SnapshotLists(read)
     lists.prefetch([*gone.values(), *neighbours])
     # A block may be given up at any moment; the places that kept snapshots name may not.
     kept_blocks: WeakSet[ManifestBlock] = WeakSet()
@@ -219,59 +216,9 @@ def live_files_of(read: ReadFile, manifest: Manifest) -> Iterator[ManifestFile]:
             )
 
 
-def place_of(path: str) -> str:
-    """Return a path in one spelling: a file of the same store may be named in several."""
-    place = store_path(path)
-    if place.scheme == "file":
-        # A file system takes `/w//t/./x` for `/w/t/x`; in an object store they are two.
-        return "file:///" + posixpath.normpath("/" + place.key.lstrip("/"))
-    return object_place(place)
-
-
-def object_place(place: StorePath) -> str:
-    """Return a path of an object store in one spelling."""
-    return f"{_SAME_STORE.get(place.scheme, place.scheme)}://{place.bucket}/{place.key}"
-
-
-class _ManifestLists:
-    """Manifest lists by snapshot, read at the same time, since each costs a request.
-
-    Blocks that lists share are looked at once. They are held by the reader alone, which gives them
-    up when there are many, as where each list was written anew.
-    """
-
-    def __init__(self, read: ReadFile) -> None:
-        self._reader = ManifestReader(read)
-        self._by_place: WeakKeyDictionary[ManifestBlock, Mapping[str, Manifest]] = (
-            WeakKeyDictionary()
-        )
-
-    def prefetch(self, snapshots: Iterable[Snapshot]) -> None:
-        self._reader.prefetch([each["manifest-list"] for each in snapshots])
-
-    def of(self, snapshot: Snapshot) -> tuple[ManifestBlock, ...]:
-        return self._reader.blocks(snapshot["manifest-list"])
-
-    def blocks(self, snapshots: Iterable[Snapshot]) -> Iterator[ManifestBlock]:
-        """Yield the blocks of several lists, each once."""
-        seen: WeakSet[ManifestBlock] = WeakSet()
-        for snapshot in snapshots:
-            for block in self.of(snapshot):
-                if block not in seen:
-                    seen.add(block)
-                    yield block
-
-    def by_place(self, block: ManifestBlock) -> Mapping[str, Manifest]:
-        known = self._by_place.get(block)
-        if known is None:
-            known = {place_of(manifest.path): manifest for manifest in block.lines}
-            self._by_place[block] = known
-        return known
-
-
 def _unreachable_data(
     read: ReadFile,
-    lists: _ManifestLists,
+    lists: SnapshotLists,
     change: _Change,
     neighbours: list[Snapshot],
     unreachable: Mapping[str, Manifest],
@@ -297,7 +244,7 @@ def _unreachable_data(
 
 
 def _shared_manifests(
-    lists: _ManifestLists, gone: Iterable[Snapshot], unreachable: Mapping[str, Manifest]
+    lists: SnapshotLists, gone: Iterable[Snapshot], unreachable: Mapping[str, Manifest]
 ) -> set[str]:
     """Return the manifests that need no look: all snapshots with an unreachable one share them.
 
@@ -327,7 +274,7 @@ def _shared_manifests(
 
 
 def _holding(
-    lists: _ManifestLists, gone: Iterable[Snapshot], unreachable: Mapping[str, Manifest]
+    lists: SnapshotLists, gone: Iterable[Snapshot], unreachable: Mapping[str, Manifest]
 ) -> Iterator[tuple[ManifestBlock, ...]]:
     """Yield the lists that have an unreachable manifest."""
     has_one: WeakKeyDictionary[ManifestBlock, bool] = WeakKeyDictionary()
@@ -342,7 +289,7 @@ def _holding(
 
 def _subtract(
     read: ReadFile,
-    lists: _ManifestLists,
+    lists: SnapshotLists,
     candidates: dict[str, ManifestFile],
     snapshots: Iterable[Snapshot],
     seen: set[str],
@@ -372,7 +319,7 @@ def _subtract(
 
 def _subtract_added(
     read: ReadFile,
-    lists: _ManifestLists,
+    lists: SnapshotLists,
     candidates: dict[str, ManifestFile],
     snapshots: Collection[Snapshot],
     seen: Collection[str],

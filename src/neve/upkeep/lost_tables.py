@@ -23,8 +23,8 @@ from neve.lake.horizons import KEYS
 from neve.lake.metadata_json import MetadataJson, decode_document
 from neve.lake.profile import profile_named
 from neve.lake.registering import registered_table, require_registering
+from neve.lake.store_paths import place_of
 from neve.lake.tables import summarize
-from neve.lake.unreachable import place_of
 from neve.upkeep.orphans import Orphan
 from neve.upkeep.unreferenced import unreferenced_files
 

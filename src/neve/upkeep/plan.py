@@ -186,33 +186,19 @@ def _with_removals(
 ) -> TablePlan:
     if plan.error is not None:
         return plan
-    versions, orphans, recorded = None, None, removals.recorded
     try:
         old_rows = plan_old_rows(lake, observed, removals.now)
-        if recorded.damage is None:
-            versions = plan_versions(lake, observed, recorded.writes, removals.now)
-            orphans = plan_orphans(
-                lake,
-                observed,
-                recorded.writes,
-                removals.now,
-                removals.places,
-                versions,
-                removals.most_orphans,
-            )
+        versions, orphans = _versions_and_orphans(lake, observed, removals)
     except NeveError as error:
         return replace(plan, actions=(), error=str(error))
+    reasons = {
+        "no versions and no orphans are removed": removals.recorded.damage,
+        "no orphans are removed": orphans and orphans.plan.skipped,
+        "no rows are deleted by age": old_rows and old_rows.skipped,
+    }
+    notes = [f"{what}: {reason}" for what, reason in reasons.items() if reason]
     first, more = [], []
-    if recorded.damage is not None:
-        note = f"no versions and no orphans are removed: {recorded.damage}"
-        plan = replace(plan, notes=(*plan.notes, note))
-    if orphans is not None and orphans.plan.skipped:
-        note = f"no orphans are removed: {orphans.plan.skipped}"
-        plan = replace(plan, notes=(*plan.notes, note))
-    if old_rows is not None and old_rows.skipped:
-        note = f"no rows are deleted by age: {old_rows.skipped}"
-        plan = replace(plan, notes=(*plan.notes, note))
-    elif old_rows is not None:
+    if old_rows is not None and not old_rows.skipped:
         # First: what is deleted need not be rewritten.
         action = Action(plan.table, Step.OLD_ROWS, old_rows.reason, old_rows.effect)
         first.append(replace(action, old_rows=old_rows))
@@ -221,19 +207,32 @@ def _with_removals(
             Action(plan.table, Step.EXPIRE, versions.why, versions.effect, versions=versions)
         )
     if orphans is not None and orphans.files:
-        files = len(orphans.files)
-        removals.most_orphans -= files
-        more.append(
-            Action(
-                plan.table,
-                Step.ORPHANS,
-                f"{files:,} files that no snapshot names, older than {orphans.age_hours:,.0f} h",
-                f"{orphans.plan.bytes / MIB:,.1f} MiB fewer",
-                files=files,
-                orphans=orphans,
-            )
-        )
-    return replace(plan, actions=(*first, *plan.actions, *more))
+        removals.most_orphans -= len(orphans.files)
+        more.append(_orphans(plan.table, orphans))
+    return replace(plan, actions=(*first, *plan.actions, *more), notes=(*plan.notes, *notes))
+
+
+def _versions_and_orphans(
+    lake: Lake, observed: ObservedTable, removals: _Removals
+) -> tuple[PlannedVersions | None, PlannedOrphans | None]:
+    if removals.recorded.damage is not None:
+        return None, None
+    writes, now = removals.recorded.writes, removals.now
+    versions = plan_versions(lake, observed, writes, now)
+    most = removals.most_orphans
+    return versions, plan_orphans(lake, observed, writes, now, removals.places, versions, most)
+
+
+def _orphans(table: str, orphans: PlannedOrphans) -> Action:
+    files = len(orphans.files)
+    return Action(
+        table,
+        Step.ORPHANS,
+        f"{files:,} files that no snapshot names, older than {orphans.age_hours:,.0f} h",
+        f"{orphans.plan.bytes / MIB:,.1f} MiB fewer",
+        files=files,
+        orphans=orphans,
+    )
 
 
 def _plan_table(
