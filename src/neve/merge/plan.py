@@ -162,10 +162,11 @@ def _load(
     snapshot of its history, all is returned.
     """
     profile, catalog = lake.profile, lake.catalog()
+    # First: what another worker merges meanwhile is in the changelog that is read after it.
+    mirror = loaded.mirror = find_document_table(profile, catalog, spec.mirror, loaded.mirror)
     watched = loaded.changelog = loaded.changelog or WatchedTable(profile, catalog, spec.changelog)
     if known is None:
         watched.refresh()
-    mirror = loaded.mirror = find_document_table(profile, catalog, spec.mirror, loaded.mirror)
     if known is not None:
         changelog, io = known.metadata, known.io
     else:
