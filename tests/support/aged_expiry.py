@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import neve
 from neve.lake import manifests
 from neve.lake.expiry import SnapshotRemoval, remove_expired
+from neve.upkeep.table_places import TablePlaces
 from tests.support import aged
 from tests.support.aged_lake import Age, Cost
 from tests.support.appending import Appender
@@ -31,16 +32,22 @@ class ExpiringTable:
         self._lake = lake
         self._oldest = oldest
         self._group = group
+        # As the service keeps it.
+        self._places = TablePlaces(lake)
 
     def expire(self) -> Cost:
         """Expire the next group, as the next maintenance would, and delete its files."""
         group = tuple(self._oldest[: self._group])
         del self._oldest[: self._group]
         assert len(group) == self._group
-        uuid = self._lake.reader().read(NAME).uuid
+        uuid, ref = self._lake.reader().read(NAME).uuid, self._lake.ref(NAME)
         began, processor = time.perf_counter(), time.process_time()
         removed = remove_expired(
-            self._lake, self._lake.ref(NAME), uuid, lambda _: SnapshotRemoval(group)
+            self._lake,
+            ref,
+            uuid,
+            lambda _: SnapshotRemoval(group),
+            lambda metadata, files: self._places.why_shared(ref, metadata, files, anew=True),
         )
         cost = Cost(time.process_time() - processor, time.perf_counter() - began, 0)
         assert (removed.snapshots, removed.left) == (self._group, "")

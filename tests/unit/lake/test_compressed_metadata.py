@@ -77,5 +77,5 @@ def test_expiry(lake, appender):
     table = lake.catalog().load_table(NAME)
     removal = SnapshotRemoval((old,))
     ref, uuid = TableRef.of(table), str(table.metadata.table_uuid)
-    assert remove_expired(lake, ref, uuid, lambda _: removal).snapshots == 1
+    assert remove_expired(lake, ref, uuid, lambda _: removal, lambda *_: "").snapshots == 1
     check_committed(lake, 1, 2)
