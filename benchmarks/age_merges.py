@@ -7,8 +7,7 @@ every ten seconds leaves:
 
 - of the mirror and its tombstones, with upkeep's defaults, the snapshots of an hour, and a version
   of each hour of a day and of each day of a month;
-- of the changelog, whose writer expires it, the snapshots of a day (`week`), or, if nobody does,
-  all of them (`week_never_expired`).
+- of the changelog, whose writer expires it, the snapshots of a day.
 
 Age is written as metadata. What real merges leave in files, vectors and the index is measured by
 `merge_200_in_a_row` of `benchmarks/merge.py`.
@@ -50,11 +49,7 @@ class MirrorAge:
 
 
 NEW = MirrorAge("new")
-AGES = (
-    NEW,
-    MirrorAge("week", 360 + 24 + 7, MERGES_A_DAY, "<= 1.5"),
-    MirrorAge("week_never_expired", 360 + 24 + 7, 7 * MERGES_A_DAY),
-)
+AGES = (NEW, MirrorAge("week", 360 + 24 + 7, MERGES_A_DAY, "<= 1.5"))
 
 
 class AgedMirror:
