@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 from typing import TYPE_CHECKING
@@ -14,7 +14,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# Iceberg's own: false forbids everybody to delete files of the table, which others may share.
+GC_ENABLED = "gc.enabled"
 _AT_ONCE = 16
+
+
+def may_delete_files(properties: Mapping[str, str]) -> bool:
+    """Tell whether files of a table may be deleted at all, by its own properties."""
+    return properties.get(GC_ENABLED, "true").lower() != "false"
 
 
 def delete_paths(io: FileIO, table: str, paths: Sequence[str]) -> int:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from neve import failpoints
 from neve.errors import NeveError, NotFoundError
 from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_known
-from neve.lake.deletion import delete_paths
+from neve.lake.deletion import GC_ENABLED, delete_paths, may_delete_files
 from neve.lake.json_table import JsonTable, json_table
 from neve.lake.metadata_json import MAIN, MetadataJson
 from neve.lake.metadata_updates import (
@@ -36,9 +36,6 @@ if TYPE_CHECKING:
     from neve.lake.table_ref import TableRef
 
 logger = logging.getLogger(__name__)
-
-# Iceberg's own: false forbids everybody to delete files of the table, which others may share.
-GC_ENABLED = "gc.enabled"
 
 
 @dataclass(frozen=True)
@@ -170,7 +167,7 @@ def _delete_unreachable(
     table: JsonTable, removal: SnapshotRemoval, before: MetadataJson, why_shared: WhyShared
 ) -> Removed:
     count = len(removal.snapshot_ids)
-    if not may_delete_files(before):
+    if not may_delete_files(before.properties):
         return Removed(count, left=f"{GC_ENABLED} is false")
     # A server may answer a commit without the metadata.
     table.refresh()
@@ -197,11 +194,6 @@ def _why_kept(table: JsonTable, files: UnreachableFiles, why_shared: WhyShared) 
         return why_shared(table.metadata, files.paths)
     except NeveError as error:
         return f"nobody knows whether another table needs them: {error}"
-
-
-def may_delete_files(metadata: MetadataJson) -> bool:
-    """Tell whether files of a table may be deleted at all, by its own properties."""
-    return metadata.properties.get(GC_ENABLED, "true").lower() != "false"
 
 
 def reading(table: JsonTable) -> Callable[[str], bytes]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from neve.lake.append_snapshot import REPLACED
+from neve.lake.deletion import may_delete_files
 from neve.lake.follower_tags import unread_snapshots
 from neve.lake.json_table import delete_after_commit
 from neve.lake.kept_moments import RECORD, untagged_versions
@@ -140,12 +141,14 @@ def main_history(metadata: MetadataJson) -> Sequence[Mapping[str, Any]]:
 def delete_unreached(io: FileIO, table: str, before: MetadataJson, removed: Sequence[int]) -> None:
     """Delete the manifest lists of removed snapshots, and manifests that only they named.
 
-    Never data files. Called once the commit is known to be applied. What cannot be read or deleted
-    is logged and left.
+    Never data files, and nothing where the table's properties forbid it. Called once the commit is
+    known to be applied. What cannot be read or deleted is logged and left.
 
     Args:
         before: the metadata that still has the removed snapshots.
     """
+    if not may_delete_files(before.properties):
+        return
     try:
         manifests = _unreached_manifests(io, before, set(removed))
     except Exception as error:  # noqa: BLE001 - the commit is applied, whatever happens here

@@ -17,8 +17,8 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from neve import failpoints
-from neve.lake.deletion import delete_paths
-from neve.lake.expiry import GC_ENABLED, may_delete_files, reading
+from neve.lake.deletion import GC_ENABLED, delete_paths, may_delete_files
+from neve.lake.expiry import reading
 from neve.lake.file_store import FileStore
 from neve.lake.json_table import JsonTable, json_table
 from neve.lake.profile import profile_named
@@ -177,7 +177,7 @@ class OrphanSearch:
         profile = profile_named(self.lake.settings, self.ref.catalog)
         if profile.settings.type == "s3tables":
             return "the service removes unreferenced files by itself"
-        if not may_delete_files(metadata):
+        if not may_delete_files(metadata.properties):
             return f"{GC_ENABLED} is false"
         if not store_path(metadata.location).key.strip("/"):
             return f"its location {metadata.location} is a whole store"

@@ -76,6 +76,20 @@ def test_many_appends_leave_few_snapshots_manifests_and_files(lake, tmp_path, fe
     assert appender.ids(oldest) == Counter(range(101))
 
 
+def test_files_of_removed_snapshots_stay_where_the_table_says_so(lake, tmp_path, few_sizes):
+    """A clone of the table that was registered before may need them."""
+    appender = Appender(lake, limit=SnapshotLimit(5))
+    appender.append(0)
+    with appender.load().transaction() as change:
+        change.set_properties({"gc.enabled": "false"})
+    stored = set()
+    for number in range(1, 30):
+        appender.append(number)
+        assert stored <= stored_manifests(tmp_path)
+        stored = stored_manifests(tmp_path)
+    assert len(appender.load().metadata.snapshots) == 5
+
+
 def test_what_refs_name_and_followers_have_not_read_stays(lake, tmp_path, few_sizes):
     appender = Appender(lake, limit=SnapshotLimit(10))
     kept = {}

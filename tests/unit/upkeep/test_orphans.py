@@ -375,6 +375,7 @@ def test_memory_stays_flat_with_a_million_files():
     assert grown < 40
 
 
+@pytest.mark.soak
 def test_a_search_among_a_million_files_holds_few(tmp_path):
     """Nine of ten are needed; of the others, so many are named as one search may name."""
     grown = grown_megabytes(
