@@ -386,6 +386,11 @@ class _Kept:
             self._count = 0
 
 
+def shared_lists(most: int) -> SharedLists[Manifest]:
+    """Return a memory of manifest lists of its own, up to so many lines."""
+    return SharedLists(most, _decode_lines)
+
+
 # Files of a table never change once they are written.
 _entries_kept = _Kept(_MOST_ENTRIES_KEPT)
-_lists_kept = SharedLists(_MOST_ENTRIES_KEPT, _decode_lines)
+_lists_kept = shared_lists(_MOST_ENTRIES_KEPT)

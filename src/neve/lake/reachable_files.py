@@ -9,22 +9,27 @@ Symbolic links of local directories are followed.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
+from itertools import islice
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 import numpy as np
 
 from neve.errors import UnsupportedError
-from neve.lake.manifests import ManifestReader, ReadFile
+from neve.lake.manifests import ManifestBlock, ReadFile, in_parallel, shared_lists
 from neve.lake.metadata_json import MetadataJson
 from neve.lake.resolved_places import ResolvedPlaces
-from neve.lake.unreachable import live_files_of, statistics_files
+from neve.lake.unreachable import live_files_of_all, statistics_files
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
 _VERSION_HINT = "version-hint.text"
+_LISTS_AT_ONCE = 16
+# Of manifest lists, some 300 bytes a line: snapshots that follow each other share most lines.
+_LINES_KEPT = 50_000
 
 
 class ReachableFiles:
@@ -37,7 +42,11 @@ class ReachableFiles:
         # Not sorted yet: they are when somebody asks.
         self._added = array("Q")
         self._snapshots: set[int] = set()
-        self._manifests: set[int] = set()
+        # In full: of a manifest that is taken for another one, the files would be missing here.
+        self._manifests: set[str] = set()
+        # Not the memory of all readers: a search would push out what they need.
+        self._lists = shared_lists(_LINES_KEPT)
+        self._blocks: WeakSet[ManifestBlock] = WeakSet()
 
     def __contains__(self, path: str) -> bool:
         self._sort()
@@ -58,24 +67,30 @@ class ReachableFiles:
                 what is needed.
         """
         self.add(metadata_files(metadata))
+        lists: dict[int, str] = {}
         for number, snapshot in metadata.snapshots.items():
             if number in self._snapshots:
                 continue
             if not snapshot.get("manifest-list"):
                 raise UnsupportedError(f"snapshot {number} has no manifest list")
-            self._add_snapshot(snapshot["manifest-list"])
-            self._snapshots.add(number)
+            lists[number] = snapshot["manifest-list"]
+        remaining = iter(lists.items())
+        while some := dict(islice(remaining, _LISTS_AT_ONCE)):
+            self._add_lists(list(some.values()))
+            self._snapshots.update(some)
 
-    def _add_snapshot(self, manifest_list: str) -> None:
-        self.add([manifest_list])
-        # Not from the reader's cache: that keeps what it has read.
-        for manifest in ManifestReader(self._read).read_list(manifest_list):
-            number = self._hash(manifest.path)
-            if number in self._manifests:
-                continue
-            self._manifests.add(number)
-            self.add([manifest.path])
-            self.add(file.path for file in live_files_of(self._read, manifest))
+    def _add_lists(self, paths: Sequence[str]) -> None:
+        lists = in_parallel(lambda path: self._lists.get(path, self._read), paths)
+        # Most snapshots share most blocks, and blocks that differ most manifests.
+        blocks = {block for of_list in lists for block in of_list if block not in self._blocks}
+        named = {self._places.file(each.path): each for block in blocks for each in block.lines}
+        new = [each for place, each in named.items() if place not in self._manifests]
+        self.add([*paths, *(each.path for each in new)])
+        self.add(file.path for file in live_files_of_all(self._read, new))
+        # Only now: what could not be read is not taken for added when it is tried again.
+        self._manifests.update(named)
+        for block in blocks:
+            self._blocks.add(block)
 
     def _hash(self, path: str) -> int:
         inside = self._places.file(path).partition("://")[2].partition("/")[2]

@@ -225,7 +225,7 @@ def _unreachable_data(
 ) -> set[str]:
     """Return the files of unreachable manifests that no manifest of the others has."""
     candidates: dict[str, ManifestFile] = {}
-    for file in _live_files(read, list(unreachable.values())):
+    for file in live_files_of_all(read, list(unreachable.values())):
         other = candidates.setdefault(place_of(file.path), file)
         if other.added_by != file.added_by:
             candidates[place_of(file.path)] = replace(file, added_by=_SEVERAL)
@@ -313,7 +313,7 @@ def _subtract(
             if manifest.sequence_number >= oldest and place not in seen
         }
         seen.update(others)
-        for file in _live_files(read, list(others.values())):
+        for file in live_files_of_all(read, list(others.values())):
             candidates.pop(place_of(file.path), None)
 
 
@@ -336,11 +336,11 @@ def _subtract_added(
         if manifest.added_snapshot_id == snapshot["snapshot-id"]
     }
     others = [manifest for place, manifest in written.items() if place not in seen]
-    for file in _live_files(read, others):
+    for file in live_files_of_all(read, others):
         candidates.pop(place_of(file.path), None)
 
 
-def _live_files(read: ReadFile, manifests: Sequence[Manifest]) -> Iterator[ManifestFile]:
+def live_files_of_all(read: ReadFile, manifests: Sequence[Manifest]) -> Iterator[ManifestFile]:
     """Yield the live files of manifests, some of which are read at the same time."""
     with ThreadPoolExecutor(_READS_AT_ONCE) as pool:
         for first in range(0, len(manifests), _READS_AT_ONCE):

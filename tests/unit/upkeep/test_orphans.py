@@ -16,9 +16,12 @@ from pyiceberg.table.update import SetLocationUpdate
 
 import neve
 from neve.config import Settings
-from neve.errors import CorruptionError, NeveError
-from neve.lake import metadata_reader
+from neve.errors import CorruptionError, NeveError, NotFoundError
+from neve.lake import manifests, metadata_reader
+from neve.lake.expiry import reading
+from neve.lake.json_table import json_table
 from neve.lake.local_files import LocalFiles
+from neve.lake.manifests import Manifest
 from neve.lake.profile import profiles
 from neve.lake.reachable_files import ReachableFiles
 from neve.lake.staging import StagingTable
@@ -26,6 +29,7 @@ from neve.lake.unconfirmed import UnconfirmedWrite
 from neve.upkeep import orphans as orphans_module
 from neve.upkeep.orphans import OrphanSearch
 from neve.upkeep.table_places import TablePlaces, is_same_catalog
+from tests.support import aged
 from tests.support.appending import PATIENT, Appender
 from tests.support.lakes import sqlite_settings
 from tests.support.peak_memory import grown_megabytes
@@ -105,6 +109,39 @@ def test_what_nobody_needs_goes_and_all_that_is_needed_stays(lake):
     assert not bench.all_files() & set(left)
     assert bench.plan().orphans == ()
     assert sum(bench.appender.ids().values()) == 5
+
+
+def test_lines_that_the_lists_of_snapshots_share_are_decoded_once(lake, monkeypatch):
+    appender = Appender(lake)
+    appender.append(0)
+    aged.add_files(aged.staging(lake, "ns.t"), 30 * aged.FILES_OF_MANIFEST)
+    appender.table.refresh()
+    for number in range(100):
+        appender.append(number)
+    table = json_table(lake.profile, lake.catalog(), NAME)
+    table.refresh()
+    read, reads, lines = reading(table), Counter(), []
+    monkeypatch.setattr(
+        manifests, "Manifest", lambda **values: lines.append(1) or Manifest(**values)
+    )
+
+    def counted(path):
+        reads[path] += 1
+        if path in damaged:
+            raise NotFoundError(path)
+        return read(path)
+
+    files = ReachableFiles(counted)
+    damaged = {appender.load().current_snapshot().manifests(appender.load().io)[0].manifest_path}
+    with pytest.raises(NotFoundError):
+        files.add_table(table.metadata)
+    damaged.clear()
+    # What could not be read is read again, and is not taken for added.
+    files.add_table(table.metadata)
+    assert all(path in files for path in {*appender.reachable(), *appender.entries()})
+    snapshots = appender.load().metadata.snapshots
+    assert 3 * len(lines) < sum(len(each.manifests(table.io)) for each in snapshots)
+    assert max(reads.values()) <= 2
 
 
 def test_no_manifest_is_read_where_every_file_is_young(lake, monkeypatch):
