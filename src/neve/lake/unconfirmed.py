@@ -6,7 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from neve.lake.identifier import Identifier
+
+    # Reads the writes anew. Raises CorruptionError if one of their records is damaged.
+    ReadUnconfirmed = Callable[[], Iterable["UnconfirmedWrite"]]
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ from neve.upkeep.observed_table import ObservedTable, observe_table
 if TYPE_CHECKING:
     from neve.lake import Lake
     from neve.lake.identifier import Identifier
-    from neve.upkeep.removals import PlannedOrphans, Unconfirmed
+    from neve.lake.unconfirmed import ReadUnconfirmed
+    from neve.upkeep.removals import PlannedOrphans
 
     ListOrphans = Callable[[ObservedTable], PlannedOrphans]
 
@@ -84,7 +85,7 @@ def check_health(
     lake: Lake,
     patterns: Sequence[str] = (),
     now: float | None = None,
-    listing: Unconfirmed | None = None,
+    listing: ReadUnconfirmed | None = None,
 ) -> list[TableHealth]:
     """Look at tables, or at all; one that cannot be read is in the list with its error.
 
@@ -108,7 +109,7 @@ def check_health(
     return reports
 
 
-def _orphan_listing(lake: Lake, unconfirmed: Unconfirmed, now: float) -> ListOrphans:
+def _orphan_listing(lake: Lake, unconfirmed: ReadUnconfirmed, now: float) -> ListOrphans:
     from neve.upkeep.orphans import OrphanSearch
     from neve.upkeep.removals import PlannedOrphans, plan_orphans, read_writes
     from neve.upkeep.table_places import TablePlaces
@@ -134,10 +135,12 @@ def _with_orphans(
 ) -> TableHealth:
     try:
         orphans = list_orphans(observed)
+        unknown = orphans.plan.skipped
     except NeveError as error:
-        return replace(report, error=str(error), score=0)
-    if orphans.plan.skipped:
-        note = f"its files were not listed: {orphans.plan.skipped}"
+        # All that is current was read.
+        unknown = str(error)
+    if unknown:
+        note = f"its files were not listed: {unknown}"
         return replace(report, notes=(*report.notes, note))
     files, size = len(orphans.files), orphans.plan.bytes
     report = replace(report, unreferenced_files=files, unreferenced_bytes=size)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,7 @@ from neve.upkeep.unreferenced import unreferenced_files
 if TYPE_CHECKING:
     from neve.lake import Lake
     from neve.lake.table_ref import TableRef
-    from neve.lake.unconfirmed import UnconfirmedWrite
+    from neve.lake.unconfirmed import ReadUnconfirmed
 
 logger = logging.getLogger(__name__)
 
@@ -124,47 +124,67 @@ def plan_lost_table(
 
 
 def is_registered(lake: Lake, ref: TableRef) -> bool:
-    """Tell whether the catalog has a table of this name whose metadata can be read."""
-    try:
-        return registered_table(lake, ref).read() is not None
-    except NeveError:
-        return False
+    """Tell whether the catalog has a table of this name whose metadata can be read.
+
+    Raises as `_read_entry`.
+    """
+    return _read_entry(lake, ref)[0] is not None
 
 
 def _unreadable_entry(lake: Lake, ref: TableRef) -> str:
-    """Return the file that the catalog names for a table, if it cannot be read; none: no entry.
+    """Return the file that the catalog names for a table, if it is damaged; none: no entry.
 
     Raises:
         ConflictError: there is such a table.
+
+    Raises as `_read_entry`, too.
     """
-    table = registered_table(lake, ref)
-    try:
-        present = table.read()
-    except NeveError:
-        named = table.named_file()
-        if named is None:
-            raise
-        return named
+    present, damaged = _read_entry(lake, ref)
     if present is not None:
         raise ConflictError(
             f"{ref.name} is in the catalog: nothing is registered in its place",
             hint=f"neve recover --table {ref.name} alone says what is broken in it",
         )
-    return ""
+    return damaged
+
+
+def _read_entry(lake: Lake, ref: TableRef) -> tuple[MetadataJson | None, str]:
+    """Return a table's metadata, or the damaged file that the catalog names instead; or neither.
+
+    Raises:
+        StorageError, CatalogError: the store or the catalog does not answer: that is no damage.
+    """
+    table = registered_table(lake, ref)
+    try:
+        return table.read(), ""
+    except NeveError:
+        named = table.named_file()
+        if named is None or not _is_damaged(lake, ref, named):
+            raise
+        return None, named
+
+
+def _is_damaged(lake: Lake, ref: TableRef, metadata_file: str) -> bool:
+    with FileStore(profile_named(lake.settings, ref.catalog)) as store:
+        try:
+            _read(store, metadata_file)
+        except (NotFoundError, CorruptionError):
+            return True
+    return False
 
 
 def register_lost_table(
     lake: Lake,
     ref: TableRef,
     plan: LostTablePlan,
-    unconfirmed: Iterable[UnconfirmedWrite] = (),
+    unconfirmed: ReadUnconfirmed = tuple,
 ) -> LostTableReport:
     """Register the table that a plan names, rebuild its index, list what no snapshot names.
 
     Atomic; a death after the commit leaves a registered table, whose index the next merge builds.
 
     Args:
-        unconfirmed: direct writes whose files may yet come into the table.
+        unconfirmed: reads the direct writes whose files may yet come into the table.
 
     Raises:
         ConflictError: somebody has created or registered a table of this name meanwhile.

@@ -62,10 +62,13 @@ class MaintainedLake(Lake):
         from neve.upkeep.table_repair import repair_table
 
         ref = self.ref(table)
-        unconfirmed = self.unconfirmed_writes()
         if not (location or metadata_file) and is_registered(self, ref):
             return repair_table(
-                self, ref, dry_run=dry_run, roll_back=roll_back, unconfirmed=unconfirmed
+                self,
+                ref,
+                dry_run=dry_run,
+                roll_back=roll_back,
+                unconfirmed=self.unconfirmed_writes,
             )
         if roll_back:
             raise UsageError(
@@ -75,7 +78,7 @@ class MaintainedLake(Lake):
         plan = plan_lost_table(self, ref, location, metadata_file)
         if dry_run:
             return planned_report(plan)
-        return register_lost_table(self, ref, plan, unconfirmed)
+        return register_lost_table(self, ref, plan, self.unconfirmed_writes)
 
     def unregistered_tables(self) -> list[str]:
         """Name the tables that lie in the warehouse and are not in the catalog.

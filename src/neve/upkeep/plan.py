@@ -37,8 +37,9 @@ if TYPE_CHECKING:
     from neve.lake import Lake
     from neve.lake.metadata_json import MetadataJson
     from neve.lake.table_ref import TableRef
+    from neve.lake.unconfirmed import ReadUnconfirmed
     from neve.upkeep.observed_table import ObservedTable
-    from neve.upkeep.removals import RecordedWrites, Unconfirmed
+    from neve.upkeep.removals import RecordedWrites
 
 logger = logging.getLogger(__name__)
 
@@ -125,7 +126,7 @@ def plan_maintenance(
     *,
     max_bytes: int | None = None,
     now: float | None = None,
-    unconfirmed: Unconfirmed | None = None,
+    unconfirmed: ReadUnconfirmed | None = None,
     is_strict: bool = True,
 ) -> list[TablePlan]:
     """Look at tables, or at all, and say what is to be done, and why.
@@ -188,12 +189,12 @@ def _with_removals(
         return plan
     try:
         old_rows = plan_old_rows(lake, observed, removals.now)
-        versions, orphans = _versions_and_orphans(lake, observed, removals)
+        versions, orphans, unknown = _versions_and_orphans(lake, observed, removals)
     except NeveError as error:
         return replace(plan, actions=(), error=str(error))
     reasons = {
         "no versions and no orphans are removed": removals.recorded.damage,
-        "no orphans are removed": orphans and orphans.plan.skipped,
+        "no orphans are removed": unknown or (orphans and orphans.plan.skipped),
         "no rows are deleted by age": old_rows and old_rows.skipped,
     }
     notes = [f"{what}: {reason}" for what, reason in reasons.items() if reason]
@@ -214,13 +215,18 @@ def _with_removals(
 
 def _versions_and_orphans(
     lake: Lake, observed: ObservedTable, removals: _Removals
-) -> tuple[PlannedVersions | None, PlannedOrphans | None]:
+) -> tuple[PlannedVersions | None, PlannedOrphans | None, str]:
+    """Plan what is removed. Also say why it is not known which files are orphans."""
     if removals.recorded.damage is not None:
-        return None, None
+        return None, None, ""
     writes, now = removals.recorded.writes, removals.now
     versions = plan_versions(lake, observed, writes, now)
-    most = removals.most_orphans
-    return versions, plan_orphans(lake, observed, writes, now, removals.places, versions, most)
+    places, most = removals.places, removals.most_orphans
+    try:
+        return versions, plan_orphans(lake, observed, writes, now, places, versions, most), ""
+    except NeveError as error:
+        # Such as a lost manifest of an older version, which may be one of those that expire now.
+        return versions, None, str(error)
 
 
 def _orphans(table: str, orphans: PlannedOrphans) -> Action:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
@@ -22,11 +22,9 @@ if TYPE_CHECKING:
 
     from neve.lake import Lake
     from neve.lake.metadata_json import MetadataJson
-    from neve.lake.unconfirmed import UnconfirmedWrite
+    from neve.lake.unconfirmed import ReadUnconfirmed, UnconfirmedWrite
     from neve.upkeep.observed_table import ObservedTable
     from neve.upkeep.table_places import TablePlaces
-
-    Unconfirmed = Callable[[], Iterable[UnconfirmedWrite]]
 
 _HOUR = 3600
 
@@ -43,7 +41,7 @@ class RecordedWrites:
     damage: NeveError | None = None
 
 
-def read_writes(unconfirmed: Unconfirmed) -> RecordedWrites:
+def read_writes(unconfirmed: ReadUnconfirmed) -> RecordedWrites:
     """Read the records; never raises because of a damaged one."""
     try:
         return RecordedWrites(tuple(unconfirmed()))

@@ -143,7 +143,10 @@ class TablePlaces:
                 if document is None:
                     table = others[name].name
                     return f"the location of table {table}, which cannot be read, is not known"
-                used = used_directories(document, self._resolved)
+                try:
+                    used = used_directories(document, self._resolved)
+                except NeveError as error:
+                    return f"the location of table {others[name].name} is not known: {error}"
                 self._known[others[name]] = _KnownTable(tables[name], used)
         for ref in others.values():
             if place.is_used_by(self._known[ref].used):

@@ -7,7 +7,6 @@ damaged, to which version the table can go back, and what that would lose.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -30,7 +29,7 @@ from neve.upkeep.unreferenced import unreferenced_files
 if TYPE_CHECKING:
     from neve.lake import Lake
     from neve.lake.table_ref import TableRef
-    from neve.lake.unconfirmed import UnconfirmedWrite
+    from neve.lake.unconfirmed import ReadUnconfirmed
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +78,7 @@ def repair_table(
     *,
     dry_run: bool = False,
     roll_back: bool = False,
-    unconfirmed: Iterable[UnconfirmedWrite] = (),
+    unconfirmed: ReadUnconfirmed = tuple,
 ) -> RepairReport:
     """Look for what is broken in a table, and repair what can be without losing anything.
 
@@ -88,7 +87,7 @@ def repair_table(
     Args:
         dry_run: only say what would be done.
         roll_back: go back to the newest version that can be read, if the current one cannot.
-        unconfirmed: direct writes whose files may yet come into the table.
+        unconfirmed: reads the direct writes whose files may yet come into the table.
 
     Raises:
         NotFoundError: there is no such table.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from neve.errors import NeveError
@@ -13,23 +12,23 @@ from neve.upkeep.orphans import OrphanSearch
 if TYPE_CHECKING:
     from neve.lake import Lake
     from neve.lake.table_ref import TableRef
-    from neve.lake.unconfirmed import UnconfirmedWrite
+    from neve.lake.unconfirmed import ReadUnconfirmed
 
 logger = logging.getLogger(__name__)
 
 
 def unreferenced_files(
-    lake: Lake, ref: TableRef, unconfirmed: Iterable[UnconfirmedWrite] = ()
+    lake: Lake, ref: TableRef, unconfirmed: ReadUnconfirmed = tuple
 ) -> dict[str, Any]:
     """List files of any age, at most `MOST_AT_ONCE`, as fields of a report by their names.
 
     Young ones may be of a commit that is going on.
 
     Args:
-        unconfirmed: direct writes whose files may yet come into the table.
+        unconfirmed: reads the direct writes whose files may yet come into the table.
     """
     try:
-        plan = OrphanSearch(lake, ref, tuple(unconfirmed)).plan(time.time())
+        plan = OrphanSearch(lake, ref, tuple(unconfirmed())).plan(time.time())
     except (NeveError, OSError) as error:
         logger.info("%s: its files were not looked for: %s", ref.name, error)
         return {"unreferenced_skipped": str(error)}

@@ -106,7 +106,7 @@ class Upkeep:
         """
         report = UpkeepReport()
         self.places.begin_run()
-        writes = self._readable_writes()
+        writes = self._known_writes(report)
         for identifier in self._tables(report):
             if stop is not None and stop.is_set():
                 break
@@ -124,11 +124,8 @@ class Upkeep:
 
         Best effort, as `run`; lists each table's location.
         """
-        try:
-            writes = tuple(self.unconfirmed_writes())
-        except NeveError as error:
-            # Nobody knows which files a damaged record names.
-            self._fail(report, "recovery records", error, str(error))
+        writes = self._known_writes(report)
+        if writes is None:
             return
         self.places.begin_run()
         for identifier in self._tables(UpkeepReport()):
@@ -161,13 +158,16 @@ class Upkeep:
         report.orphans += removed.files
         report.orphan_bytes += removed.bytes
 
-    def _readable_writes(self) -> tuple[UnconfirmedWrite, ...]:
+    def _known_writes(self, report: UpkeepReport) -> tuple[UnconfirmedWrite, ...] | None:
+        """Return the direct writes that are not confirmed; None: a record cannot be read.
+
+        Then nobody knows which snapshots and files such writes need, and none is removed.
+        """
         try:
             return tuple(self.unconfirmed_writes())
         except NeveError as error:
-            # Its snapshots may expire; `neve recover` says then that nothing can be proven.
-            logger.warning("a recovery record is passed over: %s", error)
-            return ()
+            self._fail(report, "recovery records", error, str(error))
+            return None
 
     @contextmanager
     def _reporting(self, name: str, report: UpkeepReport) -> Iterator[None]:
@@ -182,7 +182,10 @@ class Upkeep:
             self._fail(report, name, error, f"internal error: {type(error).__name__}")
 
     def _look_after(
-        self, identifier: Identifier, writes: Sequence[UnconfirmedWrite], report: UpkeepReport
+        self,
+        identifier: Identifier,
+        writes: Sequence[UnconfirmedWrite] | None,
+        report: UpkeepReport,
     ) -> None:
         now = self.clock()
         if self._is_staged_to(identifier):
@@ -191,7 +194,8 @@ class Upkeep:
             report.abandoned += discard_abandoned(publisher, self.spec.retain_staged_seconds, now)
             if identifier == ledger.IDENTIFIER:
                 report.compacted_files += compact_ledger(self.lake, table, self.spec)
-        report.expired_snapshots += self._expire(identifier, writes, now)
+        if writes is not None:
+            report.expired_snapshots += self._expire(identifier, writes, now)
 
     def _expire(
         self, identifier: Identifier, writes: Sequence[UnconfirmedWrite], now: float

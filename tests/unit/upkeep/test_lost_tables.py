@@ -10,7 +10,14 @@ from urllib.parse import urlsplit
 import pytest
 
 import neve
-from neve.errors import ConflictError, CorruptionError, NotFoundError, UnknownOutcomeError
+from neve.errors import (
+    ConflictError,
+    CorruptionError,
+    NotFoundError,
+    StorageError,
+    UnknownOutcomeError,
+)
+from neve.lake.local_files import LocalFiles
 from neve.lake.metadata_json import MetadataJson
 from neve.lake.pyiceberg_catalogs import NeveSqlCatalog
 from neve.upkeep.lost_tables import newest_metadata
@@ -150,6 +157,29 @@ def test_an_entry_whose_file_cannot_be_read_goes_back_to_a_version_that_a_person
     # What the lost commit has written is in no snapshot any more.
     assert report.unreferenced_files > 0
     assert appender.ids() == Counter(range(3))
+
+
+def test_an_entry_whose_store_does_not_answer_is_not_replaced(lake, monkeypatch):
+    appender = Appender(lake)
+    for number in range(2):
+        appender.append(number)
+    files = sorted(Path(urlsplit(appender.load().location()).path, "metadata").glob("*.json"))
+
+    def silent(*_arguments):
+        raise StorageError("the store does not answer")
+
+    monkeypatch.setattr("neve.lake.registering.read_database_table", silent)
+    get, newest = LocalFiles.get, str(files[-1])
+
+    def get_others(store, key, most_bytes):
+        return silent() if key == newest else get(store, key, most_bytes)
+
+    monkeypatch.setattr(LocalFiles, "get", get_others)
+    for arguments in ({}, {"roll_back": True}, {"metadata_file": str(files[-2])}):
+        with pytest.raises(StorageError, match="does not answer"):
+            lake.recover_table("ns.t", **arguments)
+    monkeypatch.undo()
+    assert appender.ids() == Counter(range(2))
 
 
 def test_a_location_without_metadata_is_told(lake, tmp_path):

@@ -14,7 +14,7 @@ import pytest
 
 import neve
 from neve.config import Settings
-from neve.errors import CatalogError
+from neve.errors import CatalogError, CorruptionError, StorageError
 from neve.index.root import new_path
 from neve.lake.catalog import list_tables, load_table
 from neve.lake.staging import StagingTable
@@ -273,13 +273,33 @@ def test_recovery_records_are_read_once_for_a_run(bench):
 
 def test_a_damaged_recovery_record_stops_the_removal_of_orphans(bench):
     def damaged():
-        raise CatalogError("a record is damaged")
+        raise CorruptionError("a record is damaged")
 
     now = time.time()
     looking = Upkeep(bench.lake, UpkeepSpec(bench.buffer), lambda: now, damaged)
-    assert looking.run_when_due().failures == {}
-    now += HOUR
-    assert looking.run_when_due().failures == {"recovery records": "a record is damaged"}
+    report = UpkeepReport()
+    looking.remove_orphans(report)
+    assert report.failures == {"recovery records": "a record is damaged"}
+
+
+@pytest.mark.parametrize("error", [CorruptionError, StorageError])
+def test_no_version_expires_while_recovery_records_cannot_be_read(bench, error):
+    """They name snapshots that only they can prove to be needed."""
+    bench.send(Signal.LOGS, "a")
+    bench.run()
+    stream = stream_of(bench, "logs")
+    bench.send(Signal.LOGS, "b")
+    bench.run()
+    stage(bench, stream)
+
+    def unreadable():
+        raise error("a record cannot be read")
+
+    spec, later = UpkeepSpec(bench.buffer, expire_at_once=1), time.time() + DAY + HOUR
+    report = Upkeep(bench.lake, spec, lambda: later, unreadable).run()
+    assert report.failures == {"recovery records": "a record cannot be read"}
+    assert (report.abandoned, report.expired_snapshots) == (1, 0)
+    assert Upkeep(bench.lake, spec, lambda: later).run().expired_snapshots > 0
 
 
 def test_the_part_of_the_service_counts_what_it_did_and_stops_when_told(bench):
