@@ -84,6 +84,21 @@ def test_files_go_with_their_versions_and_a_lost_table_comes_back(lake, namespac
     assert appender.ids() == Counter([1])
 
 
+@pytest.mark.parametrize("lake", ["postgres", "rest"], indirect=True)
+def test_a_lost_table_keeps_its_files_when_another_is_made_in_its_place(lake, namespace):
+    appender = overwritten(lake, namespace)
+    lost = appender.load()
+    lake.catalog().drop_table((namespace, "t"))
+    again = Appender(lake, namespace)
+    again.append(7)
+    assert again.load().location() == lost.location()
+    search = OrphanSearch(lake, lake.ref((namespace, "t")))
+    assert "has metadata of another table" in search.plan(time.time() + 60).skipped
+    lake.recover_table(f"{namespace}.found", metadata_file=lost.metadata_location)
+    found = lake.catalog().load_table((namespace, "found"))
+    assert found.scan().to_arrow()["id"].to_pylist() == [1]
+
+
 @pytest.mark.parametrize("lake", ["postgres"], indirect=True)
 def test_a_table_that_the_catalog_lost_is_named_in_an_object_store(lake, namespace, monkeypatch):
     appender = overwritten(lake, namespace)

@@ -25,6 +25,7 @@ from neve.lake.profile import profile_named
 from neve.lake.registering import registered_table, require_registering
 from neve.lake.store_paths import place_of
 from neve.lake.tables import summarize
+from neve.upkeep.metadata_of_others import METADATA_FILE
 from neve.upkeep.orphans import Orphan
 from neve.upkeep.unreferenced import unreferenced_files
 
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-METADATA_FILE = re.compile(r".*\.metadata\.json(\.gz)?")
 _NUMBER = re.compile(r"v?(\d+)[-.]")
 
 

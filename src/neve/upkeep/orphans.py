@@ -3,8 +3,9 @@
 They come from refused commits, killed tasks, dropped stagings, and expiries that were interrupted.
 Nothing is removed that is younger than `upkeep.orphan_age`, nothing of a table that could not be
 read completely, nothing outside of the table's own location, and nothing in a location that two
-tables share, of this catalog or of a further one that is configured. Hidden files, whose name or
-directory begins with `_` or `.`, are left, as Iceberg's own removal leaves them.
+tables share, of this catalog or of a further one that is configured, or that has the metadata of a
+table which no catalog here has (`metadata_of_others.py`). Hidden files, whose name or directory
+begins with `_` or `.`, are left, as Iceberg's own removal leaves them.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from neve.lake.json_table import JsonTable, json_table
 from neve.lake.profile import profile_named
 from neve.lake.reachable_files import ReachableFiles
 from neve.lake.store_paths import store_path
+from neve.upkeep.metadata_of_others import MetadataOfOthers
 from neve.upkeep.table_places import TablePlaces
 
 if TYPE_CHECKING:
@@ -106,21 +108,38 @@ class OrphanSearch:
         reason = self._why_not(table.metadata)
         if reason:
             return OrphanPlan(self.ref.name, table.metadata.uuid, skipped=reason)
+        profile = profile_named(self.lake.settings, self.ref.catalog)
+        with FileStore(profile, _access(table)) as store:
+            return self._search(table, store, older_than, most)
+
+    def _search(
+        self, table: JsonTable, store: FileStore, older_than: float, most: int
+    ) -> OrphanPlan:
         reachable: ReachableFiles | None = None
         orphans: list[Orphan] = []
         listed, is_complete = 0, True
-        for file in self._files(table):
+        others = MetadataOfOthers(store, table.metadata)
+        # To the end, also if there are more than are named: metadata is often listed after data.
+        for file in _visible_files(store, table.metadata.location):
             listed += 1
+            others.see(file)
+            if others.found:
+                break
             if file.modified >= older_than:
                 continue
             # Only now: it reads every manifest of every snapshot.
             reachable = reachable or self._reachable_of(table)
-            if file.path not in reachable:
-                if len(orphans) == most:
-                    is_complete = False
-                    break
+            if file.path in reachable:
+                continue
+            if len(orphans) < most:
                 modified = datetime.fromtimestamp(file.modified, timezone.utc)
                 orphans.append(Orphan(file.path, file.size, modified))
+            else:
+                is_complete = False
+        others.look()
+        if others.found:
+            reason = f"its location has metadata of another table or view, {others.found}"
+            return OrphanPlan(self.ref.name, table.metadata.uuid, listed=listed, skipped=reason)
         return OrphanPlan(self.ref.name, table.metadata.uuid, tuple(orphans), listed, is_complete)
 
     def remove(self, plan: OrphanPlan, stop: threading.Event | None = None) -> RemovedOrphans:
@@ -198,14 +217,6 @@ class OrphanSearch:
         self._reachable.add_table(table.metadata)
         return self._reachable
 
-    def _files(self, table: JsonTable) -> Iterator[ListedFile]:
-        profile = profile_named(self.lake.settings, self.ref.catalog)
-        location = table.metadata.location
-        with FileStore(profile, _access(table)) as store:
-            for file in store.list_files(location):
-                if not _is_hidden(file.path[len(location) :]):
-                    yield file
-
 
 def _access(table: JsonTable) -> dict[str, str]:
     """Return what the catalog has given out for a table's files."""
@@ -214,6 +225,12 @@ def _access(table: JsonTable) -> dict[str, str]:
         for key, value in table.io.properties.items()
         if key.startswith(("s3.", "client.")) and value is not None
     }
+
+
+def _visible_files(store: FileStore, location: str) -> Iterator[ListedFile]:
+    for file in store.list_files(location):
+        if not _is_hidden(file.path[len(location) :]):
+            yield file
 
 
 def _is_hidden(path: str) -> bool:

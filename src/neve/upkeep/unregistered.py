@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from neve.lake.file_store import FileStore
 from neve.lake.metadata_json import MetadataJson
 from neve.lake.resolved_places import ResolvedPlaces
-from neve.upkeep.lost_tables import METADATA_FILE
+from neve.upkeep.metadata_of_others import METADATA_FILE
 from neve.upkeep.table_places import used_directories
 
 if TYPE_CHECKING:
