@@ -6,6 +6,7 @@ or not at all, and a link never replaces a file.
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 from collections.abc import Iterator, Sequence
@@ -92,6 +93,10 @@ def _files_below(prefix: str) -> Iterator[tuple[str, os.stat_result]]:
             except (FileNotFoundError, NotADirectoryError):
                 # Deleted meanwhile, as temporary files of other writers are.
                 continue
+            except OSError as error:
+                # A link that leads to itself is no file, as one that leads nowhere.
+                if error.errno != errno.ELOOP:
+                    raise
 
 
 def _paths_below(directory: str) -> Iterator[str]:

@@ -488,6 +488,29 @@ def test_a_directory_is_listed_file_by_file(tmp_path, monkeypatch):
     assert sorted(names) == sorted([*map(str, range(50)), "file"])
 
 
+def test_links_that_lead_nowhere_or_outside_stop_no_search_and_nothing_outside_goes(lake, tmp_path):
+    bench = Bench(lake)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "x.parquet").write_bytes(b"theirs")
+    data = bench.location / "data"
+    for name, target in {
+        "itself": data / "itself",
+        "nowhere": tmp_path / "nothing",
+        "above": bench.location,
+        "directory": outside,
+        "link.parquet": outside / "x.parquet",
+    }.items():
+        (data / name).symlink_to(target)
+    bench.age()
+    search = bench.search()
+    plan = search.plan(time.time() - 3 * DAY)
+    assert [Path(orphan.path).name for orphan in plan.orphans] == ["link.parquet"]
+    assert search.remove(plan).files == 1
+    assert (outside / "x.parquet").read_bytes() == b"theirs"
+    assert bench.needed <= bench.all_files()
+
+
 @pytest.mark.parametrize("ending", ["#old", "?x=1", "\t"])
 def test_deleting_an_orphan_does_not_delete_the_file_whose_name_its_name_begins_with(lake, ending):
     """PyIceberg takes paths with a scheme for URLs: `a.parquet#old` would be `a.parquet`."""
