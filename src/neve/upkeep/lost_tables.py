@@ -10,8 +10,7 @@ cannot be read: going back to an older one loses the commits since.
 from __future__ import annotations
 
 import logging
-import re
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -26,7 +25,9 @@ from neve.lake.registering import registered_table, require_registering
 from neve.lake.store_paths import place_of
 from neve.lake.tables import summarize
 from neve.upkeep.metadata_of_others import METADATA_FILE
+from neve.upkeep.newest_metadata import newest_metadata, number_of
 from neve.upkeep.orphans import Orphan
+from neve.upkeep.table_places import document_of
 from neve.upkeep.unreferenced import unreferenced_files
 
 if TYPE_CHECKING:
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
     from neve.lake.unconfirmed import ReadUnconfirmed
 
 logger = logging.getLogger(__name__)
-
-_NUMBER = re.compile(r"v?(\d+)[-.]")
 
 
 @dataclass(frozen=True)
@@ -98,11 +97,11 @@ def plan_lost_table(
     profile = profile_named(lake.settings, ref.catalog)
     with FileStore(profile) as store:
         if metadata_file:
-            documents = [_read(store, metadata_file)]
+            path, reason = metadata_file, "it was chosen"
         else:
             where = location or _default_location(lake, ref)
-            documents = _candidates(store, where, known_damaged=unreadable)
-    newest, reason = newest_metadata(documents)
+            path, reason = _find_newest(store, where, known_damaged=unreadable)
+        newest = _read(store, path)
     if unreadable and not metadata_file:
         raise CorruptionError(
             f"{unreadable}, which the catalog names for {ref.name}, cannot be read",
@@ -117,7 +116,7 @@ def plan_lost_table(
         newest.uuid,
         summary.rows,
         len(newest.snapshots),
-        "it was chosen" if metadata_file else reason,
+        reason,
         KEYS in newest.properties,
         unreadable,
     )
@@ -230,79 +229,51 @@ def planned_report(plan: LostTablePlan) -> LostTableReport:
     )
 
 
-def newest_metadata(documents: Sequence[MetadataJson]) -> tuple[MetadataJson, str]:
-    """Return the newest of a table's metadata files, and why it is; see the module. Pure.
-
-    Raises:
-        ConflictError: two may be the newest, or they are of different tables.
-        NotFoundError: there is none.
-    """
-    if not documents:
-        raise NotFoundError(
-            "there is no metadata file", hint="name the table's directory with --location"
-        )
-    uuids = {each.uuid for each in documents}
-    if len(uuids) > 1:
-        raise ConflictError(
-            f"the location has metadata of {len(uuids)} tables, one dropped and created again",
-            hint="choose one of its files with --metadata",
-        )
-    replaced = {
-        place_of(str(entry["metadata-file"]))
-        for each in documents
-        for entry in each.document.get("metadata-log") or ()
-    }
-    left = [each for each in documents if place_of(each.metadata_location) not in replaced]
-    highest = max(_number(each) for each in left)
-    newest = [each for each in left if _number(each) == highest]
-    if len(newest) > 1:
-        names = ", ".join(sorted(_name(each) for each in newest))
-        raise ConflictError(
-            f"{names} are two attempts of one commit, and nothing says which one was applied",
-            hint="look at both, and choose one with --metadata",
-        )
-    others = f" of {len(documents)}" if len(documents) > 1 else ""
-    return newest[0], f"{_name(newest[0])} is the newest{others}, by its number and by their logs"
-
-
-def _candidates(store: FileStore, location: str, known_damaged: str) -> list[MetadataJson]:
+def _find_newest(store: FileStore, location: str, known_damaged: str) -> tuple[str, str]:
+    """Return the newest metadata file in a table's directory, and why it is that one."""
     directory = f"{location.rstrip('/')}/metadata"
     paths = sorted(
         file.path
         for file in store.list_files(directory)
         if METADATA_FILE.fullmatch(file.path.rpartition("/")[2])
     )
-    documents: list[MetadataJson] = []
     damaged: list[str] = []
-    for path in paths:
-        try:
-            documents.append(_read(store, path))
-        except CorruptionError:
-            damaged.append(path)
-    readable = max((_number(each) for each in documents), default=-1)
+
+    def documents() -> Iterator[MetadataJson]:
+        for path in paths:
+            try:
+                yield _read(store, path)
+            except CorruptionError:
+                damaged.append(path)
+
+    try:
+        newest, reason = newest_metadata(documents())
+    except NotFoundError:
+        newest = reason = ""
     known = known_damaged.rpartition("/")[2]
     newer = [
         path
         for path in damaged
-        if _number_of(path) >= readable and path.rpartition("/")[2] != known
+        if number_of(path) >= number_of(newest) and path.rpartition("/")[2] != known
     ]
     if newer:
         raise CorruptionError(
             f"{newer[-1]} cannot be read, and may be the newest metadata file",
             hint="restore it, or choose another one with --metadata",
         )
-    if not documents:
+    if not newest:
         raise NotFoundError(
             f"{directory} has no metadata file",
             hint="name the table's directory with --location",
         )
-    return documents
+    return newest, reason
 
 
 def _read(store: FileStore, path: str) -> MetadataJson:
     try:
         metadata = MetadataJson(path, decode_document(store.read(path)))
         _ = (metadata.uuid, metadata.location, metadata.snapshots, metadata.refs)
+        _ = metadata.last_updated_ms
     except (ValueError, LookupError, TypeError, EOFError) as error:
         raise CorruptionError(f"{path} is no metadata file: {type(error).__name__}") from error
     return metadata
@@ -311,12 +282,26 @@ def _read(store: FileStore, path: str) -> MetadataJson:
 def _require_unused(lake: Lake, ref: TableRef, metadata: MetadataJson) -> None:
     """Refuse to register a table under a second name: each would delete what the other needs."""
     reader = lake.reader(ref.catalog)
-    for identifier, other in reader.read_all(reader.list_tables()).items():
-        if isinstance(other, MetadataJson) and other.uuid == metadata.uuid:
+    named = reader.metadata_files()
+    for identifier, other in reader.read_all(named).items():
+        if identifier == ref.identifier:
+            continue
+        document = document_of(reader, identifier, other)
+        # Of a table that cannot be read, the catalog may still say where its metadata lies.
+        is_same = (
+            document.uuid == metadata.uuid
+            if document is not None
+            else _directory(named[identifier]) == _directory(metadata.metadata_location)
+        )
+        if is_same:
             raise ConflictError(
                 f"the files are those of table {'.'.join(identifier)}, which is in the catalog",
                 hint="rename that table instead",
             )
+
+
+def _directory(path: str | None) -> str | None:
+    return path and place_of(path).rpartition("/")[0]
 
 
 def _rebuild_index(lake: Lake, ref: TableRef) -> str:
@@ -339,16 +324,3 @@ def _default_location(lake: Lake, ref: TableRef) -> str:
     # From the address, as tables are created with it: a space in it is `%20` on the disk, too.
     place = warehouse.removeprefix("file://")
     return "/".join((place.rstrip("/"), *ref.identifier))
-
-
-def _number(metadata: MetadataJson) -> int:
-    return _number_of(metadata.metadata_location)
-
-
-def _number_of(path: str) -> int:
-    match = _NUMBER.match(path.rpartition("/")[2])
-    return int(match[1]) if match else -1
-
-
-def _name(metadata: MetadataJson) -> str:
-    return metadata.metadata_location.rpartition("/")[2]

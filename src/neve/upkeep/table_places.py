@@ -139,7 +139,7 @@ class TablePlaces:
         for first in range(0, len(unknown), _READ_TOGETHER):
             some = unknown[first : first + _READ_TOGETHER]
             for name, metadata in reader.read_all(some).items():
-                document = _document(reader, name, metadata)
+                document = document_of(reader, name, metadata)
                 if document is None:
                     table = others[name].name
                     return f"the location of table {table}, which cannot be read, is not known"
@@ -192,10 +192,17 @@ class _Place:
         )
 
 
-def _document(
+def document_of(
     reader: MetadataReader, name: Identifier, metadata: MetadataJson | UnsupportedError | None
 ) -> MetadataJson | None:
-    """Return a table's metadata, also of one with types that PyIceberg does not know."""
+    """Return a table's metadata, also of one with types that PyIceberg does not know.
+
+    Args:
+        metadata: what `read_all` has returned for it.
+
+    Returns:
+        None: it cannot be read.
+    """
     if not isinstance(metadata, UnsupportedError):
         return metadata
     try:

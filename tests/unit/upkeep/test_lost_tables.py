@@ -20,10 +20,12 @@ from neve.errors import (
 from neve.lake.local_files import LocalFiles
 from neve.lake.metadata_json import MetadataJson
 from neve.lake.pyiceberg_catalogs import NeveSqlCatalog
-from neve.upkeep.lost_tables import newest_metadata
+from neve.upkeep.newest_metadata import newest_metadata
 from tests.support.appending import Appender
 from tests.support.lakes import sqlite_settings
 from tests.support.power_cut import power_cut
+
+HOUR = 3_600_000
 
 
 @pytest.fixture
@@ -85,6 +87,55 @@ def test_nothing_is_ever_registered_over_a_table(lake):
     location = lake.catalog().load_table("ns.t").location()
     with pytest.raises(ConflictError, match=r"those of table ns\.t, which is in the catalog"):
         lake.recover_table("ns.other", location=location)
+
+
+def make_unreadable(lake, name, how):
+    """Give a table a column of a type that PyIceberg does not know, or damage its metadata."""
+    file = Path(urlsplit(lake.catalog().load_table(name).metadata_location).path)
+    content = json.loads(file.read_text())
+    content["schemas"][0]["fields"][0]["type"] = "variant"
+    file.write_text(json.dumps(content) if how == "variant" else "{")
+
+
+@pytest.mark.parametrize("how", ["variant", "damaged"])
+def test_nothing_is_registered_under_a_second_name_also_if_the_first_cannot_be_read(lake, how):
+    appender = Appender(lake)
+    for number in range(3):
+        appender.append(number)
+    location = appender.load().location()
+    chosen = appender.load().metadata.metadata_log[-1].metadata_file
+    lake.catalog().rename_table(("ns", "t"), ("ns", "renamed"))
+    make_unreadable(lake, "ns.renamed", how)
+    for options in ({"metadata_file": chosen}, {"location": location}):
+        with pytest.raises((ConflictError, CorruptionError)) as refused:
+            lake.recover_table("ns.t", **options)
+        if options == {"metadata_file": chosen}:
+            assert "those of table ns.renamed, which is in the catalog" in str(refused.value)
+    assert [each.table for each in lake.tables()] == ["ns.renamed"]
+
+
+def test_a_table_in_a_place_of_its_own_that_pyiceberg_cannot_read_is_not_lost(lake, tmp_path):
+    catalog, schema = lake.catalog(), neve_schema()
+    catalog.create_namespace("ns")
+    catalog.create_table("ns.t", schema, location=f"file://{tmp_path}/warehouse/ns/elsewhere")
+    make_unreadable(lake, "ns.t", "variant")
+    assert lake.unregistered_tables() == []
+
+
+def test_a_table_that_was_set_back_and_written_again_is_for_a_person_to_choose(lake):
+    """It was registered from an older file: those that came after it have higher numbers."""
+    _, directory = lose(lake)
+    files = sorted((directory / "metadata").glob("*.metadata.json"))
+    for file in files:
+        content = json.loads(file.read_text())
+        file.write_text(
+            json.dumps({**content, "last-updated-ms": content["last-updated-ms"] - HOUR})
+        )
+    lake.recover_table("ns.t", metadata_file=f"file://{files[1]}")
+    Appender(lake).append(9)
+    lake.catalog().drop_table(("ns", "t"))
+    with pytest.raises(ConflictError, match="set back to an older version once"):
+        lake.recover_table("ns.t", dry_run=True)
 
 
 def test_another_that_registers_at_the_same_moment_wins(lake, monkeypatch):
@@ -187,10 +238,11 @@ def test_a_location_without_metadata_is_told(lake, tmp_path):
         lake.recover_table("ns.t", location=str(tmp_path))
 
 
-def document(number, uuid="u", *log, name="a"):
+def document(number, uuid="u", *log, name="a", seconds=0):
     path = f"/t/metadata/{number:05}-{name}.metadata.json"
     files = [{"metadata-file": f"file:///t/metadata/{each}.metadata.json"} for each in log]
-    return MetadataJson(path, {"table-uuid": uuid, "metadata-log": files, "last-updated-ms": 0})
+    content = {"table-uuid": uuid, "metadata-log": files, "last-updated-ms": 1000 * seconds}
+    return MetadataJson(path, content)
 
 
 @pytest.mark.parametrize(
@@ -201,11 +253,13 @@ def document(number, uuid="u", *log, name="a"):
         ([document(9, name="z"), document(9), document(10, "u", "00009-a")], "00010-a"),
         # The log names it: it was replaced, though its number is higher.
         ([document(11), document(10, "u", "00011-a")], "00010-a"),
+        # Of a writer whose clock is ahead.
+        ([document(9, name="z", seconds=60), document(10, "u", "00009-a")], "00010-a"),
     ],
 )
 def test_the_newest_is_told_by_numbers_and_logs(documents, newest):
     for some in (documents, documents[::-1]):
-        assert newest in newest_metadata(some)[0].metadata_location
+        assert newest in newest_metadata(iter(some))[0]
 
 
 @pytest.mark.parametrize(
@@ -213,6 +267,7 @@ def test_the_newest_is_told_by_numbers_and_logs(documents, newest):
     [
         ([document(9), document(9, name="b")], "two attempts of one commit"),
         ([document(9), document(10, "v")], "metadata of 2 tables"),
+        ([document(9, seconds=61), document(10)], "00009-a.metadata.json was written later"),
     ],
 )
 def test_where_nothing_says_which_is_the_newest_a_person_decides(documents, said):
