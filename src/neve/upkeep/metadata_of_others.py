@@ -2,7 +2,8 @@
 
 A table that the catalog has lost leaves its files, and one that is made anew under its name lies in
 the same place: no snapshot of it names those files, and the catalog knows of nobody who does. So it
-is with tables of a catalog that is not configured here. Only their metadata files tell.
+is with tables of a catalog that is not configured here, and with the newest versions of a table
+whose catalog was restored from a copy. Only the metadata files tell.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from neve.lake.manifests import in_parallel
 from neve.lake.metadata_json import decode_document
 from neve.lake.reachable_files import metadata_files
 from neve.lake.store_paths import place_of
+from neve.upkeep.newest_metadata import number_of
 
 if TYPE_CHECKING:
     from neve.lake.file_store import FileStore
@@ -44,9 +46,11 @@ class MetadataOfOthers:
         self._store = store
         self._uuid = metadata.uuid.lower()
         self._named = {place_of(path) for path in metadata_files(metadata)}
-        self._waiting: list[str] = []
+        self._waiting: list[ListedFile] = []
         self.found: str | None = None
         """A metadata file of another table or view; None: none was found so far."""
+        self._number = number_of(metadata.metadata_location)
+        self._ahead: str | None = None
 
     def see(self, file: ListedFile) -> None:
         """Take note of a file of the location.
@@ -57,29 +61,47 @@ class MetadataOfOthers:
         name = file.path.rpartition("/")[2]
         # Stores refuse to read a part of an empty file.
         if file.size and METADATA_FILE.fullmatch(name) and place_of(file.path) not in self._named:
-            self._waiting.append(file.path)
+            self._waiting.append(file)
             if len(self._waiting) == _LOOKED_AT_TOGETHER:
                 self.look()
 
     def look(self) -> None:
         """Look at the files that were seen and not looked at. Raises as `see`."""
-        paths, self._waiting = self._waiting, []
-        for path, is_of_another in zip(paths, in_parallel(self._is_of_another, paths), strict=True):
+        files, self._waiting = self._waiting, []
+        for file, is_of_another in zip(files, in_parallel(self._is_of_another, files), strict=True):
             if is_of_another:
-                self.found = self.found or path
+                self.found = self.found or file.path
+            elif is_of_another is False and self._is_ahead(file.path):
+                self._ahead = file.path
+                self._number = number_of(file.path)
 
-    def _is_of_another(self, path: str) -> bool:
+    def newer_than(self, metadata: MetadataJson) -> str | None:
+        """Return the table's own metadata file of a version that the catalog does not know of.
+
+        A number that is higher by one may be of a commit that was refused.
+
+        Args:
+            metadata: as the catalog has it after the search, which commits may have gone on beside.
+        """
+        number = number_of(metadata.metadata_location)
+        return self._ahead if self._ahead and number_of(self._ahead) > number + 1 else None
+
+    def _is_ahead(self, path: str) -> bool:
+        return 0 <= self._number < number_of(path)
+
+    def _is_of_another(self, file: ListedFile) -> bool | None:
+        """Tell whether a file is of another table or view; None: of nobody."""
         try:
-            uuid = _uuid_in(self._store.read_range(path, 0, _HEAD_BYTES))
+            uuid = _uuid_in(self._store.read_range(file.path, 0, min(file.size, _HEAD_BYTES)))
             if uuid in (None, self._uuid):
-                return False
-            return self._is_another(self._store.read(path), is_damaged_one=uuid != _FURTHER_ON)
+                return None if uuid is None else False
+            return self._is_another(self._store.read(file.path), is_damaged_one=uuid != _FURTHER_ON)
         except NotFoundError:
             # Of a refused commit, which has deleted it meanwhile.
-            return False
+            return None
 
-    def _is_another(self, content: bytes, *, is_damaged_one: bool) -> bool:
-        """Tell whether a document is another's. A table without versions has nothing to lose.
+    def _is_another(self, content: bytes, *, is_damaged_one: bool) -> bool | None:
+        """Do the same with the whole document. A table without versions has nothing to lose.
 
         Such documents are common: of two that create a table at once, one leaves its own.
         """
@@ -87,10 +109,10 @@ class MetadataOfOthers:
             document = decode_document(content)
             uuid, snapshots = document.get("table-uuid"), document.get("snapshots")
         except (ValueError, EOFError, OSError, zlib.error, AttributeError):
-            return is_damaged_one
-        if "view-uuid" in document:
-            return True
-        return uuid is not None and str(uuid).lower() != self._uuid and bool(snapshots)
+            return is_damaged_one or None
+        if str(uuid).lower() == self._uuid:
+            return False
+        return True if "view-uuid" in document or (uuid and snapshots) else None
 
 
 def _uuid_in(head: bytes) -> str | None:

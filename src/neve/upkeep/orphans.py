@@ -137,10 +137,20 @@ class OrphanSearch:
             else:
                 is_complete = False
         others.look()
-        if others.found:
-            reason = f"its location has metadata of another table or view, {others.found}"
+        reason = self._why_others_need(table, others)
+        if reason:
             return OrphanPlan(self.ref.name, table.metadata.uuid, listed=listed, skipped=reason)
         return OrphanPlan(self.ref.name, table.metadata.uuid, tuple(orphans), listed, is_complete)
+
+    def _why_others_need(self, table: JsonTable, others: MetadataOfOthers) -> str:
+        if others.found:
+            return f"its location has metadata of another table or view, {others.found}"
+        if others.newer_than(table.metadata):
+            # Of commits that were made during the search, the catalog knows by now.
+            table.refresh()
+            if newer := others.newer_than(table.metadata):
+                return f"its location has a newer version than the catalog names, {newer}"
+        return ""
 
     def remove(self, plan: OrphanPlan, stop: threading.Event | None = None) -> RemovedOrphans:
         """Delete what a plan names, batch by batch until `stop` is set. Idempotent.

@@ -144,7 +144,7 @@ def test_metadata_of_the_table_itself_is_read_in_part_and_some_at_once(lake, mon
     directory = directory_of(appender)
     content = max(directory.glob("metadata/*.metadata.json")).read_bytes()
     for number in range(10):
-        write(directory / f"metadata/{number:05}-refused.metadata.json", content)
+        write(directory / f"metadata/00001-refused{number}.metadata.json", content)
     age(directory)
     read, together = [], []
     read_range, in_parallel = FileStore.read_range, metadata_of_others.in_parallel
@@ -159,6 +159,56 @@ def test_metadata_of_the_table_itself_is_read_in_part_and_some_at_once(lake, mon
         lambda work, paths: together.append(len(paths)) or in_parallel(work, paths),
     )
     monkeypatch.setattr(metadata_of_others, "_LOOKED_AT_TOGETHER", 4)
+    monkeypatch.setattr(metadata_of_others, "_HEAD_BYTES", 500)
     assert len(search(lake).orphans) == 10
-    assert read == [(0, 16 * 1024)] * 10
+    assert read == [(0, 500)] * 10
     assert together == [4, 4, 2]
+
+
+def versions(lake, commits):
+    """Return a table of so many commits and its metadata files, the oldest first."""
+    appender = Appender(lake)
+    for number in range(commits):
+        appender.append(number)
+    age(directory_of(appender))
+    return appender, sorted((directory_of(appender) / "metadata").glob("*.metadata.json"))
+
+
+def set_back(lake, file):
+    """Have the catalog name an older version, as one that was restored from a copy does."""
+    lake.catalog().drop_table(("ns", "t"))
+    lake.catalog().register_table(("ns", "t"), f"file://{file}")
+
+
+def test_versions_that_a_restored_catalog_does_not_know_of_keep_their_files(lake):
+    appender, files = versions(lake, 5)
+    set_back(lake, files[2])
+    plan = search(lake)
+    said = "its location has a newer version than the catalog names, file://"
+    assert plan.skipped == f"{said}{files[-1]}"
+    assert plan.orphans == ()
+    lake.catalog().drop_table(("ns", "t"))
+    lake.recover_table("ns.t")
+    assert search(lake).skipped == ""
+    assert sorted(appender.ids()) == list(range(5))
+
+
+def test_one_version_more_may_be_of_a_refused_commit(lake):
+    _, files = versions(lake, 5)
+    set_back(lake, files[-2])
+    plan = search(lake)
+    assert plan.skipped == ""
+    assert str(files[-1]) in {urlsplit(orphan.path).path for orphan in plan.orphans}
+
+
+def test_commits_during_a_search_are_no_newer_versions(lake, monkeypatch):
+    appender, _ = versions(lake, 3)
+    list_files = FileStore.list_files
+
+    def late(self, location):
+        for number in range(3):
+            appender.append(10 + number)
+        return list_files(self, location)
+
+    monkeypatch.setattr(FileStore, "list_files", late)
+    assert search(lake).skipped == ""
