@@ -6,8 +6,8 @@ next to the removed ones tell which manifests stay. Data files follow their mani
 in no manifest of those neighbours is in no later snapshot, unless a commit has added it again, as
 cherry-picks do and batches that are staged twice. Their summaries say so: then all kept snapshots
 are compared. `add_files` of a file that was deleted before says nothing: of each kept commit whose
-writer is not known, what it added is compared. Reads manifest lists and manifests, never a data
-file.
+writer is not known, and of each cherry-pick, what it added is compared. Reads manifest lists and
+manifests, never a data file.
 """
 
 from __future__ import annotations
@@ -150,8 +150,16 @@ class _Change:
         return False
 
     def added_by_others(self) -> list[Snapshot]:
-        """Return the kept commits that may have added any file again, and do not say so."""
-        return [each for each in self.kept.values() if _may_add_old_files(each)]
+        """Return the kept commits that may have added a file again of which nobody says so.
+
+        Of a commit that has picked another one, it is known whose files it has. But a third one
+        may have added the same files in between, and says nothing.
+        """
+        return [
+            each
+            for each in self.kept.values()
+            if _may_add_old_files(each) or _PICKED_FROM in (each.get("summary") or {})
+        ]
 
 
 def unreachable_files(
