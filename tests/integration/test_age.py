@@ -4,9 +4,12 @@ import pytest
 from pyiceberg.table.metadata import TableMetadataUtil
 
 from neve.lake.metadata_json import MetadataJson
+from tests.support import aged
 from tests.support.aged_expiry import expiring_table
 from tests.support.aged_lake import (
     DAY,
+    LEDGER,
+    LOGS,
     MONTH,
     NEW,
     WEEK,
@@ -78,6 +81,25 @@ def test_a_batch_and_a_ledger_write_look_at_the_newest_snapshots_only(tmp_path, 
         lake.consolidate()
         lake.write_ledger()
     assert 0 < len(looked_at) < 20
+
+
+def test_a_batch_and_a_ledger_write_expire_nothing(tmp_path):
+    """It took 2 to 5 s of a batch: upkeep does it, beside the batches."""
+    with aged_lake(NEW, embedded_settings(tmp_path)) as lake:
+        for name in (LOGS, LEDGER):
+            table = aged.staging(lake.lake, name)
+            aged.add_snapshots(table, 30, every_ms=24 * 3600 * 1000)
+        before = {name: set(snapshots_of(lake, name)) for name in (LOGS, LEDGER)}
+        lake.send()
+        lake.consolidate()
+        lake.write_ledger()
+        for name, snapshots in before.items():
+            assert len(snapshots) > 30
+            assert snapshots < set(snapshots_of(lake, name))
+
+
+def snapshots_of(lake, name):
+    return aged.staging(lake.lake, name).document.snapshots
 
 
 @pytest.mark.timed
