@@ -8,6 +8,9 @@ from urllib.parse import urlsplit
 import pytest
 
 import neve
+from neve.index import remote_shards
+from neve.merge import locators
+from neve.merge.plan import LoadedTables
 from neve.merge.strategy import Strategy
 from tests.support.lakes import rest_settings
 from tests.support.merging import Mirrored, event
@@ -117,3 +120,27 @@ def test_a_backlog_is_looked_at_once(mirrored, merger, faults, monkeypatch):
     # Slices of a snapshot are read by Java, which loads it for itself.
     assert faults.loads["changes"] == CHANGELOG + 1
     mirrored.check()
+
+
+def test_a_batch_needs_a_job_where_much_of_the_index_is_not_on_this_machine(
+    mirrored, merger, monkeypatch, tmp_path, caplog
+):
+    """Its tasks share the requests, and leave what they have read on the disk for the next one."""
+    monkeypatch.setattr(locators, "MOST_REQUESTS_HERE", 0)
+    # Of an index as small as this one, there is nothing but its directories to read.
+    monkeypatch.setattr(remote_shards, "_SMALL_SHARD_BYTES", 0)
+    settings = mirrored.lake.settings
+    empty = settings.merge.model_copy(update={"index_cache_directory": str(tmp_path / "cache")})
+    monkeypatch.setattr(mirrored.lake, "settings", settings.model_copy(update={"merge": empty}))
+    caplog.set_level("DEBUG", logger="neve.merge.batch")
+    reasons = []
+    for lsn in (6, 7):
+        mirrored.append(*(event("U", lsn, number, f"{lsn}") for number in range(600)))
+        caplog.clear()
+        report = mirrored.merger(loaded=LoadedTables()).merge()
+        assert (report.strategy, report.rows_upserted) == ("index", 600)
+        reasons.append([record.getMessage() for record in caplog.records])
+        mirrored.check()
+    (first, second) = reasons
+    assert "parts of the index are not on this machine" in first[0]
+    assert second == []

@@ -128,8 +128,8 @@ class MergeSettings(Section):
     index_cache_directory: str | None = Field(
         None,
         description=(
-            "Where, on every machine that runs tasks; unset means neve-index-<user id> below the "
-            "directory for temporary files."
+            "Where, on the machine that merges and on every one that runs tasks; unset means "
+            "neve-index-<user id> below the directory for temporary files."
         ),
     )
     parallel_tables: int = Field(

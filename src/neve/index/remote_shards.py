@@ -71,6 +71,17 @@ class RemoteShards:
 
         Raises as `directory`.
         """
+        self._read(self._needed(shards, first))
+
+    def requests(self, shards: Sequence[ShardRef], first: Hashes) -> int:
+        """Return how many requests `prepare` makes for the blocks of keys; reads directories only.
+
+        Raises as `directory`.
+        """
+        return len(self._needed(shards, first))
+
+    def _needed(self, shards: Sequence[ShardRef], first: Hashes) -> list[tuple[ShardRef, int, int]]:
+        """Return the ranges to be read for keys; directories are read for it."""
         self._read_directories(shards)
         ordered = np.sort(first)
         needed = [
@@ -78,7 +89,7 @@ class RemoteShards:
             for shard in shards
             for start, length in self._missing(shard, ordered)
         ]
-        self._read(coalesced(needed, KEY_BYTES * len(first)))
+        return coalesced(needed, KEY_BYTES * len(first))
 
     def directory(self, shard: ShardRef) -> dict[int, BucketRef]:
         """Return the buckets of a shard.

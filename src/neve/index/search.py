@@ -113,7 +113,7 @@ class IndexReader:
         """
         if self.root.has_second_hash != (second is not None):
             raise UsageError("these hashes are not of the kind that the index has")
-        remote = [shard for shard in self.root.shards if local_path(shard.path) is None]
+        remote = self._remote_shards
         if remote and len(first):
             self._remote.prepare(remote, first)
         # In the order of the hashes, so that memory is walked through once.
@@ -133,6 +133,18 @@ class IndexReader:
                 is_done[np.concatenate(places)] = True
                 open_places = open_places[~is_done[open_places]]
         return in_order(len(first), places, hits, self.root.removed_files, self.root.sequence_type)
+
+    def requests(self, first: Hashes) -> int:
+        """Return how many blocks or runs of them a search would have to fetch from a store.
+
+        Raises as `search_values`.
+        """
+        remote = self._remote_shards
+        return self._remote.requests(remote, first) if remote else 0
+
+    @property
+    def _remote_shards(self) -> list[ShardRef]:
+        return [shard for shard in self.root.shards if local_path(shard.path) is None]
 
     def read_bucket(self, bucket: int, bits: int, *, drop_absent: bool = True) -> Entries:
         """Return every key's newest entry in a bucket, tombstones among them, sorted."""

@@ -12,7 +12,7 @@ from neve.errors import CorruptionError, StorageError
 from neve.index.cache import process_cache
 from neve.index.hashing import KeyHasher
 from neve.index.root import Root
-from neve.index.search import SearchResult, in_order, lookup
+from neve.index.search import IndexReader, SearchResult, in_order, lookup
 from neve.merge import columns as cols
 
 
@@ -26,6 +26,16 @@ class KeyLookup:
     hash_keys: KeyHasher
     # Tombstones that were written before this time, in seconds, are forgotten.
     forget_before: float | None
+
+    def requests(self, rows: pa.Table) -> int:
+        """Return how many requests to an object store it takes to find the keys of rows."""
+        hashes = self.hash_keys([rows.column(key) for key in self.keys])
+        reader = IndexReader(Root.from_json(self.root_json), self.io_properties, process_cache)
+        try:
+            return reader.requests(hashes.first)
+        except (CorruptionError, StorageError):
+            # The search will count it.
+            return 0
 
     def search(self, batch: pa.RecordBatch) -> tuple[SearchResult, int, bool]:
         """Find the keys of a batch; also say what was in memory, and if the index is broken."""

@@ -27,6 +27,7 @@ from neve.index.sequences import encode_sequences
 from neve.index.shard import bucket_of
 from neve.lake.frames import map_batches
 from neve.lake.paths import local_path
+from neve.lake.plain_types import NeedsSparkError
 from neve.merge import columns as cols
 from neve.merge import transforms as tr
 from neve.merge.decision import UPSERT, dispositions
@@ -51,6 +52,8 @@ EVENTS_A_TASK = 250_000
 FEW_EVENTS = 20_000
 # From an object store, where most of a lookup is waiting for answers.
 FEW_REMOTE_EVENTS = 500
+# To an object store, 32 at a time, so that more take a process some seconds: tasks share them.
+MOST_REQUESTS_HERE = 2_000
 # Ranges of hashes for each task, so that Spark shares them out evenly.
 _RANGES_A_TASK = 16
 _SETTINGS = {
@@ -167,7 +170,15 @@ class IndexLocator:
     def decided_here(
         self, newest: pa.Table, shape: Shape, barrier: tuple[str, ...] | None
     ) -> DecidedHere:
-        """As `decided`, for events that this process has reduced, none of them partial."""
+        """As `decided`, for events that this process has reduced, none of them partial.
+
+        Raises:
+            NeedsSparkError: so much of the index has to be fetched that tasks are to share it.
+        """
+        if self.partitions > 1 and _is_remote(self.root):
+            requests = self._lookup(shape).requests(newest)
+            if requests > MOST_REQUESTS_HERE:
+                raise NeedsSparkError(f"{requests} parts of the index are not on this machine")
         return DecidedHere(newest, self._deciding(shape, barrier))
 
     def _deciding(self, shape: Shape, barrier: tuple[str, ...] | None) -> _Decide:
@@ -206,7 +217,7 @@ def index_locator(
     """Return the locator of an index that is of the snapshot a batch is decided on."""
     table = index.mirror.table
     # A remote index is read by requests; a mapped file costs nothing but the pages it touches.
-    is_remote = any(local_path(shard.path) is None for shard in index.root.shards)
+    is_remote = _is_remote(index.root)
     partitions = session.sparkContext.defaultParallelism
     if events is not None:
         few = FEW_REMOTE_EVENTS if is_remote else FEW_EVENTS
@@ -220,6 +231,10 @@ def index_locator(
         by_hash=is_remote and (events is None or events > FEW_EVENTS),
         forget_before=forget_before,
     )
+
+
+def _is_remote(root: Root) -> bool:
+    return any(local_path(shard.path) is None for shard in root.shards)
 
 
 _ADDED = (

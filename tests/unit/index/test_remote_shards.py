@@ -97,6 +97,22 @@ def test_few_bytes_for_each_key(root, keys, store):
     assert len(store.ranges) <= 2 * len(some) + 3 * len(root.shards)
 
 
+def test_requests_are_known_before_they_are_made(root, keys, store, cached):
+    some = keys[:: ROWS // 20]
+    cache = BucketCache()
+    count = IndexReader(root, cached, cache).requests(some)
+    # The directories are read for it, once, and nothing else.
+    assert store.bytes <= sum(max(shard.directory_length, 128 * 1024) for shard in root.shards)
+    known = len(store.ranges)
+    assert known <= len(root.shards)
+    search(root, some, cached, cache)
+    assert len(store.ranges) - known == count > 0
+    assert IndexReader(root, cached, cache).requests(some) == 0
+    # Another process finds them on the disk.
+    assert IndexReader(root, cached, BucketCache()).requests(some) == 0
+    assert IndexReader(local(root), {}, BucketCache()).requests(some) == 0
+
+
 def test_what_lies_between_is_read_with_it_within_the_limit(root, keys, store):
     search(root, keys[::50], {})
     directories = sum(shard.directory_length for shard in root.shards)
