@@ -21,7 +21,7 @@ soak: servers ## the long runs, an hour or more: kills at random moments, fuzzin
 
 bench: ## measure; one JSON line a measurement
 	@tools/environment dev
-	@for one in decode receive consolidate age age_merges ledger direct direct_rate index index_build merge query versions move move_rewrite upkeep; do .venv/bin/python -m benchmarks.$$one; done
+	@for one in decode receive consolidate age age_merges ledger direct direct_rate index index_build merge merge_remote first_load row_delta query versions move move_rewrite upkeep; do .venv/bin/python -m benchmarks.$$one; done
 
 lint: ## formatting, lint, types and the walls between rooms
 	@tools/environment dev

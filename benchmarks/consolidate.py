@@ -13,14 +13,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +33,7 @@ from benchmarks.buffered_records import (
     read_buffer,
     write_parquet,
 )
+from benchmarks.processes import Processes
 from neve.config import Settings
 from neve.consolidate.consolidator import Consolidator, SparkRunner
 from neve.consolidate.plan import BYTES_OF_FILE
@@ -61,8 +59,6 @@ CLUSTER_WARM_UP, CLUSTER_ROUNDS = 3, 5
 WORKER_MIB = 1024
 FILE_MIB = 32
 DAYS, WANTED_DAY_FILES = 1_000, 9
-SAMPLE_SECONDS = 0.1
-TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class TimedRunner(SparkRunner):
@@ -140,64 +136,6 @@ def tell(name: str, value: float, unit: str, ratio: float | None, wanted: str) -
     rounded = None if ratio is None else round(ratio, 2)
     line = {"name": name, "value": round(value, 1), "unit": unit, "ratio": rounded}
     print(json.dumps({**line, "wanted": wanted}), flush=True)
-
-
-class Processes:
-    """This process and all that it started: their processor time, and the largest worker."""
-
-    def __init__(self) -> None:
-        self.peak_mib = 0.0
-        self.processor_seconds = 0.0
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> Processes:
-        self._before = sum(map(_seconds, _tree()))
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.processor_seconds = sum(map(_seconds, _tree())) - self._before
-        self._ended.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._ended.wait(SAMPLE_SECONDS):
-            workers = (process for process in _tree() if _is_worker(process))
-            self.peak_mib = max([self.peak_mib, *map(_peak_mib, workers)])
-
-
-def _tree() -> Iterator[Path]:
-    mine = {os.getpid()}
-    # A child has a higher number than its parent, but where they begin anew.
-    for process in sorted(Path("/proc").glob("[0-9]*"), key=lambda path: int(path.name)):
-        with suppress(OSError, StopIteration):
-            lines = (process / "status").read_text().splitlines()
-            parent = next(line for line in lines if line.startswith("PPid:"))
-            if int(process.name) in mine or int(parent.split()[1]) in mine:
-                mine.add(int(process.name))
-                yield process
-
-
-def _is_worker(process: Path) -> bool:
-    with suppress(OSError):
-        return b"pyspark.daemon" in (process / "cmdline").read_bytes()
-    return False
-
-
-def _seconds(process: Path) -> float:
-    """Return the processor time of a process and of its children that have ended."""
-    with suppress(OSError):
-        fields = (process / "stat").read_text().rpartition(")")[2].split()
-        return sum(map(int, fields[11:15])) / TICKS
-    return 0.0
-
-
-def _peak_mib(process: Path) -> float:
-    with suppress(OSError, StopIteration):
-        lines = (process / "status").read_text().splitlines()
-        return int(next(line for line in lines if line.startswith("VmHWM:")).split()[1]) / 1024
-    return 0.0
 
 
 Fresh = Callable[[Signal, float], Data]

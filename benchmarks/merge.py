@@ -111,7 +111,7 @@ class Bench:
         )
         files = AGED_FILES if self.aged else max(2, self.rows // (2 * MILLION))
         numbers = self.lake.spark.range(0, self.rows, 1, files)
-        rows = _with_columns(numbers, self.key, F.lit(0))
+        rows = with_columns(numbers, self.key, F.lit(0))
         for table in ("bench.rows", "bench.theirs"):
             rows.writeTo(table).append()
             if self.aged:
@@ -145,7 +145,7 @@ class Bench:
             F.when(share == 9, "d").when(share == 8, "c").otherwise("u").alias("op"),
         ).dropDuplicates(["id"])
         lsn = F.lit(self.round * LSN_STEP)
-        return _with_columns(chosen, self.key, lsn)
+        return with_columns(chosen, self.key, lsn)
 
     def append(self, changes: DataFrame) -> None:
         changes.writeTo("bench.changes").append()
@@ -186,7 +186,7 @@ class Bench:
         return root.size / self.rows
 
 
-def _with_columns(numbers: DataFrame, key: str, lsn: Column) -> DataFrame:
+def with_columns(numbers: DataFrame, key: str, lsn: Column) -> DataFrame:
     digest = F.md5(F.col("id").cast("string"))
     text = F.concat_ws(
         "-",

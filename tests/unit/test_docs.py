@@ -89,6 +89,14 @@ def test_every_figure_of_the_readme_was_measured():
     ] == []
 
 
+def test_make_bench_runs_the_benchmarks_that_the_page_lists():
+    page = (ROOT / "docs" / "benchmarks.md").read_text()
+    listed = set(re.findall(r"^\.venv/bin/python -m benchmarks\.(\w+)", page, re.M))
+    (run,) = re.findall(r"for one in (.*?);", (ROOT / "Makefile").read_text())
+    assert listed == set(run.split())
+    assert all((ROOT / "benchmarks" / f"{name}.py").exists() for name in listed)
+
+
 def test_contributing_lists_the_rooms_that_there_are():
     page = (ROOT / "CONTRIBUTING.md").read_text()
     listed = re.findall(r"^  (\w+/|\w+\.py) ", page.split("src/neve/\n")[1].split("```")[0], re.M)
