@@ -9,6 +9,7 @@ import pytest
 
 import neve
 from neve.index import remote_shards
+from neve.lake.java_tables import JavaTable
 from neve.merge import locators
 from neve.merge.plan import LoadedTables
 from neve.merge.strategy import Strategy
@@ -116,7 +117,12 @@ def test_a_backlog_is_looked_at_once(mirrored, merger, faults, monkeypatch):
     monkeypatch.setattr(merger, "spec", replace(mirrored.spec, batch_size=2))
     mirrored.append(*(event("U", 5, number, "fifth") for number in range(10)))
     faults.expect(mirrored.namespace)
+    plan_files, planned = JavaTable.plan_files, []
+    monkeypatch.setattr(
+        JavaTable, "plan_files", lambda *of: planned.append(of[1:]) or plan_files(*of)
+    )
     assert merger.merge().batches == 5
+    assert len(planned) == 1
     # Slices of a snapshot are read by Java, which loads it for itself.
     assert faults.loads["changes"] == CHANGELOG + 1
     mirrored.check()
