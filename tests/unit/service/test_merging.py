@@ -2,10 +2,13 @@
 
 import threading
 import time
+from contextlib import ExitStack, nullcontext
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 
+from neve.cli import service
 from neve.config import Settings
 from neve.errors import CatalogError, ConflictError
 from neve.observe import sentry as reporting
@@ -257,3 +260,20 @@ def test_no_turn_is_begun_side_by_side_after_a_stop():
     schedule = Schedule(*mergers)
     run_cycle(schedule.mergers, schedule.stop, schedule.recorder, parallel_tables=2)
     assert 1 <= sum(merger.taken for merger in mergers) <= 2
+
+
+@pytest.mark.parametrize(("configured", "at_a_time"), [({}, 2), ({"parallel_tables": 3}, 3)])
+def test_a_service_merges_as_many_mirrors_at_a_time_as_are_configured(
+    monkeypatch, configured, at_a_time
+):
+    lake = SimpleNamespace(settings=Settings.model_validate({"merge": configured}))
+    call = SimpleNamespace(
+        open=lambda: nullcontext(lake), output=SimpleNamespace(progress=lambda _: None)
+    )
+    monkeypatch.setattr("neve.merge.merger.configured_mergers", lambda *_: [])
+    told = []
+    monkeypatch.setattr("neve.service.merging.keep_merging", lambda *of: told.append(of[-1]))
+    with ExitStack() as stack:
+        (part,) = service._merges(call, stack, Registry({}), (), "auto")
+        part.run(threading.Event())
+    assert told == [at_a_time]
