@@ -105,8 +105,8 @@ def main() -> None:
         tell(name, load.seconds, "s", "")
         tell(f"{name}_rate", rows / load.seconds, "rows/s", "")
         tell(f"{name}_snapshots", load.snapshots, "snapshots", "<= 1")
-        tell(f"{name}_worker_memory", load.worker_mib, "MiB", "does not grow with the rows")
-        tell(f"{name}_java_memory", load.java_mib, "MiB", "does not grow with the rows")
+        tell(f"{name}_worker_memory", load.worker_mib, "MiB", "<= 1024")
+        tell(f"{name}_java_memory", load.java_mib, "MiB", "")
 
 
 if __name__ == "__main__":
