@@ -7,9 +7,15 @@ from datetime import datetime, timezone
 
 import pytest
 
+import neve
 from neve.config import Settings
 from neve.upkeep.retention_policy import retention_policy
 from neve.upkeep.row_age import delete_old_rows, plan_row_age
+from neve.upkeep.spec import UpkeepSpec
+from neve.upkeep.upkeep import Upkeep
+from tests.support.consolidation import Bench
+from tests.support.lakes import sqlite_settings
+from tests.support.maintained import TRACES, names_by, with_policies, write
 
 NOW = datetime(2026, 11, 18, 5, 30, tzinfo=timezone.utc).timestamp()
 
@@ -120,3 +126,33 @@ def test_a_file_of_another_spec_keeps_no_old_day(embedded_lake, table):
     summary = summary_of(lake, name)
     assert (summary["deleted-data-files"], summary.get("added-data-files")) == ("2", None)
     assert run(lake, name)[1].rows == 0
+
+
+def by_maintenance(lake, _):
+    (report,) = lake.maintain(TRACES)
+    assert report.error is None
+    return report.deleted_rows
+
+
+def by_the_service(lake, directory):
+    assert Upkeep(lake, UpkeepSpec(Bench(lake, directory).buffer)).run().failures == {}
+    return 24
+
+
+@pytest.mark.parametrize("delete", [by_maintenance, by_the_service])
+def test_a_policy_deletes_old_rows_and_says_so_before(embedded_lake, tmp_path, delete):
+    with neve.open(sqlite_settings(tmp_path)) as lake:
+        written, said = write(lake, [0]), []
+        with_policies(lake, **{TRACES: {"delete_rows_after": "1d", "compact": False}})
+
+        def note(text):
+            if "deleting" in text:
+                said.append((text, names_by(lake, "PyIceberg")))
+
+        lake.progress = note
+        assert delete(lake, tmp_path) == sum(written.values()) == 24
+        assert names_by(lake, "PyIceberg") == {}
+        ((text, before),) = said
+        assert text.startswith("otel.traces: deleting 24 rows with timestamp before ")
+        assert text.endswith(": older than 1 day, 0:00:00, by whole days")
+        assert before == written

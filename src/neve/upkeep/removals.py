@@ -104,13 +104,8 @@ def plan_versions(
     plan = plan_retention(observed.name, metadata, policy, now, needed)
     if plan.is_empty:
         return None
-    count = len(metadata.snapshots)
-    effect = f"{count:,} snapshots become {count - len(plan.expire):,}"
-    for tags, what in ((plan.new_tags, "made"), (plan.drop_tags, "dropped")):
-        if tags:
-            effect += f", {len(tags):,} tags {what}"
-    why = plan.expire[0].reason if plan.expire else "one version an hour and one a day is kept"
-    return PlannedVersions(plan, policy, needed, now, why, effect)
+    effect = plan.effect_on(len(metadata.snapshots))
+    return PlannedVersions(plan, policy, needed, now, plan.why, effect)
 
 
 def plan_orphans(

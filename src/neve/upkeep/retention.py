@@ -82,6 +82,23 @@ class RetentionPlan:
     def is_empty(self) -> bool:
         return not (self.expire or self.new_tags or self.drop_tags)
 
+    @property
+    def why(self) -> str:
+        """Why something happens; empty: nothing does."""
+        if self.expire:
+            return self.expire[0].reason
+        if self.new_tags:
+            return "one version an hour and one a day is kept"
+        return self.drop_tags[0].reason if self.drop_tags else ""
+
+    def effect_on(self, snapshots: int) -> str:
+        """Say what becomes of so many snapshots."""
+        effect = f"{snapshots:,} snapshots become {snapshots - len(self.expire):,}"
+        for tags, what in ((self.new_tags, "made"), (self.drop_tags, "dropped")):
+            if tags:
+                effect += f", {len(tags):,} tags {what}"
+        return effect
+
 
 def plan_retention(
     name: str,

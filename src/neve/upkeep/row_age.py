@@ -168,6 +168,10 @@ def delete_old_rows(lake: Lake, ref: TableRef, plan: RowAgePlan) -> DeletedRows:
             ).collect()
             if not counted[0]["old_rows"]:
                 continue
+            lake.progress(
+                f"{plan.table}: deleting {counted[0]['old_rows']:,} rows with {plan.column} before "
+                f"{plan.before:%Y-%m-%d %H:%M}: {plan.reason}"
+            )
             lake.spark.sql(f"DELETE FROM {ref.quoted} WHERE {condition}").collect()  # noqa: S608
         failpoints.reach("upkeep.rows_deleted")
         rows += int(counted[0]["old_rows"])

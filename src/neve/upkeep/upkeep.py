@@ -26,6 +26,7 @@ from neve.publish.publisher import Publisher
 from neve.publish.rejected_rows import REJECTED_SUFFIX
 from neve.telemetry.schemas import SCHEMAS
 from neve.upkeep.abandoned import discard_abandoned
+from neve.upkeep.finding import size_text
 from neve.upkeep.ledger import compact_ledger
 from neve.upkeep.orphans import OrphanSearch
 from neve.upkeep.removals import has_index
@@ -154,6 +155,12 @@ class Upkeep:
             # Shards that no root names lie outside of the table's location.
             mirror = observe(self.lake, identifier)
             report.orphans += remove_unreferenced(mirror, policy.orphan_age_seconds)
+        if plan.orphans:
+            hours = policy.orphan_age_seconds / 3600
+            self.lake.progress(
+                f"{plan.table}: deleting {len(plan.orphans):,} files of {size_text(plan.bytes)} "
+                f"that no snapshot names, older than {hours:,.0f} h"
+            )
         removed = search.remove(plan, stop)
         report.orphans += removed.files
         report.orphan_bytes += removed.bytes
@@ -211,6 +218,9 @@ class Upkeep:
         horizon_ms = int((now - policy.follow_horizon_seconds) * 1000)
         needed = needed_snapshots(self.lake, identifier, policy.kind, metadata, writes, horizon_ms)
         plan = plan_retention(ref.name, metadata, policy, now, needed, self.spec.expire_at_once)
+        if not plan.is_empty:
+            effect = plan.effect_on(len(metadata.snapshots))
+            self.lake.progress(f"{plan.table}: {effect}: {plan.why}")
         removed = carry_out_retention(self.lake, ref, plan, policy, now, needed, places=self.places)
         return removed.snapshots
 

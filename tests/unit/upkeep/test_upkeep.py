@@ -210,6 +210,38 @@ def test_orphans_are_removed_now_and_then_and_not_at_the_start(bench):
     assert bench.names("logs") == Counter(["a 0", "a 1"])
 
 
+def test_the_log_says_what_goes_and_why_before_it_goes(bench):
+    for name in "ab":
+        bench.send(Signal.LOGS, name)
+        bench.run()
+    table = load_table(bench.lake.profile, bench.lake.catalog(), ("otel", "logs"))
+    left = Path(urlsplit(table.location()).path, "data", "killed.parquet")
+    left.write_bytes(b"left")
+    keep_one = {"retain_min": 1, "keep_hourly": 0, "keep_daily": 0}
+    bench.lake.settings = Settings.model_validate(
+        {**bench.lake.settings.model_dump(), "upkeep": keep_one}
+    )
+    said = []
+
+    def note(text):
+        if text.startswith("otel.logs: "):
+            said.append((text, len(table.refresh().metadata.snapshots), left.exists()))
+
+    bench.lake.progress = note
+    later = time.time() + 4 * DAY
+    count = len(table.metadata.snapshots)
+    looking = Upkeep(bench.lake, UpkeepSpec(bench.buffer, expire_at_once=1), lambda: later)
+    assert looking.run().expired_snapshots > 0
+    looking.remove_orphans(UpkeepReport())
+    why = "not current for more than 3600 s"
+    orphans = "deleting 1 files of 0.0 KiB that no snapshot names, older than 72 h"
+    assert said == [
+        (f"otel.logs: {count} snapshots become 1: {why}", count, True),
+        (f"otel.logs: {orphans}", 1, True),
+    ]
+    assert not left.exists()
+
+
 def test_orphans_of_a_table_that_fails_in_any_way_stop_no_other(bench, monkeypatch):
     bench.send(Signal.LOGS, "a")
     bench.run()
