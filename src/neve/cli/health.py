@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from neve.cli.ages import age_text
 from neve.cli.bars import bar
 from neve.cli.output import as_record
 from neve.cli.reading import name_lake
@@ -45,8 +46,18 @@ def health(
         call.output.say(f"The lake has no tables yet: {name_lake(call.load())}. Try: neve demo")
         return
     show_health(call.output, reports)
+    if listing:
+        call.output.say(f"\n{_listing_text(reports, call.load().settings.upkeep.orphan_age)}")
     if any(report.error for report in reports):
         raise typer.Exit(EXIT_INCOMPLETE)
+
+
+def _listing_text(reports: Sequence[TableHealth], orphan_age_seconds: float) -> str:
+    searched = [each.unreferenced_files for each in reports if each.unreferenced_files is not None]
+    return (
+        f"{len(searched):,} of {len(reports):,} tables were searched for files that no snapshot "
+        f"names, older than {age_text(orphan_age_seconds)}: {sum(searched):,} found"
+    )
 
 
 def show_health(output: Output, reports: Sequence[TableHealth]) -> None:

@@ -19,6 +19,7 @@ from neve.upkeep.finding import allow as allow
 from neve.upkeep.finding import maintain as maintain
 from neve.upkeep.finding import points
 from neve.upkeep.finding import size_text as size_text
+from neve.upkeep.layout import partition_text
 from neve.upkeep.waiting_findings import find_waiting
 
 if TYPE_CHECKING:
@@ -113,7 +114,23 @@ def _metadata(observed: ObservedTable, facts: Mapping[str, Any], now: float) -> 
         )
     yield from _versions(observed, facts, now)
     if facts["partitions"] >= _SKEWED_PARTITIONS and facts["skew"] > _SKEWED:
-        yield Finding("skew", f"its largest partition is {facts['skew']:,.0f} times the mean", 5)
+        yield _skew(observed, facts)
+
+
+def _skew(observed: ObservedTable, facts: Mapping[str, Any]) -> Finding:
+    advice = "partition it by one more column, or finer: ALTER TABLE … ADD PARTITION FIELD"
+    sizes = observed.layout.bytes_by_partition
+    largest = max(sizes, key=lambda partition: sizes[partition])
+    name = partition_text(observed.metadata, largest) or "without a partition"
+    mean = facts["bytes"] // facts["partitions"]
+    return Finding(
+        "skew",
+        f"its largest partition, {name}, is {facts['skew']:,.0f} times the mean",
+        5,
+        # How Neve's own tables are partitioned, their writers decide.
+        None if observed.kind.is_own else advice,
+        f"a query of it reads {size_text(sizes[largest])}, one of the mean {size_text(mean)}",
+    )
 
 
 def _versions(observed: ObservedTable, facts: Mapping[str, Any], now: float) -> Iterator[Finding]:

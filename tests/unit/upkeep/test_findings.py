@@ -121,11 +121,19 @@ def test_what_expiry_leaves_is_told_in_numbers_and_no_expiry_is_advised_where_no
     assert young.action == "a shorter retention: upkeep.tables: {shop.events: {retain: …}}"
 
 
-def test_a_skewed_table_is_told_and_nothing_is_advised():
-    sizes = {(0, (number,)): 1000 if number == 1 else 1 for number in range(30)}
-    finding = findings(bytes_by_partition=sizes, bytes=sum(sizes.values()))["skew"]
-    assert finding.text == "its largest partition is 29 times the mean"
-    assert (finding.action, finding.penalty) == (None, 5)
+def test_a_skewed_table_is_told_with_its_largest_partition_and_what_a_query_of_it_reads():
+    day = 20_000
+    sizes = {(0, (day + number,)): MIB if number else 290 * MIB for number in range(30)}
+    fields = [{"name": "at_day", "transform": "day", "source-id": 1, "field-id": 1000}]
+    metadata = document(line(1))
+    metadata.document["partition-specs"] = [{"spec-id": 0, "fields": fields}]
+    state = {"bytes_by_partition": sizes, "bytes": sum(sizes.values())}
+    finding = findings(OWN, metadata, **state)["skew"]
+    assert finding.text == "its largest partition, at_day=2024-10-04, is 27 times the mean"
+    assert finding.effect == "a query of it reads 290.0 MiB, one of the mean 10.6 MiB"
+    assert "ADD PARTITION FIELD" in finding.action
+    assert finding.penalty == 5
+    assert findings(TELEMETRY, metadata, **state)["skew"].action is None
 
 
 def test_batches_that_are_left_staged_and_those_that_audits_hold_are_told_with_their_rows():

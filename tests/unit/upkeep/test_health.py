@@ -19,6 +19,7 @@ from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType
 import neve
 from neve.cli.health import shown_health
 from neve.errors import NotFoundError
+from neve.lake.file_store import FileStore
 from neve.upkeep.health import TableHealth
 from neve.upkeep.policy import compaction_policy
 from tests.support.lakes import sqlite_settings
@@ -122,6 +123,10 @@ def test_health_is_json_for_machines(lake, tmp_path, capsys):
     assert run(["health", "-c", str(config)]) == 0
     shown = capsys.readouterr().out
     assert "6 files become 1" in shown
+    assert "were searched" not in shown
+    assert run(["health", "--listing", "-c", str(config)]) == 0
+    searched = "1 of 1 tables were searched for files that no snapshot names, older than 3d 0h"
+    assert f"{searched}: 0 found" in capsys.readouterr().out
 
 
 def test_a_listing_counts_the_files_of_tables_of_others_and_says_what_allows_to_remove_them(lake):
@@ -136,6 +141,16 @@ def test_a_listing_counts_the_files_of_tables_of_others_and_says_what_allows_to_
     assert (finding.name, report.unreferenced_files, report.unreferenced_bytes) == ("orphans", 1, 4)
     assert finding.action.endswith("upkeep.tables: {shop.events: {remove_orphans: true}}")
     assert lake.health()[0].unreferenced_files is None
+
+
+def test_no_files_are_listed_unless_that_is_asked_for(lake, monkeypatch):
+    make_table(lake, "shop.events", 2)
+    listed = []
+    monkeypatch.setattr(FileStore, "list_files", lambda _, location: listed.append(location) or ())
+    lake.health()
+    assert listed == []
+    lake.health(listing=True)
+    assert len(listed) == 1
 
 
 def test_a_location_that_is_not_listed_is_told_with_the_reason(lake):
