@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from neve.cli.app import hoist_global_options, run
@@ -229,15 +230,24 @@ def test_missing_names_are_answered_with_near_ones(capsys, arguments, said):
     assert said in error
 
 
-def _make_table(name):
-    import pyarrow as pa
+def test_describe_names_the_columns_that_spark_reads_by_row(capsys):
+    nested = {"tags": [[("a", "b")]], "parts": [["x"]], "place": [{"town": "Graz"}]}
+    tags = pa.map_(pa.string(), pa.string())
+    arrays = [pa.array(nested["tags"], tags), *map(pa.array, (nested["parts"], nested["place"]))]
+    _make_table("shop.nested", pa.table([pa.array([1]), *arrays], ["id", *nested]))
+    assert run(["describe", "shop.nested", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["read_by_row"] == list(nested)
+    assert run(["describe", "shop.nested"]) == 0
+    assert re.search(r'read_by_row +\["tags", "parts", "place"\]', capsys.readouterr().out)
 
+
+def _make_table(name, rows=None):
     import neve
 
     with neve.open() as lake:
         catalog = lake.catalog()
         catalog.create_namespace_if_not_exists(name.split(".")[0])
-        rows = pa.table({"id": [1, 2], "name": ["a", "b"]})
+        rows = pa.table({"id": [1, 2], "name": ["a", "b"]}) if rows is None else rows
         catalog.create_table(name, rows.schema).append(rows)
 
 

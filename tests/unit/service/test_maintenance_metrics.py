@@ -92,3 +92,23 @@ def test_unreferenced_bytes_are_those_of_the_newest_listing(lake, monkeypatch):
     assert service.look()["unreferenced_bytes"] == 0
     lake.catalog().drop_table("shop.events")
     assert "unreferenced_bytes" not in service.look()
+
+
+def test_one_run_is_given_the_budget_of_the_configuration(lake, monkeypatch):
+    make_table(lake, "shop.events", 12, hours=2)
+    section = {"max_bytes": 10_000, "max_seconds": 60, "tables": {"shop.events": {"compact": True}}}
+    upkeep = Settings.model_validate({"upkeep": section}).upkeep
+    lake.settings = lake.settings.model_copy(update={"upkeep": upkeep})
+    given = []
+
+    class Maintainer:
+        def __init__(self, _, **options):
+            given.append(options["max_seconds"])
+
+        def carry_out(self, plans):
+            given.extend((len(plan.actions), len(plan.deferred)) for plan in plans)
+            return []
+
+    monkeypatch.setattr("neve.service.maintenance.Maintainer", Maintainer)
+    TableMaintenance(lake, Registry({})).maintain(threading.Event())
+    assert given == [60, (1, 1)]

@@ -22,6 +22,7 @@ from neve.lake.expiry import reading
 from neve.lake.json_table import json_table
 from neve.lake.local_files import LocalFiles
 from neve.lake.manifests import Manifest
+from neve.lake.metadata_json import MetadataJson
 from neve.lake.profile import profiles
 from neve.lake.reachable_files import ReachableFiles
 from neve.lake.staging import StagingTable
@@ -355,6 +356,15 @@ def test_an_unreadable_neighbour_and_gc_forbid_it(lake):
     lake.catalog().drop_table(("ns", "other"))
     bench.appender.load().transaction().set_properties({"gc.enabled": "false"}).commit_transaction()
     assert bench.plan().skipped == "gc.enabled is false"
+
+
+def test_a_location_that_is_a_whole_store_is_not_searched(lake):
+    """What else lies in a bucket nobody knows."""
+    Bench(lake)
+    document = {**lake.reader().read_document(NAME).document, "location": "s3://lakes"}
+    metadata = MetadataJson("s3://lakes/metadata/1.metadata.json", document)
+    reason = OrphanSearch(lake, lake.ref(NAME))._why_not(metadata)
+    assert reason == "its location s3://lakes is a whole store"
 
 
 def test_what_is_deleted_is_in_the_log_first(lake, monkeypatch, caplog):

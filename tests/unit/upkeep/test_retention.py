@@ -18,8 +18,10 @@ from neve.lake import json_table as json_table_module
 from neve.lake import manifests, readable_main
 from neve.lake.commit_loop import RetryPolicy
 from neve.lake.create import FEW_METADATA_FILES
+from neve.lake.horizons import KEYS, SIDE_OF
 from neve.lake.kept_moments import RECORD
 from neve.lake.manifests import Manifest, _lists_kept
+from neve.lake.metadata_json import MetadataJson
 from neve.lake.tag_commit import TagMove, move_tag
 from neve.upkeep.kept_versions import recorded_tags
 from neve.upkeep.retention import carry_out_retention, plan_retention, removal_of
@@ -130,6 +132,9 @@ def test_a_kept_version_goes_when_its_time_is_over_and_users_tags_never(lake):
     Bench(lake).run()
     hourly = {name for name in Bench(lake).metadata.refs if "T" in name}
     assert len(hourly) == 24 + 1
+    # A query that began with a tag in its last minute has an hour to end.
+    dropped = {each.tag for each in Bench(lake, now=NOW + 24 * HOUR).plan().drop_tags}
+    assert dropped == hourly - {"2026-11-01T20", "2026-11-03T05"}
     # A day and the grace of an hour later, only days are left, and what is not upkeep's.
     later = Bench(lake, now=NOW + 25 * HOUR)
     plan = later.plan()
@@ -305,6 +310,32 @@ def test_others_tables_are_left_alone_without_a_policy(lake):
     assert bench.policy.kind is TableKind.OTHER
     assert "only by a policy" in bench.plan().skipped
     assert bench.run().snapshots == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "properties", "days"),
+    [
+        (("otel", "logs"), {}, 30),
+        (("shop", "rows"), {KEYS: "[]"}, 30),
+        (("shop", "rows_tombstones"), {SIDE_OF: "shop.rows"}, 0),
+        (("neve", "batches"), {}, 0),
+    ],
+)
+def test_all_tables_of_neve_expire_by_one_rule_and_those_that_people_query_have_tags(
+    lake, name, properties, days
+):
+    document = {"properties": properties}
+    policy = retention_policy(Settings(), name, MetadataJson("file:///t/1.metadata.json", document))
+    assert (policy.expire, policy.retain_seconds, policy.retain_min) == (True, HOUR, 20)
+    assert (policy.keep_hourly_seconds, policy.keep_daily_seconds) == (
+        min(days, 1) * DAY,
+        days * DAY,
+    )
+    policies = {"upkeep": {"tables": {".".join(name): {"keep_daily": "7d"}}}}
+    kept = retention_policy(
+        Settings.model_validate(policies), name, MetadataJson("file:///t", document)
+    )
+    assert kept.keep_daily_seconds == 7 * DAY
 
 
 def test_each_key_comes_from_the_longest_pattern_that_sets_it(lake):
