@@ -143,7 +143,7 @@ def by_the_service(lake, directory):
 def test_a_policy_deletes_old_rows_and_says_so_before(embedded_lake, tmp_path, delete):
     with neve.open(sqlite_settings(tmp_path)) as lake:
         written, said = write(lake, [0]), []
-        with_policies(lake, **{TRACES: {"delete_rows_after": "1d", "compact": False}})
+        with_policies(lake, **{TRACES: {"delete_rows_after": "2d", "compact": False}})
 
         def note(text):
             if "deleting" in text:
@@ -154,5 +154,5 @@ def test_a_policy_deletes_old_rows_and_says_so_before(embedded_lake, tmp_path, d
         assert names_by(lake, "PyIceberg") == {}
         ((text, before),) = said
         assert text.startswith("otel.traces: deleting 24 rows with timestamp before ")
-        assert text.endswith(": older than 1 day, 0:00:00, by whole days")
+        assert text.endswith(": older than 2 days, by whole days")
         assert before == written

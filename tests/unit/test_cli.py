@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from neve.cli.app import hoist_global_options, run
-from neve.cli.sizes import size_text
 from neve.config import load
 from neve.config.reference import shown_values
+from neve.sizes import size_text
 from tests.support.sentry import running_sentry
 from tests.support.terminal import run_in_terminal
 

@@ -11,8 +11,8 @@ from neve.cli.ages import age_text
 from neve.cli.completion import complete_namespaces, complete_tables
 from neve.cli.output import as_record
 from neve.cli.reading import name_lake
-from neve.cli.sizes import size_text
 from neve.cli.timeline import print_description
+from neve.sizes import size_text
 
 if TYPE_CHECKING:
     from neve.cli.app import Call

@@ -11,9 +11,9 @@ from neve.cli.ages import age_text
 from neve.cli.bars import bar
 from neve.cli.output import as_record
 from neve.cli.reading import name_lake
-from neve.cli.sizes import size_text
 from neve.cli.table_arguments import ChosenTables
 from neve.errors import EXIT_INCOMPLETE
+from neve.sizes import size_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,9 +8,9 @@ import typer
 
 from neve.cli.maintenance_plan import show_plans
 from neve.cli.output import as_record
-from neve.cli.sizes import size_text
 from neve.cli.table_arguments import ChosenTables
 from neve.errors import EXIT_INCOMPLETE, UsageError
+from neve.sizes import size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from neve.cli.output import as_record
-from neve.cli.sizes import size_text
+from neve.sizes import size_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

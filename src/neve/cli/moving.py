@@ -11,8 +11,8 @@ import typer
 
 from neve.cli.ages import age_text
 from neve.cli.completion import complete_tables
-from neve.cli.sizes import size_text
 from neve.errors import EXIT_INCOMPLETE, NeveError, UsageError
+from neve.sizes import size_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,8 +10,8 @@ import typer
 from neve.cli.cells import safe
 from neve.cli.maintenance_plan import orphan_row, show_some
 from neve.cli.output import as_record
-from neve.cli.sizes import size_text
 from neve.errors import EXIT_INCOMPLETE
+from neve.sizes import size_text
 
 if TYPE_CHECKING:
     from neve.api import LostTableReport, RepairReport

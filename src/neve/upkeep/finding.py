@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neve.limits import MIB
-
 if TYPE_CHECKING:
     from neve.upkeep.observed_table import ObservedTable
 
@@ -38,11 +36,6 @@ def maintain(observed: ObservedTable) -> str:
 def allow(observed: ObservedTable, key: str) -> str:
     """Return the policy without which maintenance leaves a table as it is."""
     return f"allow it in neve.yaml: upkeep.tables: {{{observed.name}: {{{key}: true}}}}"
-
-
-def size_text(size: int) -> str:
-    """Write a number of bytes in MiB, or in KiB where that would be next to nothing."""
-    return f"{size / MIB:,.1f} MiB" if size >= MIB else f"{size / 1024:,.1f} KiB"
 
 
 def points(most: int, *shares: float) -> int:

@@ -13,12 +13,12 @@ from math import log2
 from typing import TYPE_CHECKING, Any
 
 from neve.limits import MIB
+from neve.sizes import size_text
 from neve.upkeep.compaction import plan_groups
 from neve.upkeep.finding import Finding as Finding
 from neve.upkeep.finding import allow as allow
 from neve.upkeep.finding import maintain as maintain
 from neve.upkeep.finding import points
-from neve.upkeep.finding import size_text as size_text
 from neve.upkeep.layout import partition_text
 from neve.upkeep.waiting_findings import find_waiting
 
@@ -157,7 +157,7 @@ def _versions(observed: ObservedTable, facts: Mapping[str, Any], now: float) -> 
     if size > _LARGE_METADATA:
         yield Finding(
             "metadata",
-            f"its metadata file has {size / MIB:,.1f} MiB",
+            f"its metadata file has {size_text(size)}",
             points(10, log2(size / _LARGE_METADATA) / 4),
             action,
             f"{size_text(size)} become about {size_text(round(size * share))}",

@@ -11,8 +11,9 @@ from neve.errors import NeveError
 from neve.lake.followers import follower_states
 from neve.lake.metadata_json import MetadataJson
 from neve.publish.batch import HELD_PREFIX, STAGED_PREFIX
+from neve.sizes import size_text
 from neve.upkeep.choose import choose_tables
-from neve.upkeep.findings import Finding, allow, find, maintain, size_text
+from neve.upkeep.findings import Finding, allow, find, maintain
 from neve.upkeep.mirror_facts import index_facts, lag_facts
 from neve.upkeep.observed_table import ObservedTable, observe_table
 

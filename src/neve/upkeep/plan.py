@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from neve.errors import ConfigError, NeveError
 from neve.lake.compaction import SortColumn, sort_order
 from neve.limits import MIB
+from neve.sizes import size_text
 from neve.upkeep.compaction import FileGroup, plan_groups
 from neve.upkeep.findings import wanted_manifests
 from neve.upkeep.health import UnreadableTable, observe_tables
@@ -235,7 +236,7 @@ def _orphans(table: str, orphans: PlannedOrphans) -> Action:
         table,
         Step.ORPHANS,
         f"{files:,} files that no snapshot names, older than {orphans.age_hours:,.0f} h",
-        f"{orphans.plan.bytes / MIB:,.1f} MiB fewer",
+        f"{size_text(orphans.plan.bytes)} fewer",
         files=files,
         orphans=orphans,
     )
@@ -319,7 +320,7 @@ def _manifests(observed: ObservedTable, groups: Sequence[FileGroup]) -> Iterator
     replaced = sum(len(group.paths) for group in groups)
     if len(observed.manifests) > wanted_manifests(observed):
         why = f"{len(observed.manifests):,} manifests, of "
-        why += f"{observed.manifest_bytes / MIB:,.1f} MiB together"
+        why += f"{size_text(observed.manifest_bytes)} together"
     elif replaced >= _MANY_REPLACED_FILES:
         why = f"manifests that name {replaced:,} replaced files"
     else:

@@ -97,7 +97,7 @@ def plan_row_age(
     oldest = datetime.fromtimestamp(now - age.after_seconds, timezone.utc)
     has_zone = column.type.startswith("timestamptz")
     before = _floor(oldest if has_zone else oldest - _FURTHEST_WEST, unit)
-    reason = f"older than {timedelta(seconds=age.after_seconds)}, by whole {unit}s"
+    reason = f"older than {_age_text(age.after_seconds)}, by whole {unit}s"
     is_mixed = 0 < len(others) < len(specs)
     return RowAgePlan(name, column.name, column.type, before, reason, tuple(others), is_mixed)
 
@@ -219,6 +219,11 @@ def _time_field(
         if unit in _UNITS and types.get(name) in _TYPES and column in (None, name):
             return str(name), unit
     return None
+
+
+def _age_text(seconds: float) -> str:
+    days = seconds / 86_400
+    return f"{days:g} days" if days.is_integer() else f"{seconds / 3600:g} h"
 
 
 def _floor(moment: datetime, unit: str) -> datetime:

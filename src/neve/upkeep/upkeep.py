@@ -24,9 +24,9 @@ from neve.observe import sentry
 from neve.publish import ledger
 from neve.publish.publisher import Publisher
 from neve.publish.rejected_rows import REJECTED_SUFFIX
+from neve.sizes import size_text
 from neve.telemetry.schemas import SCHEMAS
 from neve.upkeep.abandoned import discard_abandoned
-from neve.upkeep.finding import size_text
 from neve.upkeep.ledger import compact_ledger
 from neve.upkeep.orphans import OrphanSearch
 from neve.upkeep.removals import has_index

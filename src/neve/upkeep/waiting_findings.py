@@ -10,7 +10,8 @@ from neve.config.merging import INDEXED_ROWS
 from neve.lake.follower_tags import unread_snapshots
 from neve.lake.horizons import MOST_COMMITS_BEHIND
 from neve.publish.batch import HELD_PREFIX, STAGED_PREFIX
-from neve.upkeep.finding import Finding, points, size_text
+from neve.sizes import size_text
+from neve.upkeep.finding import Finding, points
 
 if TYPE_CHECKING:
     from neve.lake.staged_snapshot import StagedSnapshot

@@ -115,7 +115,7 @@ def test_the_advice_for_a_table_of_others_is_the_policy_without_which_nothing_is
 
 def test_what_expiry_leaves_is_told_in_numbers_and_no_expiry_is_advised_where_none_goes():
     effect = findings(**CASES["metadata"][0])["metadata"].effect
-    assert effect.startswith("20.0 MiB become about 8")
+    assert effect.startswith("21.0 MB become about 8")
     young = findings(policy={"expire": True}, metadata=document(line(2001)))["snapshots"]
     assert young.effect == "2,001 snapshots become about 2,001"
     assert young.action == "a shorter retention: upkeep.tables: {shop.events: {retain: …}}"
@@ -130,7 +130,7 @@ def test_a_skewed_table_is_told_with_its_largest_partition_and_what_a_query_of_i
     state = {"bytes_by_partition": sizes, "bytes": sum(sizes.values())}
     finding = findings(OWN, metadata, **state)["skew"]
     assert finding.text == "its largest partition, at_day=2024-10-04, is 27 times the mean"
-    assert finding.effect == "a query of it reads 290.0 MiB, one of the mean 10.6 MiB"
+    assert finding.effect == "a query of it reads 304 MB, one of the mean 11.1 MB"
     assert "ADD PARTITION FIELD" in finding.action
     assert finding.penalty == 5
     assert findings(TELEMETRY, metadata, **state)["skew"].action is None

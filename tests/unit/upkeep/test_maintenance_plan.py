@@ -55,6 +55,7 @@ def test_every_action_has_a_reason_and_an_effect(lake):
     (plan,) = lake.plan_maintenance()
     told = {action.step: (action.why, action.effect) for action in plan.actions}
     assert list(told) == [Step.OLD_ROWS, Step.SORT, Step.EXPIRE, Step.ORPHANS]
+    assert told[Step.OLD_ROWS][0] == "older than 1 h, by whole days"
     assert told[Step.SORT] == ("closed hour 2026-11-17 10:00", "6 files become 1")
     assert told[Step.EXPIRE][1] == "6 snapshots become 1"
     assert told[Step.ORPHANS][0] == "1 files that no snapshot names, older than 72 h"
