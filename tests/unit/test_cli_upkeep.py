@@ -22,6 +22,8 @@ from neve.upkeep.retention import RetentionPlan
 from tests.support.lakes import sqlite_settings
 from tests.support.leftovers import local_path
 from tests.unit.upkeep.test_health import SCHEMA, make_table
+from tests.unit.upkeep.test_maintenance_plan import TABLE as MIRROR
+from tests.unit.upkeep.test_maintenance_plan import make_mirror
 
 MERGES = {
     "interval": "1m",
@@ -197,3 +199,15 @@ def test_a_dry_run_says_which_versions_are_tagged_and_that_a_search_stopped(caps
     assert "The search stopped at so many: the next run finds the others." in said
     # A name is shown, and not obeyed.
     assert r"data/\x1b[2J.parquet" in said
+
+
+def test_the_status_of_an_index_that_a_small_mirror_lacks_says_that_it_needs_none(
+    lake, neve_command
+):
+    make_mirror(lake)
+    status, said, _ = neve_command("index", "status", MIRROR)
+    assert status == 0
+    assert "it was never built" in said
+    assert said.endswith("A mirror of fewer than 200,000 rows needs none: merges scan its keys.")
+    _, said, _ = neve_command("--json", "index", "status", MIRROR)
+    assert json.loads(said)["state"] == "missing"

@@ -55,6 +55,8 @@ def compact(context: typer.Context, table: _Table) -> None:
 def status(context: typer.Context, table: _Table) -> None:
     """Show what index a mirror has, and how far behind it is."""
     from neve.cli.output import as_record
+    from neve.config.merging import INDEXED_ROWS
+    from neve.index.status import MISSING
     from neve.index.status import status as index_status
     from neve.lake.identifier import parse_identifier
 
@@ -63,6 +65,10 @@ def status(context: typer.Context, table: _Table) -> None:
         lake.profile.require_catalog("an index")
         found = index_status(lake, parse_identifier(table))
     call.output.record(as_record(found))
+    if found.state == MISSING:
+        call.output.say(
+            f"A mirror of fewer than {INDEXED_ROWS:,} rows needs none: merges scan its keys."
+        )
 
 
 @app.command("verify")
