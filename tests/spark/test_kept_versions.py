@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import neve
-from neve.errors import UsageError
+from neve.errors import NotFoundError
 from tests.support.lakes import sqlite_settings
 from tests.unit.upkeep.test_retention import DAY, NOW, Bench, fill
 
@@ -26,8 +26,8 @@ def test_a_past_version_is_queried_by_its_name_for_as_long_as_the_policy_says(
         lake.sql("REFRESH TABLE ns.t")
         assert rows_of(lake.sql, "2026-11-02") == ROWS["2026-11-02"]
         Bench(lake, now=NOW + 40 * DAY).run()
-        with pytest.raises(UsageError, match="has no tag or branch '2026-11-03T05'"):
-            rows_of(lake.sql, "2026-11-03T05")
+        with pytest.raises(NotFoundError, match="its snapshots of 2026-11-02 have expired"):
+            rows_of(lake.sql, "2026-11-02")
 
 
 def rows_of(sql, name):

@@ -145,3 +145,19 @@ def test_rewritten_files_have_nulls_where_the_sort_order_has_them(lake):
         expected = lake.sql(f"SELECT kind, number FROM {table} ORDER BY {order}").collect()
         assert written == [tuple(row) for row in expected]
         assert len(written) == 12
+
+
+def test_a_table_with_a_variant_column_is_maintained(lake):
+    """PyIceberg reads no such table, and health and maintenance need none."""
+    with_policies(lake, **{"shop.v": {"compact": True}})
+    lake.sql("CREATE NAMESPACE shop")
+    lake.sql("CREATE TABLE shop.v (id INT, doc VARIANT) TBLPROPERTIES ('format-version'='3')")
+    for number in range(5):
+        lake.sql(f"INSERT INTO shop.v VALUES ({number}, parse_json('{{\"n\": {number}}}'))")
+    (before,) = lake.health("shop.v")
+    assert (before.error, before.files) == (None, 5)
+    (report,) = lake.maintain("shop.v")
+    assert (report.error, report.rewritten_files, report.new_files) == (None, 5, 1)
+    rows = lake.sql("SELECT id, variant_get(doc, '$.n', 'int') AS n FROM shop.v").collect()
+    assert sorted((row.id, row.n) for row in rows) == [(number, number) for number in range(5)]
+    assert lake.health("shop.v")[0].files == 1

@@ -18,9 +18,11 @@ from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType
 
 import neve
 from neve.cli.health import shown_health
-from neve.errors import NotFoundError
+from neve.config import Settings
+from neve.errors import NotFoundError, UnsupportedError
 from neve.lake.file_store import FileStore
 from neve.upkeep.health import TableHealth
+from neve.upkeep.plan import Step
 from neve.upkeep.policy import compaction_policy
 from tests.support.lakes import sqlite_settings
 
@@ -83,6 +85,27 @@ def test_an_unreadable_manifest_is_reported_and_stops_no_other(lake):
     assert good.score == 100
     Path(manifest.removeprefix("file://")).unlink()
     assert "cannot be read" in lake.health("shop.broken")[0].error
+
+
+def test_a_table_with_a_type_that_pyiceberg_does_not_know_is_no_broken_one(lake):
+    """Spark writes and reads VARIANT: nobody has to recover such a table."""
+    table = make_table(lake, "shop.events", 6)
+    lost = Path(table.location().removeprefix("file://"), "data", "lost.parquet")
+    lost.write_bytes(b"lost")
+    os.utime(lost, (0, 0))
+    file = Path(table.metadata_location.removeprefix("file://"))
+    file.write_text(file.read_text().replace('"type":"long"', '"type":"variant"'))
+    with pytest.raises(UnsupportedError, match="variant"):
+        lake.reader().read(("shop", "events"))
+    (report,) = lake.health(listing=True)
+    assert (report.error, report.files, report.small_files) == (None, 6, 6)
+    assert (report.unreferenced_files, report.notes) == (1, ())
+    policy = {"compact": True, "expire": True, "remove_orphans": True}
+    upkeep = Settings.model_validate({"upkeep": {"tables": {"shop.events": policy}}}).upkeep
+    lake.settings = lake.settings.model_copy(update={"upkeep": upkeep})
+    (plan,) = lake.plan_maintenance()
+    assert plan.error is None
+    assert [action.step for action in plan.actions] == [Step.SORT, Step.ORPHANS]
 
 
 def test_names_patterns_and_namespaces(lake):
