@@ -27,6 +27,8 @@ class Identity:
     segment: int
     position: int
     key: bytes
+    # Its segment is the last one of its declaration, and may be higher than that of the request.
+    is_retired: bool = False
 
     @property
     def place(self) -> Place:
@@ -55,7 +57,14 @@ def possible_duplicates(known: Sequence[KnownRequests], last: Mapping[str, int])
     for part in known:
         positions = part.index.positions_of(wanted)
         identities += [
-            Identity(entry.received_unix_nano, part.stream, part.number, position, entry.key)
+            Identity(
+                entry.received_unix_nano,
+                part.stream,
+                part.number,
+                position,
+                entry.key,
+                part.is_retired,
+            )
             for position, entry in zip(positions, part.index.entries(positions), strict=True)
         ]
     return identities
@@ -73,7 +82,9 @@ def find_duplicates(
     consumed: dict[bytes, int] = {}
     found: list[Identity] = []
     for one in identities:
-        if one.segment <= marks.get(one.stream, 0):
+        # A table with a mark of a stream is past all that was retired of it: what lies between the
+        # mark and the declaration holds no rows for the table.
+        if one.segment <= marks.get(one.stream, 0) or (one.is_retired and one.stream in marks):
             consumed[one.key] = max(one.received_unix_nano, consumed.get(one.key, 0))
         elif one.stream in ranges and one.segment <= ranges[one.stream].last:
             found.append(one)

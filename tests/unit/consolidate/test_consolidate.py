@@ -11,7 +11,7 @@ import pytest
 
 import neve
 from neve import failpoints
-from neve.buffer.buffer import open_store
+from neve.buffer.buffer import open_buffer, open_store
 from neve.buffer.dead_letters import read_dead_letters
 from neve.buffer.frame import Entry, heads_only
 from neve.consolidate.consolidator import Consolidator, SparkRunner
@@ -21,6 +21,7 @@ from tests.support.consolidation import Bench
 from tests.support.lakes import sqlite_settings
 from tests.support.power_cut import power_cut
 from tests.support.requests import buffered
+from tests.support.wait import until
 
 # The others take an audit.
 POINTS = [
@@ -176,6 +177,29 @@ def test_a_request_sent_to_two_receivers_is_stored_once(bench):
     assert report.duplicate_requests == 1
 
 
+def test_a_copy_is_dropped_whose_first_is_below_segments_without_rows_for_the_table(bench):
+    """The mark of such a table stays where it is, and a later declaration takes the hashes over."""
+    # Two receivers that do not know each other.
+    apart = replace(bench.buffer, dedup_seconds=0)
+    with open_buffer(apart, ["metrics"]) as first, open_buffer(apart, ["metrics"]) as second:
+        _send_metric(bench, first, "both", "gauge", "sum")
+        _send_metric(bench, first, "other", "gauge")
+        _send_metric(bench, second, "both", "gauge", "sum")
+    assert bench.names("metrics_gauge") == Counter(["both", "other"])
+    assert bench.names("metrics_sum") == Counter(["both"])
+
+
+def _send_metric(bench, buffer, name, *kinds):
+    """Consolidate a request with a metric of some kinds, in a segment of its own."""
+    request = Signal.METRICS.request()
+    scope = request.resource_metrics.add().scope_metrics.add()
+    for kind in kinds:
+        getattr(scope.metrics.add(name=name), kind).data_points.add(as_double=1.0)
+    buffer.append("metrics", buffered(request.SerializeToString())).durable.result(10)
+    until(lambda: bench.waiting_segments() == 1)
+    bench.run()
+
+
 def test_copies_that_two_workers_consume_at_the_same_moment_are_stored_once(rivals, monkeypatch):
     bench = rivals
     bench.send(Signal.LOGS, "a")
@@ -241,7 +265,6 @@ def test_a_copy_that_another_worker_consumed_after_the_listing_is_stored_once(ri
 
 def _send_as_stranger(bench, name):
     """Append past the window that a receiver takes over: as one on another machine would."""
-    from neve.buffer.buffer import open_buffer
     from tests.support.otlp_bodies import protobuf
 
     with open_buffer(replace(bench.buffer, dedup_seconds=0), ["logs"]) as buffer:
@@ -250,8 +273,6 @@ def _send_as_stranger(bench, name):
 
 
 def test_what_cannot_be_a_row_is_set_aside_once_and_blocks_nothing(bench):
-    from neve.buffer.buffer import open_buffer
-
     request = Signal.LOGS.request()
     scope = request.resource_logs.add().scope_logs.add()
     scope.log_records.add(time_unix_nano=2**63)

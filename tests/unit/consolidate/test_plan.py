@@ -167,8 +167,8 @@ def test_a_segment_that_is_empty_is_read_as_well():
     assert [one.number for task in tasks for one in task if not one.start] == [1, 2, 3]
 
 
-def identity(stream, segment, key, at=0, position=0):
-    return Identity(at, stream, segment, position, key)
+def identity(stream, segment, key, at=0, *, is_retired=False):
+    return Identity(at, stream, segment, 0, key, is_retired)
 
 
 def test_of_two_copies_in_a_batch_the_first_received_is_kept():
@@ -187,6 +187,15 @@ def test_outside_the_window_or_with_dedup_off_both_are_kept():
     ranges = {"a": Range(1, 1), "b": Range(1, 1)}
     assert find_duplicates(copies, {}, ranges, 100) == frozenset()
     assert find_duplicates(copies, {}, ranges, 0) == frozenset()
+
+
+def test_a_copy_of_what_was_retired_is_dropped_also_past_the_mark():
+    """Segment 2 had no rows for the table; its declaration has the hashes of segment 1 as well."""
+    copies = [identity("a", 2, b"k", is_retired=True), identity("b", 1, b"k", at=3)]
+    of_batch = {"b": Range(1, 1)}
+    assert find_duplicates(copies, {"a": 1}, of_batch, 100) == {("b", 1, 0)}
+    # A table that was made since has nothing of the stream.
+    assert find_duplicates(copies, {}, of_batch, 100) == frozenset()
 
 
 def test_what_lies_beyond_the_batch_neither_drops_nor_is_dropped():
@@ -225,7 +234,14 @@ def test_copies_are_found_among_possible_ones_as_among_all():
             for number in (1, 2, 3)
         ]
         everything = [
-            Identity(entry.received_unix_nano, part.stream, part.number, position, entry.key)
+            Identity(
+                entry.received_unix_nano,
+                part.stream,
+                part.number,
+                position,
+                entry.key,
+                part.is_retired,
+            )
             for part in parts
             for position, entry in enumerate(parse_entries(part.index.packed))
         ]
