@@ -22,6 +22,7 @@ from neve import failpoints
 from neve.errors import ConfigError, ConflictError, NeveError
 from neve.index.maintain import build
 from neve.lake.ancestry import main_ancestors
+from neve.lake.commit_errors import refused
 from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_known
 from neve.lake.create import load_if_exists
 from neve.lake.job_progress import telling_progress
@@ -215,7 +216,8 @@ class Merger:
             # Looks at the tables anew by itself.
             try:
                 known = partial(look, known=turn.known, loaded=self.loaded)
-                done = self._merge_batch(report, turn, observe or known)
+                with _refusing_expired(self.name):
+                    done = self._merge_batch(report, turn, observe or known)
             except NeveError as error:
                 report.conflicts += isinstance(error, ConflictError)
                 turn.look_again()
@@ -414,6 +416,15 @@ def configured_mergers(
         Merger(lake, spec, progress=progress, strategy=chosen, on_commit=on_commit)
         for spec in specs
     ]
+
+
+@contextmanager
+def _refusing_expired(mirror: str) -> Iterator[None]:
+    """Refuse a merge of what others have expired since it was looked at."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise refused(mirror, "a merge", f"a file is not there: {error}") from error
 
 
 def _is_set(stop: threading.Event | None) -> bool:
