@@ -17,6 +17,7 @@ from neve.merge.merge_into import BRANCH_PREFIX, MergeInto
 from neve.merge.plan import LoadedTables
 from neve.merge.strategy import Strategy
 from tests.support.merging import Mirrored, event
+from tests.support.power_cut import meanwhile
 
 POINTS = [name for name in failpoints.POINTS if name.startswith("merge.")]
 
@@ -132,6 +133,23 @@ def test_another_writer_between_our_work_and_its_commit(embedded_lake, once, act
     assert found == wanted
     check_beside(mirrored, 1 + len(acts))
     assert branches(mirrored) == []
+
+
+@pytest.mark.parametrize("strategy", [Strategy.SCAN, Strategy.INDEX])
+def test_a_mirror_that_others_write_and_expire_meanwhile_is_looked_at_anew(embedded_lake, strategy):
+    mirrored = Mirrored(embedded_lake, strategy=strategy)
+    mirrored.append(*wave(1))
+    mirrored.merge()
+    mirrored.append(*wave(2))
+
+    def replace_and_expire():
+        mirrored.compact(mirrored.mirror)
+        mirrored.expire(mirrored.mirror)
+
+    with meanwhile("merge.prepared", replace_and_expire):
+        report = mirrored.merge()
+    assert (report.conflicts, report.batches) == (1, 1)
+    check(mirrored, 2)
 
 
 @pytest.mark.soak
