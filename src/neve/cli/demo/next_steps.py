@@ -29,6 +29,7 @@ Everything acknowledged was kept, once, and all three engines agree.
 The lake stays in {config.parent}; look around:
   {neve} tables
   {neve} describe {tables.TRACES}
+  {neve} health
   {neve} staged list
   {neve} merge --dry-run
   {neve} changes {mirror.MIRROR}
