@@ -97,8 +97,14 @@ class OrphanSearch:
     places: TablePlaces | None = None
     _reachable: ReachableFiles | None = field(default=None, repr=False)
 
-    def plan(self, older_than: float, most: int = MOST_AT_ONCE) -> OrphanPlan:
+    def plan(
+        self, older_than: float, most: int = MOST_AT_ONCE, stop: threading.Event | None = None
+    ) -> OrphanPlan:
         """Find files written before a time that nobody needs. Lists the location; deletes nothing.
+
+        Args:
+            most: how many are named.
+            stop: once it is set, the search ends and names none.
 
         Raises:
             NeveError: the table or its location cannot be read.
@@ -110,10 +116,15 @@ class OrphanSearch:
             return OrphanPlan(self.ref.name, table.metadata.uuid, skipped=reason)
         profile = profile_named(self.lake.settings, self.ref.catalog)
         with FileStore(profile, _access(table)) as store:
-            return self._search(table, store, older_than, most)
+            return self._search(table, store, older_than, most, stop)
 
     def _search(
-        self, table: JsonTable, store: FileStore, older_than: float, most: int
+        self,
+        table: JsonTable,
+        store: FileStore,
+        older_than: float,
+        most: int,
+        stop: threading.Event | None,
     ) -> OrphanPlan:
         reachable: ReachableFiles | None = None
         orphans: list[Orphan] = []
@@ -121,6 +132,8 @@ class OrphanSearch:
         others = MetadataOfOthers(store, table.metadata)
         # To the end, also if there are more than are named: metadata is often listed after data.
         for file in _visible_files(store, table.metadata.location):
+            if stop is not None and stop.is_set():
+                return OrphanPlan(self.ref.name, table.metadata.uuid, skipped="it was stopped")
             listed += 1
             others.see(file)
             if others.found:

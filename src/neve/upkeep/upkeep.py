@@ -147,7 +147,7 @@ class Upkeep:
         policy = retention_policy(self.lake.settings, identifier, metadata)
         if not policy.remove_orphans:
             return
-        plan = search.plan(self.clock() - policy.orphan_age_seconds)
+        plan = search.plan(self.clock() - policy.orphan_age_seconds, stop=stop)
         if plan.skipped:
             logger.info("%s: no orphans are removed: %s", plan.table, plan.skipped)
             return

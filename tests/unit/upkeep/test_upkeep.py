@@ -247,10 +247,10 @@ def test_orphans_of_a_table_that_fails_in_any_way_stop_no_other(bench, monkeypat
     bench.run()
     search = OrphanSearch.plan
 
-    def fail_for_logs(self, *arguments):
+    def fail_for_logs(self, *arguments, **options):
         if self.ref.name == "otel.logs":
             raise KeyError("a defect")
-        return search(self, *arguments)
+        return search(self, *arguments, **options)
 
     monkeypatch.setattr(OrphanSearch, "plan", fail_for_logs)
     table = load_table(bench.lake.profile, bench.lake.catalog(), ("neve", "batches"))
