@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from dataclasses import replace
-from datetime import datetime, timezone
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -15,80 +13,36 @@ import neve
 from neve.config import Settings
 from neve.errors import ConflictError, CorruptionError, NotFoundError, UnknownOutcomeError
 from neve.lake import json_table as json_table_module
-from neve.lake import manifests, readable_main
-from neve.lake.commit_loop import RetryPolicy
 from neve.lake.create import FEW_METADATA_FILES
 from neve.lake.horizons import KEYS, SIDE_OF
 from neve.lake.kept_moments import RECORD
-from neve.lake.manifests import Manifest, _lists_kept
 from neve.lake.metadata_json import MetadataJson
 from neve.lake.tag_commit import TagMove, move_tag
 from neve.upkeep.kept_versions import recorded_tags
-from neve.upkeep.retention import carry_out_retention, plan_retention, removal_of
+from neve.upkeep.retention import removal_of
 from neve.upkeep.retention_policy import retention_policy
 from neve.upkeep.table_kind import TableKind
 from neve.versions.resolve import resolve_version
-from tests.support import aged
 from tests.support.appending import Appender
 from tests.support.lakes import sqlite_settings
 from tests.support.power_cut import power_cut
+from tests.support.retained import (
+    DAY,
+    HOUR,
+    NAME,
+    NOW,
+    Bench,
+    files_of,
+    fill,
+    manifests_of,
+)
 from tests.support.spread_times import spread
-
-NAME = ("ns", "t")
-HOUR, DAY = 3600.0, 86_400.0
-MANIFESTS = 600
-# 2026-11-03, half past five.
-NOW = datetime(2026, 11, 3, 5, 30, tzinfo=timezone.utc).timestamp()
 
 
 @pytest.fixture
 def lake(tmp_path):
     with neve.open(sqlite_settings(tmp_path)) as opened:
         yield opened
-
-
-def settings_with(lake, **upkeep):
-    upkeep = {"tables": {"ns.t": {"expire": True}}, "retain_min": 1, **upkeep}
-    return Settings.model_validate({**lake.settings.model_dump(), "upkeep": upkeep})
-
-
-class Bench:
-    """One table, its policy, and a clock."""
-
-    def __init__(self, lake, now=NOW, **upkeep) -> None:
-        self.lake, self.now = lake, now
-        self.settings = settings_with(lake, **upkeep)
-
-    @property
-    def metadata(self):
-        return self.lake.reader().read(NAME)
-
-    @property
-    def policy(self):
-        return retention_policy(self.settings, NAME, self.metadata)
-
-    def plan(self, needed=None):
-        return plan_retention("ns.t", self.metadata, self.policy, self.now, needed)
-
-    def run(self, plan=None):
-        plan = plan or self.plan()
-        retry = RetryPolicy(attempts=3, first_seconds=0.001)
-        return carry_out_retention(
-            self.lake, self.lake.ref(NAME), plan, self.policy, self.now, retry=retry
-        )
-
-
-def fill(lake, commits, apart_seconds=HOUR, end=NOW - 60):
-    appender = Appender(lake)
-    for number in range(commits):
-        appender.append(number)
-    return appender, spread(lake, NAME, apart_seconds, end)
-
-
-def files_of(appender):
-    """Return the files below a table's location, but for metadata documents."""
-    location = Path(urlsplit(appender.load().location()).path)
-    return {str(path) for path in location.rglob("*") if path.suffix in (".parquet", ".avro")}
 
 
 def reached(appender):
@@ -357,48 +311,6 @@ def test_each_key_comes_from_the_longest_pattern_that_sets_it(lake):
     ]
 
 
-def test_its_cost_does_not_grow_with_the_files_of_the_table(lake, monkeypatch):
-    """Of a table with many manifests and snapshots, those next to what goes are read."""
-    appender, _ = fill(lake, 60, apart_seconds=10)
-    bench = Bench(lake, now=NOW + DAY, keep_daily=0, keep_hourly=0, retain_min=50)
-    bench.run()
-    appender.append(300)
-    spread(lake, NAME, 10, NOW)
-    _lists_kept.clear()
-    reads = []
-    monkeypatch.setattr("neve.lake.expiry.reading", lambda table: _counted(table.io, reads))
-    assert bench.run().snapshots == 1
-    # The list that goes, its neighbour's and that of main; and the one manifest that main gained.
-    lists = [path for path in reads if "/snap-" in path]
-    assert (len(lists), len(reads)) == (3, 4)
-
-
-def test_its_cost_does_not_grow_with_the_lines_of_the_lists(lake, monkeypatch):
-    """The lists of what goes and of what stays have most of their bytes in common."""
-    appender, _ = fill(lake, 1)
-    aged.add_files(aged.staging(lake, "ns.t"), MANIFESTS * aged.FILES_OF_MANIFEST)
-    appender.table.refresh()
-    for number in range(30):
-        appender.append(number)
-    spread(lake, NAME, HOUR, NOW - 60)
-    lines = []
-    monkeypatch.setattr(
-        manifests, "Manifest", lambda **values: lines.append(1) or Manifest(**values)
-    )
-    assert Bench(lake, keep_daily=0, keep_hourly=0).run().snapshots > 25
-    # Each of the thirty lists has all of them.
-    assert MANIFESTS < len(lines) < 4 * MANIFESTS
-
-
-def _counted(io, reads):
-    def read(path):
-        reads.append(path)
-        with io.new_input(path).open() as file:
-            return file.read()
-
-    return read
-
-
 def test_commits_to_a_table_of_neve_come_to_delete_old_metadata_files(lake):
     fill(lake, 30)
     bench = Bench(lake)
@@ -409,10 +321,6 @@ def test_commits_to_a_table_of_neve_come_to_delete_old_metadata_files(lake):
     assert FEW_METADATA_FILES.items() <= set_for_us.items()
     others = removal_of(plan, bare, bench.policy, NOW, None).set_properties
     assert FEW_METADATA_FILES.keys().isdisjoint(others)
-
-
-def manifests_of(table, snapshot):
-    return [each.manifest_path for each in snapshot.manifests(table.io)]
 
 
 def test_nothing_expires_while_main_cannot_be_read(lake):
@@ -434,25 +342,3 @@ def test_nothing_expires_while_main_cannot_be_read(lake):
     newest.write_bytes(content)
     assert bench.run().snapshots > 20
     assert sum(appender.ids().values()) == 25
-
-
-def test_an_expiry_reads_only_manifests_of_main_that_are_new(lake, monkeypatch):
-    fill(lake, 25)
-    bench = Bench(lake, keep_hourly=0, keep_daily=0)
-    assert bench.run().snapshots > 20
-    read, live_files_of = [], readable_main.live_files_of
-
-    def counting(reads, manifest):
-        read.append(manifest.path)
-        return live_files_of(reads, manifest)
-
-    monkeypatch.setattr(readable_main, "live_files_of", counting)
-    assert bench.run().snapshots == 0
-    assert read == []
-    appender = Appender(lake)
-    appender.append(100)
-    appender.append(101)
-    later = Bench(lake, now=time.time() + 2 * DAY, keep_hourly=0, keep_daily=0)
-    assert later.run().snapshots > 0
-    assert 0 < len(read) <= 2
-    assert len(manifests_of(appender.load(), appender.load().current_snapshot())) > len(read)
