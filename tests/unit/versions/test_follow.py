@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 import neve
-from neve.cli.app import run
 from neve.errors import ConflictError, NotFoundError, UsageError
-from neve.lake.follower_tags import TAG_PREFIX, oldest_unread_ms
-from neve.lake.followers import list_followers
-from neve.lake.metadata_json import MetadataJson
+from neve.lake.follower_tags import TAG_PREFIX
 from neve.lake.tag_commit import TagMove, move_tag
-from neve.observe.metrics import Registry
-from neve.observe.upkeep import UpkeepMetrics
 from neve.versions.followed_table import FollowSpec, SourceTable
+from tests.support.followed import ROWS, TABLE, append, expire, replace_metadata
 from tests.support.lakes import sqlite_settings
 from tests.support.wait import until
-
-ROWS = pa.table({"id": pa.array([1], pa.int64())})
-TABLE = "shop.orders"
 
 
 @pytest.fixture
@@ -36,32 +25,12 @@ def lake(tmp_path):
         yield lake
 
 
-def append(lake, times=1, branch="main"):
-    table = lake.catalog().load_table(TABLE)
-    for _ in range(times):
-        table.append(ROWS, branch=branch)
-    return table.refs()[branch].snapshot_id
-
-
 def tag(lake, name="a"):
     return lake.table(TABLE).refs.get(f"{TAG_PREFIX}{name}")
 
 
 def rollback(lake, snapshot_id):
     lake.catalog().load_table(TABLE).manage_snapshots().rollback_to_snapshot(snapshot_id).commit()
-
-
-def expire(lake, snapshot_id):
-    """Remove a snapshot as Java does: PyIceberg takes the parent from those after it, too."""
-    metadata = lake.reader().read(("shop", "orders"))
-    snapshots = [snap for number, snap in metadata.snapshots.items() if number != snapshot_id]
-    replace_metadata(metadata, {**metadata.document, "snapshots": snapshots})
-
-
-def replace_metadata(metadata, document):
-    path = Path(metadata.metadata_location.removeprefix("file://"))
-    path.write_text(json.dumps(document))
-    return path
 
 
 def test_of_two_consumers_of_one_name_only_one_commits(lake):
@@ -337,60 +306,6 @@ def test_waiting_for_commits(lake):
     assert tag(lake) == seen[-1]
 
 
-def test_the_lag_of_followers(lake):
-    append(lake)
-    (batch,) = lake.follow(TABLE, "a")
-    batch.commit()
-    (state,) = lake.followers()
-    assert (state.lag_commits, state.lag_seconds, state.lag_rows) == (0, 0.0, 0)
-    append(lake, 2)
-    (state,) = list_followers(lake, TABLE)
-    assert (state.table, state.snapshot_id, state.lag_commits, state.lag_rows) == (
-        TABLE,
-        batch.until,
-        2,
-        2,
-    )
-    assert 0 < state.lag_seconds < 60
-
-
-def test_ten_thousand_snapshots(lake):
-    append(lake)
-    metadata = lake.reader().read(("shop", "orders"))
-    (snapshot,) = metadata.document["snapshots"]
-    now = metadata.last_updated_ms
-    count = 10_000
-    snapshots = [
-        {
-            **snapshot,
-            "snapshot-id": number,
-            "sequence-number": number,
-            "timestamp-ms": now + number,
-            **({"parent-snapshot-id": number - 1} if number > 1 else {}),
-        }
-        for number in range(1, count + 1)
-    ]
-    document = {
-        **metadata.document,
-        "snapshots": snapshots,
-        "current-snapshot-id": count,
-        "last-sequence-number": count,
-        "last-updated-ms": now + count,
-        "refs": {"main": {"snapshot-id": count, "type": "branch"}},
-        "snapshot-log": [
-            {"snapshot-id": each["snapshot-id"], "timestamp-ms": each["timestamp-ms"]}
-            for each in snapshots
-        ],
-    }
-    replace_metadata(metadata, document)
-    started = time.process_time()
-    batches = list(lake.follow(TABLE, "a"))
-    batches[0].commit()
-    (state,) = lake.followers()
-    assert time.process_time() - started < 2
-    assert (len(batches), batches[-1].until, state.lag_commits) == (100, count, count - 100)
-
-
 def test_a_tag_is_never_moved_to_an_expired_snapshot(lake):
     first = append(lake)
     append(lake)
@@ -399,71 +314,3 @@ def test_a_tag_is_never_moved_to_an_expired_snapshot(lake):
     move = TagMove("neve_follow_a", None, first, ("neve.follow.a", "{}"))
     with pytest.raises(NotFoundError, match="has expired"):
         move_tag(lake, lake.ref(TABLE), metadata.uuid, move)
-
-
-def test_expiry_is_told_the_oldest_time_of_what_is_not_read():
-    """Also where a later snapshot has an earlier time: it was staged, and published later."""
-    parents = {1: None, 2: 1, 3: 2, 4: 3}
-    times = {1: 10, 2: 30, 3: 20, 4: 40}
-
-    def tag_at(snapshot_id):
-        return {"snapshot-id": snapshot_id, "type": "tag"}
-
-    metadata = MetadataJson(
-        "",
-        {
-            "current-snapshot-id": 4,
-            "snapshots": [
-                {"snapshot-id": number, "parent-snapshot-id": parent, "timestamp-ms": times[number]}
-                for number, parent in parents.items()
-            ]
-            + [{"snapshot-id": 5, "parent-snapshot-id": 1, "timestamp-ms": 15}],
-            "refs": {
-                "neve_follow_a": tag_at(1),
-                "neve_follow_b": tag_at(3),
-                "neve_follow_c": tag_at(4),
-                "neve_follow_lost": tag_at(5),
-                "neve_staged": tag_at(5),
-            },
-        },
-    )
-    assert oldest_unread_ms(metadata) == {"a": 20, "b": 40}
-
-
-def test_the_command_lists_and_drops(lake, tmp_path, capsys):
-    append(lake)
-    (batch,) = lake.follow(TABLE, "a")
-    batch.commit()
-    append(lake)
-    config = tmp_path / "neve.yaml"
-    catalog = {"uri": lake.settings.catalog.uri, "warehouse": f"{tmp_path}/warehouse"}
-    config.write_text(json.dumps({"catalog": catalog}))
-
-    def command(*arguments):
-        status = run([*arguments, "-c", str(config)])
-        captured = capsys.readouterr()
-        return status, captured.out or captured.err
-
-    status, text = command("follow", "list", "--json")
-    (follower,) = json.loads(text)
-    assert (status, follower["table"], follower["name"]) == (0, TABLE, "a")
-    assert (follower["snapshot_id"], follower["lag_commits"]) == (batch.until, 1)
-    assert str(batch.until) in command("follow", "list", TABLE)[1]
-    assert command("follow", "drop", TABLE, "b")[0] == 1
-    assert str(batch.until) in command("follow", "drop", TABLE, "a")[1]
-    assert command("follow", "list")[1].startswith("Nobody follows a table")
-
-
-def test_lags_as_metrics(lake):
-    append(lake)
-    (batch,) = lake.follow(TABLE, "a")
-    batch.commit()
-    append(lake)
-    registry = Registry({})
-    metrics = UpkeepMetrics(registry)
-    metrics.set_lags(lake.followers())
-    labels = {"table": TABLE, "follower": "a"}
-    assert registry.get_sample_value("neve_follow_lag_commits", labels) == 1
-    assert 0 < registry.get_sample_value("neve_follow_lag_seconds", labels) < 60
-    metrics.set_lags([])
-    assert registry.get_sample_value("neve_follow_lag_commits", labels) is None
