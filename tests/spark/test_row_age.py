@@ -154,5 +154,5 @@ def test_a_policy_deletes_old_rows_and_says_so_before(embedded_lake, tmp_path, d
         assert names_by(lake, "PyIceberg") == {}
         ((text, before),) = said
         assert text.startswith("otel.traces: deleting 24 rows with timestamp before ")
-        assert text.endswith(": older than 2 days, by whole days")
+        assert text.endswith(": older than 2d, by whole days")
         assert before == written

@@ -178,7 +178,7 @@ def test_what_a_follower_has_yet_to_read_stays_up_to_an_age(bench, caplog):
     assert state.lag_commits == len(metadata(bench).snapshots) - 1 >= 3
     assert sum(len(each.commits) for each in bench.lake.follow("otel.logs", "copy")) >= 3
     report = upkeep(bench, {**EVERYTHING, "follow_horizon_seconds": 0.001}).run()
-    assert "otel.logs: follower copy is more than 0 s behind" in caplog.text
+    assert "otel.logs: follower copy is more than 0s behind" in caplog.text
     assert report.expired_snapshots > 0
     assert [each.lag_commits for each in report.followers] == [None]
     # The tag and the last two.

@@ -20,14 +20,3 @@ def parse_age(option: str, text: str) -> float:
     if age < 0:
         raise UsageError(f"{option} {text} is in the future")
     return age
-
-
-def age_text(seconds: float) -> str:
-    """Write an age for people, with its two largest units: 3d 4h, 5h 12m, 7m 3s."""
-    left = int(seconds)
-    parts: list[str] = []
-    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
-        count, left = divmod(left, size)
-        if count or parts or unit == "s":
-            parts.append(f"{count}{unit}")
-    return " ".join(parts[:2])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from neve.cli.ages import age_text
+from neve.ages import age_text
 from neve.cli.completion import complete_tables
 from neve.cli.output import as_record
 from neve.cli.reading import name_lake

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from neve.cli.ages import age_text
+from neve.ages import age_text
 from neve.cli.bars import bar
 from neve.cli.output import as_record
 from neve.cli.reading import name_lake

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from neve.cli.ages import age_text
+from neve.ages import age_text
 from neve.cli.completion import complete_tables
 from neve.errors import EXIT_INCOMPLETE, NeveError, UsageError
 from neve.sizes import size_text

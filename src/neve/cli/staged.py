@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from neve.cli.ages import age_text, parse_age
+from neve.ages import age_text
+from neve.cli.ages import parse_age
 from neve.cli.completion import complete_batches, complete_held_tables
 from neve.cli.confirmation import confirm
 from neve.cli.output import as_record

@@ -215,7 +215,7 @@ class Lake:
 
         self.profile.require_catalog("describing a table")
         ref = self.ref(name)
-        return describe(ref.name, self.reader(ref.catalog).read(ref.identifier))
+        return describe(ref.name, self.reader(ref.catalog).read_document(ref.identifier))
 
     def close(self) -> None:
         """Close what this lake opened; Spark stops when no other lake of the process uses it."""

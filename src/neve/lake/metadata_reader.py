@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from neve.errors import UnsupportedError
+from neve.errors import NeveError, UnsupportedError
 from neve.lake.identifier import Identifier
 from neve.lake.local_faults import one_line, sqlite_fault, storage_fault
 from neve.lake.metadata_json import MetadataJson, read_metadata_file
@@ -48,7 +48,11 @@ class MetadataReader(Protocol):
         """Read the metadata of one table, whatever types its columns have. Raises as `read`."""
 
     def read_all(self, identifiers: Iterable[Identifier]) -> Loaded:
-        """Read many tables; one that vanished meanwhile, or is unreadable, is None."""
+        """Read many tables, whatever types their columns have.
+
+        Returns:
+            None for one that vanished meanwhile, or is unreadable; an error where that says why.
+        """
 
     def may_have_views(self) -> bool:
         """Say whether a name that is no table may be a view, which only Spark reads."""
@@ -97,13 +101,26 @@ class CatalogReader:
         from neve.lake.catalog import load_tables
 
         tables = load_tables(self._profile, self._connect(), identifiers)
-        return {
-            name: table if table is None or isinstance(table, UnsupportedError) else as_json(table)
-            for name, table in tables.items()
-        }
+        loaded: Loaded = {}
+        for name, table in tables.items():
+            if isinstance(table, UnsupportedError):
+                loaded[name] = _of_any_type(self, name, table)
+            else:
+                loaded[name] = None if table is None else as_json(table)
+        return loaded
 
     def may_have_views(self) -> bool:
         return True
+
+
+def _of_any_type(
+    reader: MetadataReader, identifier: Identifier, error: UnsupportedError
+) -> MetadataJson | UnsupportedError:
+    """Read a table that PyIceberg refuses for a column's type, such as VARIANT: Spark reads it."""
+    try:
+        return reader.read_document(identifier)
+    except NeveError:
+        return error
 
 
 def as_json(table: Table) -> MetadataJson:
@@ -166,7 +183,7 @@ class EmbeddedReader:
             try:
                 loaded[identifier] = self._read_file(identifier, locations[identifier])
             except UnsupportedError as error:
-                loaded[identifier] = error
+                loaded[identifier] = _of_any_type(self, identifier, error)
             except (LookupError, OSError):
                 loaded[identifier] = None
         return loaded

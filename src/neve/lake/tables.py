@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from neve.lake.history import Snapshot, history
 from neve.lake.metadata_json import MetadataJson, type_text
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from neve.lake.identifier import Identifier
 
 
@@ -96,7 +98,7 @@ def describe(name: str, metadata: MetadataJson) -> TableDescription:
             for field in metadata.sort_fields
         ),
         read_by_row=tuple(
-            field["name"] for field in metadata.fields if not isinstance(field["type"], str)
+            field["name"] for field in metadata.fields if _is_read_by_row(metadata, field)
         ),
         current_snapshot_id=metadata.current_snapshot_id,
         snapshots=len(metadata.snapshots),
@@ -108,6 +110,21 @@ def describe(name: str, metadata: MetadataJson) -> TableDescription:
         properties=dict(sorted(metadata.properties.items())),
         history=history(metadata),
     )
+
+
+def _is_read_by_row(metadata: MetadataJson, field: Mapping[str, Any]) -> bool:
+    """Decide as Iceberg's `SparkBatch` does."""
+    type_, properties = field["type"], metadata.properties
+    if not isinstance(type_, str) or type_.startswith(("geometry", "geography")):
+        return True
+    if type_ != "variant":
+        return False
+    metrics = properties.get(f"write.metadata.metrics.column.{field['name']}") or properties.get(
+        "write.metadata.metrics.default", ""
+    )
+    # Its files may be shredded, or somebody wants no statistics, which shredding is for.
+    is_shredded = properties.get("write.parquet.shred-variants", "").lower() == "true"
+    return is_shredded or metrics.lower() in ("none", "counts")
 
 
 def _totals(metadata: MetadataJson) -> tuple[int | None, int | None, int | None]:

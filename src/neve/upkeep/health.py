@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from neve.errors import NeveError, UnsupportedError
+from neve.errors import NeveError
 from neve.lake.followers import follower_states
 from neve.lake.metadata_json import MetadataJson
 from neve.publish.batch import HELD_PREFIX, STAGED_PREFIX
@@ -178,24 +178,12 @@ def _observe(
     lake: Lake, name: Identifier, metadata: MetadataJson | NeveError | None
 ) -> ObservedTable | UnreadableTable:
     ref = lake.ref(name)
-    if isinstance(metadata, UnsupportedError):
-        metadata = _read_document(lake, name, metadata)
     if not isinstance(metadata, MetadataJson):
         return UnreadableTable(ref.name, str(metadata or "its metadata cannot be read"))
     try:
         return observe_table(lake, ref, metadata)
     except NeveError as error:
         return UnreadableTable(ref.name, str(error))
-
-
-def _read_document(
-    lake: Lake, name: Identifier, error: UnsupportedError
-) -> MetadataJson | NeveError:
-    """Read a table that PyIceberg refuses for a column's type, such as VARIANT: Spark reads it."""
-    try:
-        return lake.reader().read_document(name)
-    except NeveError:
-        return error
 
 
 def assess(observed: ObservedTable | UnreadableTable, now: float) -> TableHealth:

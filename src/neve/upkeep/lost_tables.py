@@ -20,6 +20,7 @@ from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_know
 from neve.lake.file_store import FileStore
 from neve.lake.horizons import KEYS
 from neve.lake.metadata_json import MetadataJson, decode_document
+from neve.lake.near_names import missing_table_error
 from neve.lake.profile import profile_named
 from neve.lake.registering import registered_table, require_registering
 from neve.lake.store_paths import place_of
@@ -27,7 +28,6 @@ from neve.lake.tables import summarize
 from neve.upkeep.metadata_of_others import METADATA_FILE
 from neve.upkeep.newest_metadata import newest_metadata, number_of
 from neve.upkeep.orphans import Orphan
-from neve.upkeep.table_places import document_of
 from neve.upkeep.unreferenced import unreferenced_files
 
 if TYPE_CHECKING:
@@ -100,7 +100,12 @@ def plan_lost_table(
             path, reason = metadata_file, "it was chosen"
         else:
             where = location or _default_location(lake, ref)
-            path, reason = _find_newest(store, where, known_damaged=unreadable)
+            try:
+                path, reason = _find_newest(store, where, known_damaged=unreadable)
+            except NotFoundError as error:
+                if location or unreadable:
+                    raise
+                raise _nothing_lost(lake, ref, error) from error
         newest = _read(store, path)
     if unreadable and not metadata_file:
         raise CorruptionError(
@@ -119,6 +124,16 @@ def plan_lost_table(
         reason,
         KEYS in newest.properties,
         unreadable,
+    )
+
+
+def _nothing_lost(lake: Lake, ref: TableRef, error: NotFoundError) -> NotFoundError:
+    """Say that nobody knows a table of this name; most likely it is misspelled."""
+    reader = lake.reader(ref.catalog)
+    missing = missing_table_error(ref.catalog, ref.identifier, reader.list_tables())
+    return NotFoundError(
+        f"{missing.message}, nor was it lost: {error.message}",
+        hint=f"if it lies elsewhere, name its directory with --location; {missing.hint}",
     )
 
 
@@ -286,11 +301,10 @@ def _require_unused(lake: Lake, ref: TableRef, metadata: MetadataJson) -> None:
     for identifier, other in reader.read_all(named).items():
         if identifier == ref.identifier:
             continue
-        document = document_of(reader, identifier, other)
         # Of a table that cannot be read, the catalog may still say where its metadata lies.
         is_same = (
-            document.uuid == metadata.uuid
-            if document is not None
+            other.uuid == metadata.uuid
+            if isinstance(other, MetadataJson)
             else _directory(named[identifier]) == _directory(metadata.metadata_location)
         )
         if is_same:

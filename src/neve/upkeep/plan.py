@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from neve.ages import age_text
 from neve.errors import ConfigError, NeveError
 from neve.lake.compaction import SortColumn, sort_order
 from neve.limits import MIB
@@ -235,7 +236,7 @@ def _orphans(table: str, orphans: PlannedOrphans) -> Action:
     return Action(
         table,
         Step.ORPHANS,
-        f"{files:,} files that no snapshot names, older than {orphans.age_hours:,.0f} h",
+        f"{files:,} files that no snapshot names, older than {age_text(orphans.age_seconds)}",
         f"{size_text(orphans.plan.bytes)} fewer",
         files=files,
         orphans=orphans,

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from neve.upkeep.observed_table import ObservedTable
     from neve.upkeep.table_places import TablePlaces
 
-_HOUR = 3600
-
 
 @dataclass(frozen=True)
 class RecordedWrites:
@@ -82,10 +80,6 @@ class PlannedOrphans:
     @property
     def files(self) -> tuple[Orphan, ...]:
         return self.plan.orphans + self.index_files
-
-    @property
-    def age_hours(self) -> float:
-        return self.age_seconds / _HOUR
 
 
 def plan_versions(

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+from neve.ages import age_text
 from neve.lake.create import FEW_METADATA_FILES
 from neve.lake.expiry import Removed, SnapshotRemoval, remove_expired, retained_removal
 from neve.lake.follower_tags import oldest_unread_ms, unread_snapshots
@@ -126,10 +127,9 @@ def plan_retention(
     for version in new_tags:
         kept[version.snapshot_id] = f"{version.tag} is to name it"
     since = not_current_since(metadata)
+    reason = f"not current for more than {age_text(policy.retain_seconds)}"
     expire = tuple(
-        ExpiredSnapshot(
-            number, _time(since[number]), f"not current for more than {policy.retain_seconds:g} s"
-        )
+        ExpiredSnapshot(number, _time(since[number]), reason)
         for number in metadata.snapshots
         if number not in kept
     )
@@ -249,10 +249,11 @@ def _kept(
 ) -> dict[int, str]:
     """Return the snapshots that stay, but for those that refs name, and why."""
     kept: dict[int, str] = {}
+    retained = f"current within {age_text(policy.retain_seconds)}"
     oldest_ms = (now - policy.retain_seconds) * 1000
     for number, since_ms in not_current_since(metadata).items():
         if since_ms >= oldest_ms:
-            kept[number] = f"current within {policy.retain_seconds:g} s"
+            kept[number] = retained
     for branch in metadata.branches & metadata.refs.keys():
         ref = (metadata.document.get("refs") or {}).get(branch) or {}
         least = max(policy.retain_min, int(ref.get("min-snapshots-to-keep") or 0))
@@ -306,8 +307,9 @@ def _late_followers(
     lost = unread_snapshots(metadata, 0) & expired
     if not lost:
         return []
+    horizon = age_text(policy.follow_horizon_seconds)
     return [
-        f"{name}: follower {follower} is more than {policy.follow_horizon_seconds:.0f} s behind; "
+        f"{name}: follower {follower} is more than {horizon} behind; "
         "snapshots that it has not read are expired. If nobody needs it: neve follow drop"
         for follower, oldest_ms in oldest_unread_ms(metadata).items()
         if oldest_ms < horizon_ms

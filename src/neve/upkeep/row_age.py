@@ -15,6 +15,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 from neve import failpoints
+from neve.ages import age_text
 from neve.lake.identifier import quote_identifier
 from neve.upkeep.layout import TimeColumn, time_literal
 from neve.upkeep.table_kind import TableKind
@@ -97,7 +98,7 @@ def plan_row_age(
     oldest = datetime.fromtimestamp(now - age.after_seconds, timezone.utc)
     has_zone = column.type.startswith("timestamptz")
     before = _floor(oldest if has_zone else oldest - _FURTHEST_WEST, unit)
-    reason = f"older than {_age_text(age.after_seconds)}, by whole {unit}s"
+    reason = f"older than {age_text(age.after_seconds)}, by whole {unit}s"
     is_mixed = 0 < len(others) < len(specs)
     return RowAgePlan(name, column.name, column.type, before, reason, tuple(others), is_mixed)
 
@@ -219,11 +220,6 @@ def _time_field(
         if unit in _UNITS and types.get(name) in _TYPES and column in (None, name):
             return str(name), unit
     return None
-
-
-def _age_text(seconds: float) -> str:
-    days = seconds / 86_400
-    return f"{days:g} days" if days.is_integer() else f"{seconds / 3600:g} h"
 
 
 def _floor(moment: datetime, unit: str) -> datetime:

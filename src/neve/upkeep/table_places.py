@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from neve.errors import NeveError, UnsupportedError
+from neve.errors import NeveError
 from neve.lake.metadata_json import MetadataJson
 from neve.lake.profile import CatalogProfile, profile_named, profiles
 from neve.lake.reachable_files import metadata_files
@@ -139,12 +139,11 @@ class TablePlaces:
         for first in range(0, len(unknown), _READ_TOGETHER):
             some = unknown[first : first + _READ_TOGETHER]
             for name, metadata in reader.read_all(some).items():
-                document = document_of(reader, name, metadata)
-                if document is None:
+                if not isinstance(metadata, MetadataJson):
                     table = others[name].name
                     return f"the location of table {table}, which cannot be read, is not known"
                 try:
-                    used = used_directories(document, self._resolved)
+                    used = used_directories(metadata, self._resolved)
                 except NeveError as error:
                     return f"the location of table {others[name].name} is not known: {error}"
                 self._known[others[name]] = _KnownTable(tables[name], used)
@@ -190,25 +189,6 @@ class _Place:
         return used.overlap(self.location) or any(
             used.may_need(directory, self.uuid) for directory in self.elsewhere
         )
-
-
-def document_of(
-    reader: MetadataReader, name: Identifier, metadata: MetadataJson | UnsupportedError | None
-) -> MetadataJson | None:
-    """Return a table's metadata, also of one with types that PyIceberg does not know.
-
-    Args:
-        metadata: what `read_all` has returned for it.
-
-    Returns:
-        None: it cannot be read.
-    """
-    if not isinstance(metadata, UnsupportedError):
-        return metadata
-    try:
-        return reader.read_document(name)
-    except NeveError:
-        return None
 
 
 def _parent(path: str | None) -> str | None:

@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
 from neve.lake.file_store import FileStore
+from neve.lake.metadata_json import MetadataJson
 from neve.lake.resolved_places import ResolvedPlaces
 from neve.upkeep.metadata_of_others import METADATA_FILE
-from neve.upkeep.table_places import document_of, used_directories
+from neve.upkeep.table_places import used_directories
 
 if TYPE_CHECKING:
     from neve.lake import Lake
@@ -36,9 +37,9 @@ def unregistered_tables(lake: Lake) -> list[str]:
     known = {resolved.directory("/".join((warehouse, *identifier))) for identifier in identifiers}
     known |= {
         directory
-        for name, metadata in reader.read_all(identifiers).items()
-        if (document := document_of(reader, name, metadata)) is not None
-        for directory in used_directories(document, resolved).written
+        for metadata in reader.read_all(identifiers).values()
+        if isinstance(metadata, MetadataJson)
+        for directory in used_directories(metadata, resolved).written
     }
     with FileStore(lake.profile) as store:
         found = _table_directories(store, warehouse, known, resolved)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from neve.ages import age_text
 from neve.buffer.buffer import open_reader
 from neve.config.merging import REJECTED_SUFFIX as MIRROR_REJECTED_SUFFIX
 from neve.config.merging import TOMBSTONES_SUFFIX
@@ -156,10 +157,9 @@ class Upkeep:
             mirror = observe(self.lake, identifier)
             report.orphans += remove_unreferenced(mirror, policy.orphan_age_seconds)
         if plan.orphans:
-            hours = policy.orphan_age_seconds / 3600
             self.lake.progress(
                 f"{plan.table}: deleting {len(plan.orphans):,} files of {size_text(plan.bytes)} "
-                f"that no snapshot names, older than {hours:,.0f} h"
+                f"that no snapshot names, older than {age_text(policy.orphan_age_seconds)}"
             )
         removed = search.remove(plan, stop)
         report.orphans += removed.files

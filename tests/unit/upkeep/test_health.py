@@ -148,7 +148,7 @@ def test_health_is_json_for_machines(lake, tmp_path, capsys):
     assert "6 files become 1" in shown
     assert "were searched" not in shown
     assert run(["health", "--listing", "-c", str(config)]) == 0
-    searched = "1 of 1 tables were searched for files that no snapshot names, older than 3d 0h"
+    searched = "1 of 1 tables were searched for files that no snapshot names, older than 3d"
     assert f"{searched}: 0 found" in capsys.readouterr().out
 
 

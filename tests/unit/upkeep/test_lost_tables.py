@@ -238,6 +238,14 @@ def test_a_location_without_metadata_is_told(lake, tmp_path):
         lake.recover_table("ns.t", location=str(tmp_path))
 
 
+def test_a_misspelled_name_is_told_with_the_names_that_are_near(lake):
+    Appender(lake)
+    message = "table ns.tt does not exist in catalog lake, nor was it lost: .* has no metadata file"
+    with pytest.raises(NotFoundError, match=message) as caught:
+        lake.recover_table("ns.tt", dry_run=True)
+    assert caught.value.hint.endswith("; did you mean ns.t?")
+
+
 def document(number, uuid="u", *log, name="a", seconds=0):
     path = f"/t/metadata/{number:05}-{name}.metadata.json"
     files = [{"metadata-file": f"file:///t/metadata/{each}.metadata.json"} for each in log]

@@ -55,10 +55,10 @@ def test_every_action_has_a_reason_and_an_effect(lake):
     (plan,) = lake.plan_maintenance()
     told = {action.step: (action.why, action.effect) for action in plan.actions}
     assert list(told) == [Step.OLD_ROWS, Step.SORT, Step.EXPIRE, Step.ORPHANS]
-    assert told[Step.OLD_ROWS][0] == "older than 1 h, by whole days"
+    assert told[Step.OLD_ROWS][0] == "older than 1h, by whole days"
     assert told[Step.SORT] == ("closed hour 2026-11-17 10:00", "6 files become 1")
     assert told[Step.EXPIRE][1] == "6 snapshots become 1"
-    assert told[Step.ORPHANS][0] == "1 files that no snapshot names, older than 72 h"
+    assert told[Step.ORPHANS][0] == "1 files that no snapshot names, older than 3d"
     configure(lake, delete_rows_after="36500d")
     assert [plan.actions for plan in lake.plan_maintenance()] == [()]
 
@@ -166,7 +166,7 @@ def test_nothing_is_begun_once_the_minutes_are_over(lake):
     (report,) = Maintainer(lake, max_seconds=60, clock=lambda: next(times)).carry_out(plans)
     assert (report.actions, report.expired_snapshots, report.removed_orphans) == (1, 5, 0)
     assert report.left == [
-        "1 files that no snapshot names, older than 72 h: beyond the budget of time"
+        "1 files that no snapshot names, older than 3d: beyond the budget of time"
     ]
     assert report.error is None
 

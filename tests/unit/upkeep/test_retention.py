@@ -144,12 +144,12 @@ def test_what_is_needed_elsewhere_stays_and_the_plan_says_why(lake):
     assert plan.kept == Counter(
         {
             "main names it": 1,
-            "current within 3600 s": 1,
+            "current within 1h": 1,
             "a merge or the index needs it": 1,
         }
     )
     assert ids[3] not in {each.snapshot_id for each in plan.expire}
-    assert plan.expire[0].reason == "not current for more than 3600 s"
+    assert plan.expire[0].reason == "not current for more than 1h"
 
 
 def test_a_commit_in_between_is_no_loss_and_a_new_tag_keeps_its_snapshot(lake, monkeypatch):

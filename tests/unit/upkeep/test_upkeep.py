@@ -233,8 +233,8 @@ def test_the_log_says_what_goes_and_why_before_it_goes(bench):
     looking = Upkeep(bench.lake, UpkeepSpec(bench.buffer, expire_at_once=1), lambda: later)
     assert looking.run().expired_snapshots > 0
     looking.remove_orphans(UpkeepReport())
-    why = "not current for more than 3600 s"
-    orphans = "deleting 1 files of 4 B that no snapshot names, older than 72 h"
+    why = "not current for more than 1h"
+    orphans = "deleting 1 files of 4 B that no snapshot names, older than 3d"
     assert said == [
         (f"otel.logs: {count} snapshots become 1: {why}", count, True),
         (f"otel.logs: {orphans}", 1, True),
