@@ -5,9 +5,9 @@
 Age is written as metadata: snapshots, data files and their manifests, streams, requests in the
 dedup window, files of the ledger (`tests/support/aged_lake.py`). A batch has ten requests of one
 log record each; its cost is a whole round of a worker: look into the buffer, decode (here, without
-Spark), stage, publish, retire. An expiry, on disk only, removes as many snapshots at each age, of
-real appends, and their files. A ratio is against a new lake of the same run. Lakes are measured
-by turns, so that what else the machine does slows each of them alike.
+Spark), stage, publish, retire. An expiry removes as many snapshots at each age, of real appends,
+and their files. A ratio is against a new lake of the same run. Lakes are measured by turns, so that
+what else the machine does slows each of them alike.
 
 With `--store s3`, the buffer and the tables are on the local S3 server behind a proxy that adds
 30 ms to each request. The proxy is part of this process, so that time counts there, and not
@@ -121,8 +121,7 @@ def main() -> None:
         measured = _measure(lakes, options.runs)
     for age, of_age in zip(ages, measured, strict=True):
         _tell(age, options.store, of_age, measured[0] if age is not NEW else None)
-    if options.store == "disk":
-        _tell_expiry(ages, _measure_expiry(ages))
+    _tell_expiry(ages, options.store, _measure_expiry(ages, options.store))
 
 
 @dataclass
@@ -167,23 +166,27 @@ def _measure(lakes: Sequence[_Opened], runs: int) -> list[Measured]:
     ]
 
 
-def _measure_expiry(ages: Sequence[Age]) -> list[Cost]:
+def _measure_expiry(ages: Sequence[Age], store: str) -> list[Cost]:
     with ExitStack() as stack:
         tables = []
         for age in ages:
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            settings = embedded_settings(directory)
-            tables.append(stack.enter_context(expiring_table(age, settings, _EXPIRIES)))
+            made = measured = embedded_settings(directory)
+            if store == "s3":
+                made, measured = stack.enter_context(_slow_settings(directory, SlowStore()))
+            table = expiring_table(age, made, _EXPIRIES, measured=measured)
+            tables.append(stack.enter_context(table))
         return list(map(_median, _by_turns([table.expire for table in tables], _EXPIRIES)))
 
 
-def _tell_expiry(ages: Sequence[Age], costs: Sequence[Cost]) -> None:
-    for age, cost in zip(ages, costs, strict=True):
-        is_new = age is NEW
-        ratio = None if is_new else cost.processor_seconds / costs[0].processor_seconds
-        wanted = None if is_new else f"<= {WANTED_RATIO}"
-        name = f"age_{age.name}_expiry_processor"
-        _print(name, cost.processor_seconds * 1000, "ms", ratio, wanted)
+def _tell_expiry(ages: Sequence[Age], store: str, costs: Sequence[Cost]) -> None:
+    kind, values = "processor", [cost.processor_seconds for cost in costs]
+    if store == "s3":
+        kind, values = "s3", [cost.seconds for cost in costs]
+    for age, value in zip(ages, values, strict=True):
+        ratio = None if age is NEW else value / values[0]
+        wanted = None if age is NEW else f"<= {WANTED_RATIO}"
+        _print(f"age_{age.name}_expiry_{kind}", value * 1000, "ms", ratio, wanted)
 
 
 def _by_turns(measures: Sequence[Callable[[], T]], runs: int) -> list[list[T]]:

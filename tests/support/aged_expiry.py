@@ -56,9 +56,17 @@ class ExpiringTable:
 
 @contextmanager
 def expiring_table(
-    age: Age, settings: Settings, groups: int, group: int = SNAPSHOTS
+    age: Age,
+    settings: Settings,
+    groups: int,
+    group: int = SNAPSHOTS,
+    measured: Settings | None = None,
 ) -> Iterator[ExpiringTable]:
-    """Make a table of an age; the snapshots that may expire come behind its files."""
+    """Make a table of an age; the snapshots that may expire come behind its files.
+
+    Args:
+        measured: with which it is expired, such as through a proxy; None: as it is made.
+    """
     with neve.open(settings) as lake:
         appender = Appender(lake)
         appender.append(0)
@@ -70,5 +78,6 @@ def expiring_table(
         oldest = list(lake.reader().read(NAME).snapshots)[: groups * group]
         if age.snapshots:
             aged.add_snapshots(aged.staging(lake, "ns.t"), age.snapshots)
+    with neve.open(measured or settings) as lake:
         manifests._lists_kept.clear()
         yield ExpiringTable(lake, oldest, group)
