@@ -249,7 +249,7 @@ def test_a_mirror_goes_on_at_its_target(open_lake, rest_catalog, s3):
     assert any("index stays behind" in line for report in reports for line in report.left_behind)
     destroy(lake, [lake.ref(report.table) for report in reports])
     with neve.open(rest) as target:
-        mirrored.lake = target
+        mirrored.go_to(target)
         mirrored.check()
         mirrored.append(event("U", 6, 3, "e"), event("I", 2, 2, "late"), event("I", 7, 9, "new"))
         for _ in range(2):

@@ -81,6 +81,11 @@ class Mirrored:
         # Kept as by one worker that goes on from turn to turn, whatever happens to the tables.
         self.loaded = LoadedTables()
 
+    def go_to(self, lake: Lake) -> None:
+        """Go on with tables that were moved there, as another worker."""
+        self.lake = lake
+        self.loaded = LoadedTables()
+
     @property
     def changelog(self) -> str:
         return f"{self.namespace}.changes"
