@@ -8,14 +8,16 @@ whose catalog was restored from a copy. Only the metadata files tell.
 
 from __future__ import annotations
 
+import json
 import re
 import zlib
 from typing import TYPE_CHECKING
 
-from neve.errors import NotFoundError
+from neve.errors import NeveError, NotFoundError
 from neve.lake.manifests import in_parallel
 from neve.lake.metadata_json import decode_document
 from neve.lake.reachable_files import metadata_files
+from neve.lake.resolved_places import ResolvedPlaces
 from neve.lake.store_paths import place_of
 from neve.upkeep.newest_metadata import number_of
 
@@ -28,6 +30,7 @@ METADATA_FILE = re.compile(r".*\.metadata\.json(\.gz)?")
 # The format, the id and the location come first, whoever writes the file.
 _HEAD_BYTES = 16 * 1024
 _UUID = re.compile(rb'"(?:table|view)-uuid"\s*:\s*"([^"]*)"')
+_LOCATION = re.compile(rb'"location"\s*:\s*("(?:[^"\\]|\\.)*")')
 _GZIP = b"\x1f\x8b"
 # In place of an id: of a document that does not begin with it, such as one with sorted keys.
 _FURTHER_ON = ""
@@ -46,10 +49,12 @@ class MetadataOfOthers:
         self._store = store
         self._uuid = metadata.uuid.lower()
         self._named = {place_of(path) for path in metadata_files(metadata)}
+        self._places = ResolvedPlaces()
+        self._place = self._places.directory(metadata.location)
         self._waiting: list[ListedFile] = []
         self.found: str | None = None
         """A metadata file of another table or view; None: none was found so far."""
-        self._number = number_of(metadata.metadata_location)
+        self._newest = metadata.metadata_location
         self._ahead: str | None = None
 
     def see(self, file: ListedFile) -> None:
@@ -71,9 +76,8 @@ class MetadataOfOthers:
         for file, is_of_another in zip(files, in_parallel(self._is_of_another, files), strict=True):
             if is_of_another:
                 self.found = self.found or file.path
-            elif is_of_another is False and self._is_ahead(file.path):
-                self._ahead = file.path
-                self._number = number_of(file.path)
+            elif is_of_another is False and _is_ahead(file.path, self._newest):
+                self._ahead = self._newest = file.path
 
     def newer_than(self, metadata: MetadataJson) -> str | None:
         """Return the table's own metadata file of a version that the catalog does not know of.
@@ -83,18 +87,23 @@ class MetadataOfOthers:
         Args:
             metadata: as the catalog has it after the search, which commits may have gone on beside.
         """
-        number = number_of(metadata.metadata_location)
-        return self._ahead if self._ahead and number_of(self._ahead) > number + 1 else None
-
-    def _is_ahead(self, path: str) -> bool:
-        return 0 <= self._number < number_of(path)
+        is_newer = self._ahead and _is_ahead(
+            self._ahead, metadata.metadata_location, by_more_than=1
+        )
+        return self._ahead if is_newer else None
 
     def _is_of_another(self, file: ListedFile) -> bool | None:
-        """Tell whether a file is of another table or view; None: of nobody."""
+        """Tell whether a file is of another table or view; None: of nobody.
+
+        So is what was copied here from another place of the table: it names no file of this one.
+        """
         try:
-            uuid = _uuid_in(self._store.read_range(file.path, 0, min(file.size, _HEAD_BYTES)))
-            if uuid in (None, self._uuid):
-                return None if uuid is None else False
+            head = _text_of(self._store.read_range(file.path, 0, min(file.size, _HEAD_BYTES)))
+            uuid = _uuid_in(head)
+            if uuid is None or (uuid == self._uuid and self._is_elsewhere(_location_in(head))):
+                return None
+            if uuid == self._uuid:
+                return False
             return self._is_another(self._store.read(file.path), is_damaged_one=uuid != _FURTHER_ON)
         except NotFoundError:
             # Of a refused commit, which has deleted it meanwhile.
@@ -111,18 +120,58 @@ class MetadataOfOthers:
         except (ValueError, EOFError, OSError, zlib.error, AttributeError):
             return is_damaged_one or None
         if str(uuid).lower() == self._uuid:
-            return False
+            return None if self._is_elsewhere(document.get("location")) else False
         return True if "view-uuid" in document or (uuid and snapshots) else None
+
+    def _is_elsewhere(self, location: str | None) -> bool:
+        try:
+            return bool(location) and self._places.directory(str(location)) != self._place
+        except NeveError:
+            # A relative path: nobody knows where that is.
+            return False
+
+
+def _is_ahead(path: str, current: str, by_more_than: int = 0) -> bool:
+    """Tell whether a metadata file's number is higher than that of the current one.
+
+    Hadoop catalogs have numbers of their own, as in `v12.metadata.json`. Where such a table is
+    registered in another catalog, the first version there has the number 0.
+    """
+    number = number_of(current)
+    if _is_of_hadoop(path) != _is_of_hadoop(current):
+        number = -1
+        if _is_of_hadoop(path):
+            return False
+    elif number < 0:
+        return False
+    return number_of(path) > number + by_more_than
+
+
+def _is_of_hadoop(path: str) -> bool:
+    return path.rpartition("/")[2].startswith("v")
+
+
+def _text_of(head: bytes) -> bytes:
+    """Return the first bytes of a document; empty: they are of none."""
+    if not head.startswith(_GZIP):
+        return head
+    try:
+        return zlib.decompressobj(wbits=31).decompress(head)
+    except zlib.error:
+        return b""
 
 
 def _uuid_in(head: bytes) -> str | None:
     """Return the id in the first bytes of a document; None: they are of no document."""
-    if head.startswith(_GZIP):
-        try:
-            head = zlib.decompressobj(wbits=31).decompress(head)
-        except zlib.error:
-            return None
     match = _UUID.search(head)
     if match is not None:
         return match[1].decode(errors="replace").lower()
     return _FURTHER_ON if head.startswith(b"{") else None
+
+
+def _location_in(head: bytes) -> str | None:
+    match = _LOCATION.search(head)
+    try:
+        return str(json.loads(match[1])) if match else None
+    except ValueError:
+        return None

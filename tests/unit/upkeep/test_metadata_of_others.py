@@ -212,3 +212,28 @@ def test_commits_during_a_search_are_no_newer_versions(lake, monkeypatch):
 
     monkeypatch.setattr(FileStore, "list_files", late)
     assert search(lake).skipped == ""
+
+
+def test_metadata_that_was_copied_from_another_place_is_no_newer_version(lake):
+    """`neve rewrite` counts anew from 0, beside the metadata files that were copied."""
+    appender, files = versions(lake, 5)
+    copied = json.loads(files[-1].read_text())
+    before = {**copied, "location": "file:///before"}
+    ends_with_location = {"a": "x" * 100_000, **before}
+    directory = directory_of(appender) / "metadata"
+    write(directory / "00500-a.metadata.json", before)
+    write(directory / "00501-a.metadata.json", ends_with_location)
+    write(directory / "00502-a.gz.metadata.json", gzip.compress(json.dumps(before).encode()))
+    assert search(lake).skipped == ""
+    here = write(directory / "00500-b.metadata.json", copied)
+    assert search(lake).skipped.endswith(f"than the catalog names, file://{here}")
+
+
+def test_versions_of_a_hadoop_catalog_have_numbers_of_their_own(lake):
+    """Registered in another catalog, the table has the number 0 next."""
+    appender, files = versions(lake, 5)
+    hadoop = directory_of(appender) / "metadata/v500.metadata.json"
+    write(hadoop, files[2].read_bytes())
+    assert search(lake).skipped == ""
+    set_back(lake, hadoop)
+    assert search(lake).skipped.endswith(f"than the catalog names, file://{files[-1]}")
