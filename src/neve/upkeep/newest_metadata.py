@@ -4,7 +4,8 @@ Metadata files have numbers that rise by one with each commit, and each names th
 log. A file that another one names was replaced. Of those that are left the one with the highest
 number counts. Two with that number are two attempts of one commit, of which one was refused: only a
 person can say which. So it is if another one that nothing has replaced was written later: the table
-was set back to an older version once, and written again from there.
+was set back to an older version once, and written again from there. And if another one says that
+the table lies elsewhere: `neve rewrite` counts anew from 0, beside the metadata that was copied.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class _Version:
 
     path: str
     updated_ms: int
+    location: str
 
     @property
     def name(self) -> str:
@@ -56,7 +58,8 @@ def newest_metadata(documents: Iterable[MetadataJson]) -> tuple[str, str]:
     replaced: set[str] = set()
     for each in documents:
         uuids.add(each.uuid)
-        versions.append(_Version(each.metadata_location, each.last_updated_ms))
+        place = each.location.rstrip("/")
+        versions.append(_Version(each.metadata_location, each.last_updated_ms, place))
         log = each.document.get("metadata-log") or ()
         replaced.update(place_of(str(entry["metadata-file"])) for entry in log)
     if not versions:
@@ -84,6 +87,12 @@ def _newest_of(versions: Sequence[_Version]) -> _Version:
             hint="look at both, and choose one with --metadata",
         )
     for each in others:
+        if each.location != newest.location:
+            raise ConflictError(
+                f"{newest.name} has the highest number, and says that the table lies at "
+                f"{newest.location}; {each.name} says at {each.location}",
+                hint="choose the one of the place where its files are, with --metadata",
+            )
         if each.updated_ms > newest.updated_ms + _CLOCKS_DIFFER_MS:
             raise ConflictError(
                 f"{newest.name} has the highest number, and {each.name} was written later: the "

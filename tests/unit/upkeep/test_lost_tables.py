@@ -246,10 +246,11 @@ def test_a_misspelled_name_is_told_with_the_names_that_are_near(lake):
     assert caught.value.hint.endswith("; did you mean ns.t?")
 
 
-def document(number, uuid="u", *log, name="a", seconds=0):
+def document(number, uuid="u", *log, name="a", seconds=0, at="/t"):
     path = f"/t/metadata/{number:05}-{name}.metadata.json"
     files = [{"metadata-file": f"file:///t/metadata/{each}.metadata.json"} for each in log]
-    content = {"table-uuid": uuid, "metadata-log": files, "last-updated-ms": 1000 * seconds}
+    content = {"table-uuid": uuid, "location": at, "metadata-log": files}
+    content["last-updated-ms"] = 1000 * seconds
     return MetadataJson(path, content)
 
 
@@ -276,6 +277,8 @@ def test_the_newest_is_told_by_numbers_and_logs(documents, newest):
         ([document(9), document(9, name="b")], "two attempts of one commit"),
         ([document(9), document(10, "v")], "metadata of 2 tables"),
         ([document(9, seconds=61), document(10)], "00009-a.metadata.json was written later"),
+        # Rewritten where it was copied to: the copied file names files of the place before.
+        ([document(0), document(10, at="/before")], "lies at /before; 00000-a.* says at /t"),
     ],
 )
 def test_where_nothing_says_which_is_the_newest_a_person_decides(documents, said):
