@@ -114,6 +114,8 @@ def read_document(
     profile: CatalogProfile, catalog: Catalog, identifier: Identifier
 ) -> MetadataJson:
     """Read a table's metadata, also of one that PyIceberg cannot read. Raises NotFoundError."""
+    if len(identifier) < 2:
+        raise missing_table(profile, catalog, identifier)
     with explained(profile):
         try:
             if isinstance(catalog, NeveRestCatalog):

@@ -169,13 +169,27 @@ def read_metadata_file(
     content = Path(_FILE_SCHEME.sub("/", location)).read_bytes()
     try:
         metadata = MetadataJson(location, decode_document(content))
-        types = {type_name for field in metadata.fields for type_name in _primitives(field["type"])}
-    except (ValueError, LookupError, TypeError, StopIteration) as error:
+    except ValueError as error:
         raise unreadable_table(identifier, "invalid metadata") from error
+    types = require_readable(identifier, metadata)
     for type_name in sorted(types):
         if not (any_type or _KNOWN_TYPE.fullmatch(type_name)):
             raise unreadable_table(identifier, f"a column has the type {type_name}")
     return metadata
+
+
+def require_readable(identifier: Identifier, metadata: MetadataJson) -> set[str]:
+    """Return the types of a table's columns, of nested ones, too.
+
+    Raises:
+        UnsupportedError: the document lacks what every table has.
+    """
+    try:
+        _ = (metadata.format_version, metadata.location, metadata.last_updated_ms)
+        _ = (metadata.snapshots, metadata.refs)
+        return {type_name for field in metadata.fields for type_name in _primitives(field["type"])}
+    except (ValueError, LookupError, TypeError, AttributeError, StopIteration) as error:
+        raise unreadable_table(identifier, "invalid metadata") from error
 
 
 def decode_document(content: bytes) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from neve.errors import NeveError, UnsupportedError
 from neve.lake.identifier import Identifier
 from neve.lake.local_faults import one_line, sqlite_fault, storage_fault
-from neve.lake.metadata_json import MetadataJson, read_metadata_file
+from neve.lake.metadata_json import MetadataJson, read_metadata_file, require_readable
 from neve.lake.near_names import missing_namespace_error, missing_table_error
 from neve.lake.profile import SQLITE_WAIT_SECONDS, CatalogProfile
 
@@ -95,7 +95,9 @@ class CatalogReader:
     def read_document(self, identifier: Identifier) -> MetadataJson:
         from neve.lake.json_table import read_document
 
-        return read_document(self._profile, self._connect(), identifier)
+        metadata = read_document(self._profile, self._connect(), identifier)
+        require_readable(identifier, metadata)
+        return metadata
 
     def read_all(self, identifiers: Iterable[Identifier]) -> Loaded:
         from neve.lake.catalog import load_tables

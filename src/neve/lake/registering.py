@@ -17,6 +17,7 @@ from pyiceberg.exceptions import (
 from pyiceberg.io import load_file_io
 
 from neve.errors import CatalogError, Code, UnsupportedError
+from neve.lake.catalog import missing_table
 from neve.lake.commit_errors import committing
 from neve.lake.create import create_namespace
 from neve.lake.faults import explained
@@ -78,8 +79,13 @@ def registered_table(lake: Lake, ref: TableRef) -> RegisteredTable:
     """Return a name of a catalog, whether or not there is such a table.
 
     Reading works with every catalog; `require_registering` says which ones can be written to.
+
+    Raises:
+        NotFoundError: the name has no namespace, so that no table can have it.
     """
     profile, catalog = profile_named(lake.settings, ref.catalog), lake.catalog(ref.catalog)
+    if len(ref.identifier) < 2:
+        raise missing_table(profile, catalog, ref.identifier)
     if isinstance(catalog, NeveRestCatalog):
         return _RestTable(profile, catalog, ref)
     if isinstance(catalog, NeveSqlCatalog):

@@ -24,7 +24,7 @@ from pyiceberg.types import (
 )
 
 import neve
-from neve.errors import CatalogError, NotFoundError, StorageError
+from neve.errors import CatalogError, NotFoundError, StorageError, UnsupportedError
 from neve.lake.metadata_reader import CatalogReader, EmbeddedReader
 from neve.lake.tables import describe, summarize
 from tests.support.lakes import sqlite_settings
@@ -139,6 +139,26 @@ def test_what_cannot_be_read_is_said(lake, tables, tmp_path):
     (tmp_path / "catalog.db").write_bytes(b"no database" * 100)
     with pytest.raises(CatalogError, match="is corrupt"):
         lake.tables()
+
+
+@pytest.mark.parametrize("content", [b"{}", b"[]", b'{"format-version": 2, "location": "file:/t"}'])
+def test_a_document_that_is_no_tables_costs_no_other_table(lake, tables, monkeypatch, content):
+    reader = lake.reader()
+    Path(reader.read(tables[1]).metadata_location.removeprefix("file://")).write_bytes(content)
+    for each in (reader, CatalogReader(lake.profile, lake.catalog)):
+        monkeypatch.setattr(lake, "reader", lambda *_, each=each: each)
+        assert [summary.rows for summary in lake.tables()] == [0, None, 0]
+        with pytest.raises(UnsupportedError, match="invalid metadata"):
+            lake.table("shop.orders")
+
+
+def test_a_name_that_nothing_has_is_told_with_those_that_are_near(lake, tables, monkeypatch):
+    for reader in (lake.reader(), CatalogReader(lake.profile, lake.catalog)):
+        monkeypatch.setattr(lake, "reader", lambda *_, reader=reader: reader)
+        for name in ("visits", "sop.visits", "shop.visit", "other.shop.visits"):
+            with pytest.raises(NotFoundError, match="does not exist in catalog lake") as caught:
+                lake.table(name)
+            assert "did you mean shop.visits" in str(caught.value.hint), name
 
 
 def test_a_table_on_another_store_is_read_through_pyiceberg(lake, tables, monkeypatch):

@@ -246,6 +246,13 @@ def test_a_misspelled_name_is_told_with_the_names_that_are_near(lake):
     assert caught.value.hint.endswith("; did you mean ns.t?")
 
 
+def test_a_name_without_its_namespace_is_no_lost_table(lake):
+    Appender(lake)
+    with pytest.raises(NotFoundError, match="table t does not exist") as caught:
+        lake.recover_table("t", dry_run=True)
+    assert caught.value.hint == "did you mean ns.t?"
+
+
 def document(number, uuid="u", *log, name="a", seconds=0, at="/t"):
     path = f"/t/metadata/{number:05}-{name}.metadata.json"
     files = [{"metadata-file": f"file:///t/metadata/{each}.metadata.json"} for each in log]
