@@ -5,7 +5,8 @@ from __future__ import annotations
 
 def age_text(seconds: float) -> str:
     """Write an age with its two largest units, without zeros: 3d 4h, 5h, 7m 3s."""
-    left = int(seconds)
+    # Of another machine whose clock is ahead it may be negative.
+    left = max(0, int(seconds))
     if not left:
         return "0s"
     counts: list[tuple[int, str]] = []
