@@ -86,7 +86,8 @@ def find_duplicates(
         # mark and the declaration holds no rows for the table.
         if one.segment <= marks.get(one.stream, 0) or (one.is_retired and one.stream in marks):
             consumed[one.key] = max(one.received_unix_nano, consumed.get(one.key, 0))
-        elif one.stream in ranges and one.segment <= ranges[one.stream].last:
+        # What was retired is not in the batch, and a table without a mark has nothing of it.
+        elif not one.is_retired and one.stream in ranges and one.segment <= ranges[one.stream].last:
             found.append(one)
     dropped = set()
     for one in sorted(found):

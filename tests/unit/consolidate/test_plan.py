@@ -196,6 +196,10 @@ def test_a_copy_of_what_was_retired_is_dropped_also_past_the_mark():
     assert find_duplicates(copies, {"a": 1}, of_batch, 100) == {("b", 1, 0)}
     # A table that was made since has nothing of the stream.
     assert find_duplicates(copies, {}, of_batch, 100) == frozenset()
+    # Nor if the batch has later segments of that stream; and what was retired is no copy of others.
+    later = {"a": Range(1, 4), **of_batch}
+    assert find_duplicates(copies, {}, later, 100) == frozenset()
+    assert find_duplicates(copies, {"b": 1}, {"a": Range(1, 4)}, 100) == frozenset()
 
 
 def test_what_lies_beyond_the_batch_neither_drops_nor_is_dropped():
