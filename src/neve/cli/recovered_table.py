@@ -64,7 +64,7 @@ def _damage_lines(report: RepairReport) -> Iterator[str]:
 
 
 def _loss(report: RepairReport) -> str:
-    commits = f"{report.lost_commits:,} commits"
+    commits = "1 commit" if report.lost_commits == 1 else f"{report.lost_commits:,} commits"
     if report.lost_rows is None or report.returning_rows is None:
         return f"{commits}, whose summaries do not say how many rows they changed"
     back = f"; {report.returning_rows:,} rows that they deleted come back"

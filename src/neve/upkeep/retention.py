@@ -97,7 +97,7 @@ class RetentionPlan:
         effect = f"{snapshots:,} snapshots become {snapshots - len(self.expire):,}"
         for tags, what in ((self.new_tags, "made"), (self.drop_tags, "dropped")):
             if tags:
-                effect += f", {len(tags):,} tags {what}"
+                effect += f", 1 tag {what}" if len(tags) == 1 else f", {len(tags):,} tags {what}"
         return effect
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -18,8 +19,8 @@ from neve.lake.horizons import KEYS, SIDE_OF
 from neve.lake.kept_moments import RECORD
 from neve.lake.metadata_json import MetadataJson
 from neve.lake.tag_commit import TagMove, move_tag
-from neve.upkeep.kept_versions import recorded_tags
-from neve.upkeep.retention import removal_of
+from neve.upkeep.kept_versions import KeptVersion, recorded_tags
+from neve.upkeep.retention import RetentionPlan, removal_of
 from neve.upkeep.retention_policy import retention_policy
 from neve.upkeep.table_kind import TableKind
 from neve.versions.resolve import resolve_version
@@ -342,3 +343,10 @@ def test_nothing_expires_while_main_cannot_be_read(lake):
     newest.write_bytes(content)
     assert bench.run().snapshots > 20
     assert sum(appender.ids().values()) == 25
+
+
+def test_a_plan_counts_its_tags_in_words_that_fit():
+    kept = KeptVersion("2026-11-19T05", 1, datetime(2026, 11, 20, 5, tzinfo=timezone.utc))
+    one = RetentionPlan("ns.t", "u", new_tags=(kept,))
+    assert one.effect_on(7) == "7 snapshots become 7, 1 tag made"
+    assert replace(one, new_tags=(kept, kept)).effect_on(7) == "7 snapshots become 7, 2 tags made"

@@ -98,6 +98,12 @@ def test_a_damaged_version_is_told_with_what_going_back_would_lose(lake, kind, n
     assert (status, "there is nothing to roll back" in error) == (2, True)
 
 
+def test_a_single_commit_is_counted_as_one(lake, neve_command):
+    damage(make_table(lake, TABLE, 2))
+    _, said, _ = neve_command("recover", "--table", TABLE, "--dry-run")
+    assert "Going back to it loses 1 commit with 2 rows." in said
+
+
 def test_a_version_that_somebody_has_written_meanwhile_is_not_rolled_back(lake, monkeypatch):
     table = make_table(lake, TABLE, 2)
     damage(table)
