@@ -73,8 +73,12 @@ def test_a_table_with_an_unreadable_manifest_is_left_alone_and_reported(lake, ne
         assert status == 3
         assert "shop.events is left alone: " in said
         assert f"{manifest.name} is not a whole Avro file" in said
+        assert "neve recover --table shop.events --dry-run" in said
+        assert "Nothing is to be done" not in said
     status, said, _ = neve_command("maintain", upkeep=upkeep)
     assert status == 3
+    assert " failed shop.events failed: " in said
+    assert "neve recover --table shop.events --dry-run" in said
     assert sorted(local_path(table.location()).rglob("*")) == files
 
 
@@ -106,6 +110,19 @@ def test_a_short_retention_and_a_policy_without_a_table_are_refused(
         assert (status, out) == (2, "")
         (line,) = error.splitlines()
         assert said in line
+    if "there is no table" in said or "fits no table" in said:
+        status, _, told = neve_command("health", **sections)
+        assert (status, said in told) == (0, True)
+
+
+def test_a_budget_that_is_too_small_leaves_the_table_and_says_what_it_needs(lake, neve_command):
+    make_table(lake, "shop.events", 6)
+    upkeep = {"tables": {"shop.events": {"compact": True}}, "min_small_files": 2}
+    status, said, _ = neve_command("maintain", "--max-bytes", "1", upkeep=upkeep)
+    assert status == 0
+    assert re.search(r"shop\.events 0 0 0 [0-9.]+ left ", said)
+    assert "beyond the budget of bytes" in said
+    assert "bytes, which the budget must have" in said
 
 
 def test_no_orphans_are_removed_where_two_tables_share_a_location(lake, neve_command):

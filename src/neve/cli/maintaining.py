@@ -86,6 +86,8 @@ def _show_reports(output: Output, reports: Sequence[MaintenanceReport]) -> None:
     else:
         output.say("Nothing was to be done.")
     for report in reports:
+        if report.error:
+            output.say(f"{report.table} failed: {report.error}")
         for line in _amplification(report):
             output.say(f"{report.table}: {line}")
         for note in report.notes:
@@ -117,5 +119,11 @@ def _shown(report: MaintenanceReport) -> dict[str, Any]:
         "expired": report.expired_snapshots,
         "orphans": report.removed_orphans,
         "seconds": round(report.seconds, 1),
-        "outcome": report.error or "done",
+        "outcome": _outcome(report),
     }
+
+
+def _outcome(report: MaintenanceReport) -> str:
+    if report.error:
+        return "failed"
+    return "left" if report.left and not report.actions else "done"

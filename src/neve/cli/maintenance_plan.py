@@ -29,7 +29,7 @@ _SHOWN_ORPHANS = ("orphan", "size", "written at")
 def show_plans(output: Output, plans: Sequence[MaintenancePlan]) -> None:
     """Show people what is to be done table by table; programs get all of it."""
     output.data(_COLUMNS, [row for plan in plans for row in _records(plan)])
-    if not any(plan.actions or plan.deferred for plan in plans):
+    if not any(plan.actions or plan.deferred or plan.error for plan in plans):
         output.say("Nothing is to be done.")
     for plan in plans:
         _show_actions(output, plan.table, _action_rows(plan))

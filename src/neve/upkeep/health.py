@@ -98,6 +98,8 @@ def check_health(
         NotFoundError: a pattern fits no table.
     """
     lake.profile.require_catalog("the health of tables")
+    for line in policies_without_table(lake):
+        lake.progress(line)
     at = time.time() if now is None else now
     # Loads libraries that a look at metadata does not need.
     list_orphans = _orphan_listing(lake, listing, at) if listing is not None else None
@@ -161,6 +163,14 @@ class UnreadableTable:
 
     name: str
     error: str
+
+
+def policies_without_table(lake: Lake) -> list[str]:
+    """Return a line for each policy of the configuration that names no table."""
+    upkeep = lake.settings.upkeep
+    if not upkeep.tables:
+        return []
+    return upkeep.policies_without_table(map(".".join, lake.reader().list_tables()))
 
 
 def observe_tables(

@@ -19,7 +19,7 @@ from neve.limits import MIB
 from neve.sizes import size_text
 from neve.upkeep.compaction import FileGroup, plan_groups
 from neve.upkeep.findings import wanted_manifests
-from neve.upkeep.health import UnreadableTable, observe_tables
+from neve.upkeep.health import UnreadableTable, observe_tables, policies_without_table
 from neve.upkeep.layout import partition_text, time_column
 from neve.upkeep.orphans import MOST_AT_ONCE
 from neve.upkeep.removals import (
@@ -160,11 +160,7 @@ def plan_maintenance(
 
 
 def _check_policies(lake: Lake, *, is_strict: bool) -> None:
-    upkeep = lake.settings.upkeep
-    if not upkeep.tables:
-        return
-    names = [".".join(identifier) for identifier in lake.reader().list_tables()]
-    for line in upkeep.policies_without_table(names):
+    for line in policies_without_table(lake):
         if is_strict:
             raise ConfigError(line, hint="see: neve tables; a pattern such as otel.* names several")
         logger.warning("%s", line)
@@ -247,7 +243,8 @@ def _plan_table(
     observed: ObservedTable | UnreadableTable, now: float, max_bytes: int | None
 ) -> TablePlan:
     if isinstance(observed, UnreadableTable):
-        return TablePlan(observed.name, None, error=observed.error)
+        repair = f"see: neve recover --table {observed.name} --dry-run"
+        return TablePlan(observed.name, None, error=f"{observed.error} ({repair})")
     policy = observed.policy
     if max_bytes is not None:
         # A larger group would be deferred each time.
@@ -402,9 +399,10 @@ def _within(plans: Sequence[TablePlan], max_bytes: int | None) -> list[TablePlan
                 done.append(action)
             else:
                 deferred.append(action)
-        large = max((action.bytes for action in deferred), default=0)
+        large = max(deferred, key=lambda action: action.bytes, default=None)
         notes = plan.notes
-        if large > max_bytes:
-            notes = (*notes, f"an action needs a budget of {large:,} bytes: it is one commit")
+        if large and large.bytes > max_bytes:
+            note = f"{large.why}: one commit of {large.bytes:,} bytes, which the budget must have"
+            notes = (*notes, note)
         kept.append(replace(plan, actions=tuple(done), deferred=tuple(deferred), notes=notes))
     return kept

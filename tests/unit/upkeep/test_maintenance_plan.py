@@ -127,7 +127,9 @@ def test_a_small_budget_is_used_in_each_run(lake):
     lake.settings = lake.settings.model_copy(update={"upkeep": settings.upkeep})
     (plan,) = lake.plan_maintenance(max_bytes=budget)
     assert [action.step for action in plan.deferred] == [Step.ZORDER]
-    assert plan.notes == (f"an action needs a budget of {whole.bytes:,} bytes: it is one commit",)
+    (deferred,) = plan.deferred
+    needed = f"one commit of {whole.bytes:,} bytes, which the budget must have"
+    assert plan.notes == (f"{deferred.why}: {needed}",)
 
 
 def test_statistics_are_computed_of_tables_that_are_not_written_any_more(lake):
