@@ -93,12 +93,12 @@ class RetentionPlan:
         return self.drop_tags[0].reason if self.drop_tags else ""
 
     def effect_on(self, snapshots: int) -> str:
-        """Say what becomes of so many snapshots."""
-        effect = f"{snapshots:,} snapshots become {snapshots - len(self.expire):,}"
+        """Say what becomes of so many snapshots; other actions may add some meanwhile."""
+        effects = [f"{len(self.expire):,} of {snapshots:,} snapshots expire"] if self.expire else []
         for tags, what in ((self.new_tags, "made"), (self.drop_tags, "dropped")):
             if tags:
-                effect += f", 1 tag {what}" if len(tags) == 1 else f", {len(tags):,} tags {what}"
-        return effect
+                effects.append(f"1 tag {what}" if len(tags) == 1 else f"{len(tags):,} tags {what}")
+        return ", ".join(effects)
 
 
 def plan_retention(

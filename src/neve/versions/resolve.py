@@ -172,7 +172,7 @@ def _before_log(name: str, metadata: MetadataJson, version: Version) -> NotFound
     reason = f"{name} had no snapshot at {version} yet"
     first = next((metadata.snapshots.get(entry["snapshot-id"]) for entry in _log(metadata)), None)
     if first is not None and not _is_first(first):
-        reason = f"{name}: its snapshots of {version} have expired, and the history log with them"
+        reason = f"{name}: its history log begins after {version}; older snapshots have expired"
     return NotFoundError(reason, hint=_nearest(metadata))
 
 

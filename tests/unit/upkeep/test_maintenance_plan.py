@@ -57,7 +57,7 @@ def test_every_action_has_a_reason_and_an_effect(lake):
     assert list(told) == [Step.OLD_ROWS, Step.SORT, Step.EXPIRE, Step.ORPHANS]
     assert told[Step.OLD_ROWS][0] == "older than 1h, by whole days"
     assert told[Step.SORT] == ("closed hour 2026-11-17 10:00", "6 files become 1")
-    assert told[Step.EXPIRE][1] == "6 snapshots become 1"
+    assert told[Step.EXPIRE][1] == "5 of 6 snapshots expire"
     assert told[Step.ORPHANS][0] == "1 files that no snapshot names, older than 3d"
     configure(lake, delete_rows_after="36500d")
     assert [plan.actions for plan in lake.plan_maintenance()] == [()]

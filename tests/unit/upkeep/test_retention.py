@@ -348,5 +348,5 @@ def test_nothing_expires_while_main_cannot_be_read(lake):
 def test_a_plan_counts_its_tags_in_words_that_fit():
     kept = KeptVersion("2026-11-19T05", 1, datetime(2026, 11, 20, 5, tzinfo=timezone.utc))
     one = RetentionPlan("ns.t", "u", new_tags=(kept,))
-    assert one.effect_on(7) == "7 snapshots become 7, 1 tag made"
-    assert replace(one, new_tags=(kept, kept)).effect_on(7) == "7 snapshots become 7, 2 tags made"
+    assert one.effect_on(7) == "1 tag made"
+    assert replace(one, new_tags=(kept, kept)).effect_on(7) == "2 tags made"

@@ -236,7 +236,7 @@ def test_the_log_says_what_goes_and_why_before_it_goes(bench):
     why = "not current for more than 1h"
     orphans = "deleting 1 files of 4 B that no snapshot names, older than 3d"
     assert said == [
-        (f"otel.logs: {count} snapshots become 1: {why}", count, True),
+        (f"otel.logs: {count - 1} of {count} snapshots expire: {why}", count, True),
         (f"otel.logs: {orphans}", 1, True),
     ]
     assert not left.exists()
