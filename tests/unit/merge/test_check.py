@@ -173,14 +173,9 @@ def test_a_table_with_variant_stops_no_other(settings):
     assert probe(settings) == "of shop.changes, to be made"
     assert said in problem(settings, UnsupportedError, changelog_table="theirs")
     assert said in problem(settings, UnsupportedError, mirror_table="theirs")
-    lines = []
-    with neve.open(settings, progress=lines.append) as lake:
-        assert {summary.table: summary.rows for summary in lake.tables()} == {
-            "shop.changes": 0,
-            "shop.odd": 0,
-            "shop.theirs": None,
-        }
-    assert lines == [f"table {said} (Spark reads it still: neve sql)"]
+    with neve.open(settings) as lake:
+        rows = {summary.table: summary.rows for summary in lake.tables()}
+        assert rows == {"shop.changes": 0, "shop.odd": 0, "shop.theirs": 0}
     table = {"namespace": "shop", "primary_keys": "customer_id", "sequence_column": "lsn"}
     tables = [
         {**table, "changelog_table": name, "mirror_table": f"{name}_rows"}
