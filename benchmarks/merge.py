@@ -82,7 +82,7 @@ class Bench:
         self.rows = rows
         self.key = key
         self.aged = aged
-        settings = _settings(directory, master)
+        settings = local_settings(directory, master)
         self.lake: OpenLake = neve.open(settings)
         self.merger = Merger(
             self.lake,
@@ -211,7 +211,7 @@ def _timed(work: Callable[[], object]) -> float:
     return time.monotonic() - started
 
 
-def _settings(directory: Path, master: str) -> Settings:
+def local_settings(directory: Path, master: str) -> Settings:
     spark: dict[str, object] = {"conf": {"spark.driver.memory": "4g"}}
     if master:
         conf = {

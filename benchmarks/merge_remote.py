@@ -97,7 +97,7 @@ def slow_store(server: S3Server) -> Iterator[SlowStore]:
 def _settings(
     directory: Path, server: S3Server, endpoint: str, *, by_single_requests: bool
 ) -> Settings:
-    settings = merge._settings(directory, "")  # noqa: SLF001 - the same but for the store
+    settings = merge.local_settings(directory, "")
     document = settings.model_dump(mode="json", exclude_none=True, exclude_unset=True)
     document["catalog"]["warehouse"] = f"s3://{server.bucket}/warehouse"
     document["storage"] = {
@@ -128,7 +128,7 @@ def run(
         slow_store(server) as store,
     ):
         settings = _settings(Path(name), server, store.uri, by_single_requests=by_single_requests)
-        with patch.object(merge, "_settings", lambda *_, **__: settings):
+        with patch.object(merge, "local_settings", lambda *_, **__: settings):
             bench = merge.Bench(Path(name), rows, "bigint", aged=is_aged)
         with bench.lake:
             bench.build()

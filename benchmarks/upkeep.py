@@ -28,6 +28,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -137,7 +138,7 @@ def queries(commits: int) -> dict[str, str]:
 
 def ask(lake: OpenLake, commits: int) -> dict[tuple[str, str], float]:
     return {
-        (name, engine): median_seconds(lambda e=engine, t=text: lake.read(t, e))  # type: ignore[misc]
+        (name, engine): median_seconds(partial(lake.read, text, engine))
         for name, text in queries(commits).items()
         for engine in ("spark", "duckdb")
     }
@@ -188,7 +189,7 @@ def tell_telemetry(
 def tell_maps(lake: OpenLake) -> None:
     by_service = f"SELECT service_name AS s, avg(duration_nano), max(name) FROM {TRACES} GROUP BY s"
     times = {
-        name: median_seconds(lambda t=text: lake.read(t, "spark"), 3)  # type: ignore[misc]
+        name: median_seconds(partial(lake.read, text, "spark"), 3)
         for name, text in {
             "map": f"SELECT attributes['city'] AS c, count(*) FROM {TRACES} GROUP BY c",
             "promoted": f"SELECT city AS c, count(*) FROM {TRACES} GROUP BY c",

@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 
+import neve
+from neve.api import OpenLake
+from tests.support.lakes import sqlite_settings
+
 ROWS = pa.table({"id": pa.array([1], pa.int64())})
 TABLE = "shop.orders"
+
+
+@contextmanager
+def followed_lake(directory: Path) -> Iterator[OpenLake]:
+    """Open an embedded lake with that table, which is empty."""
+    with neve.open(sqlite_settings(directory)) as lake:
+        lake.catalog().create_namespace("shop")
+        lake.catalog().create_table(TABLE, ROWS.schema)
+        yield lake
 
 
 def append(lake, times=1, branch="main"):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from neve.buffer.frame import Entry
 from neve.buffer.reader import KnownRequests
 from neve.publish.ranges import Marks, Ranges
 
@@ -29,6 +30,18 @@ class Identity:
     key: bytes
     # Its segment is the last one of its declaration, and may be higher than that of the request.
     is_retired: bool = False
+
+    @classmethod
+    def of(cls, part: KnownRequests, position: int, entry: Entry) -> Identity:
+        """Return what a part of a buffer says of one of its requests."""
+        return cls(
+            entry.received_unix_nano,
+            part.stream,
+            part.number,
+            position,
+            entry.key,
+            part.is_retired,
+        )
 
     @property
     def place(self) -> Place:
@@ -57,14 +70,7 @@ def possible_duplicates(known: Sequence[KnownRequests], last: Mapping[str, int])
     for part in known:
         positions = part.index.positions_of(wanted)
         identities += [
-            Identity(
-                entry.received_unix_nano,
-                part.stream,
-                part.number,
-                position,
-                entry.key,
-                part.is_retired,
-            )
+            Identity.of(part, position, entry)
             for position, entry in zip(positions, part.index.entries(positions), strict=True)
         ]
     return identities

@@ -122,7 +122,6 @@ def _is_read_by_row(metadata: MetadataJson, field: Mapping[str, Any]) -> bool:
     metrics = properties.get(f"write.metadata.metrics.column.{field['name']}") or properties.get(
         "write.metadata.metrics.default", ""
     )
-    # Its files may be shredded, or somebody wants no statistics, which shredding is for.
     is_shredded = properties.get("write.parquet.shred-variants", "").lower() == "true"
     return is_shredded or metrics.lower() in ("none", "counts")
 

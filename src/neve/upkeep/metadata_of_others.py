@@ -137,14 +137,10 @@ def _is_ahead(path: str, current: str, by_more_than: int = 0) -> bool:
     Hadoop catalogs have numbers of their own, as in `v12.metadata.json`. Where such a table is
     registered in another catalog, the first version there has the number 0.
     """
-    number = number_of(current)
-    if _is_of_hadoop(path) != _is_of_hadoop(current):
-        number = -1
-        if _is_of_hadoop(path):
-            return False
-    elif number < 0:
-        return False
-    return number_of(path) > number + by_more_than
+    if _is_of_hadoop(path) == _is_of_hadoop(current):
+        known = number_of(current)
+        return known >= 0 and number_of(path) > known + by_more_than
+    return _is_of_hadoop(current) and number_of(path) >= by_more_than
 
 
 def _is_of_hadoop(path: str) -> bool:

@@ -238,14 +238,7 @@ def test_copies_are_found_among_possible_ones_as_among_all():
             for number in (1, 2, 3)
         ]
         everything = [
-            Identity(
-                entry.received_unix_nano,
-                part.stream,
-                part.number,
-                position,
-                entry.key,
-                part.is_retired,
-            )
+            Identity.of(part, position, entry)
             for part in parts
             for position, entry in enumerate(parse_entries(part.index.packed))
         ]

@@ -7,21 +7,17 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-import neve
 from neve.errors import ConflictError, NotFoundError, UsageError
 from neve.lake.follower_tags import TAG_PREFIX
 from neve.lake.tag_commit import TagMove, move_tag
 from neve.versions.followed_table import FollowSpec, SourceTable
-from tests.support.followed import ROWS, TABLE, append, expire, replace_metadata
-from tests.support.lakes import sqlite_settings
+from tests.support.followed import ROWS, TABLE, append, expire, followed_lake, replace_metadata
 from tests.support.wait import until
 
 
 @pytest.fixture
 def lake(tmp_path):
-    with neve.open(sqlite_settings(tmp_path)) as lake:
-        lake.catalog().create_namespace("shop")
-        lake.catalog().create_table(TABLE, ROWS.schema)
+    with followed_lake(tmp_path) as lake:
         yield lake
 
 

@@ -7,22 +7,18 @@ import time
 
 import pytest
 
-import neve
 from neve.cli.app import run
 from neve.lake.follower_tags import oldest_unread_ms
 from neve.lake.followers import list_followers
 from neve.lake.metadata_json import MetadataJson
 from neve.observe.metrics import Registry
 from neve.observe.upkeep import UpkeepMetrics
-from tests.support.followed import ROWS, TABLE, append, replace_metadata
-from tests.support.lakes import sqlite_settings
+from tests.support.followed import TABLE, append, followed_lake, replace_metadata
 
 
 @pytest.fixture
 def lake(tmp_path):
-    with neve.open(sqlite_settings(tmp_path)) as lake:
-        lake.catalog().create_namespace("shop")
-        lake.catalog().create_table(TABLE, ROWS.schema)
+    with followed_lake(tmp_path) as lake:
         yield lake
 
 
