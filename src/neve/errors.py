@@ -33,6 +33,7 @@ class Code(str, Enum):
     TOO_SLOW = "too_slow"
     CORRUPT = "corrupt"
     HELD_LIMIT = "held_limit"
+    UNBALANCED = "unbalanced"
 
 
 # Exit statuses of the command line: 2 is for what the user typed or configured, 1 for what failed.
@@ -182,3 +183,9 @@ class HeldLimitError(NeveError):
     """A table holds as many batches as it may; it goes on once a person decided on some."""
 
     default_code = Code.HELD_LIMIT
+
+
+class UnbalancedError(NeveError):
+    """The counts of a batch do not add up: something was lost or made up, so it is held back."""
+
+    default_code = Code.UNBALANCED

@@ -154,7 +154,7 @@ def test_a_request_that_reached_two_workers_becomes_rows_once(receiver, tmp_path
     with neve.open(sqlite_settings(tmp_path)) as lake:
         bench = Bench(lake, tmp_path)
         report = bench.run()
-        assert report.duplicate_requests == 1
+        assert report.duplicate_records == 2
         assert bench.names("logs") == Counter(["again 0", "again 1"])
 
 

@@ -173,6 +173,21 @@ def test_failing_rows_are_set_aside_once_and_the_rest_is_published(bench):
         assert FEW_METADATA_FILES.items() <= aside.lake.table(table).properties.items()
 
 
+@pytest.mark.parametrize("changing", ["current_timestamp()", "rand()"])
+def test_an_audit_that_answers_differently_each_time_loses_no_row(bench, changing):
+    """Its clock and its dice decide once for each row, and the report tells of that decision."""
+    aside = bench(audit("expression", "set_aside", expression=f"hash(body, {changing}) % 2 = 0"))
+    aside.send(Signal.LOGS, "x", records=300)
+    report = aside.run()
+    published = aside.names("logs")
+    rejected = aside.lake.catalog().load_table("otel.logs_rejected").scan().to_arrow()
+    assert published + Counter(rejected["body"].to_pylist()) == Counter(
+        f"x {number}" for number in range(300)
+    )
+    ((_, result),) = report.audits
+    assert 0 < report.set_aside == result.failing == len(rejected) < 300
+
+
 def test_two_workers_with_other_cuts_set_each_row_aside_once(bench, monkeypatch):
     """The second worker takes two requests while the first sets rows of one of them aside."""
     entry = audit("expression", "set_aside", expression="body not like '% 1'")

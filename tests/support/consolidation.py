@@ -50,6 +50,11 @@ class Bench:
                 )
                 buffer.append(signal.value, request).durable.result(10)
 
+    def append(self, signal: Signal, request) -> None:
+        """Append a request as it is, through a receiver's buffer of its own."""
+        with open_buffer(self.buffer, SIGNALS) as buffer:
+            buffer.append(signal.value, request).durable.result(10)
+
     def send_gauge_and_sum(self, *names: str) -> None:
         """Append requests of one gauge and one sum each, both called by the request's name."""
         with open_buffer(self.buffer, SIGNALS) as buffer:

@@ -17,7 +17,8 @@ NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 def entry(number):
     ranges = {"logs/20260101T000000Z-0123456789ab": f"{number}-{number}"}
-    counts = {"rows": 1000, "files": 1, "bytes": 70_000, "set_aside": 0}
+    counts = {"records": 1000, "rows": 1000, "files": 1, "bytes": 70_000, "set_aside": 0}
+    counts |= {"dead_letters": 0, "duplicates": 0}
     snapshots = {"staged_snapshot_id": number, "main_snapshot_id": number}
     times = {"started_at": NOW, "finished_at": NOW}
     return LedgerEntry(

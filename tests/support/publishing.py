@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from requests.exceptions import JSONDecodeError
@@ -10,6 +12,7 @@ from neve.buffer.stream_states import StreamState
 from neve.lake.commit_errors import committing
 from neve.lake.commit_loop import RetryPolicy
 from neve.lake.data_files import write_data_files
+from neve.lake.frames import SplitRows
 from neve.lake.staging import StagingTable
 from neve.publish.audited_publisher import AuditedPublisher
 from neve.publish.audits import AuditResult
@@ -148,7 +151,10 @@ BAD = 100
 class AuditedById(AuditedPublisher):
     """Sets rows aside whose id is too high, without Spark."""
 
-    def _run_audits(self, staged):
+    def _checked(self, staged):
+        return staged
+
+    def _run_audits(self, staged, _):
         failing = sum(number >= BAD for number in self._ids(staged))
         total = int(staged.summary["added-records"])
         return (AuditResult("is_low", "between", failing == 0, failing, total, "set_aside"),)
@@ -158,9 +164,10 @@ class AuditedById(AuditedPublisher):
         bad = [number for number in ids if number >= BAD]
         rejected = pa.table({"id": pa.array(bad, pa.int64()), "batch_id": [batch_id] * len(bad)})
         clean = pa.table({"id": pa.array(sorted(set(ids) - set(bad)), pa.int64())})
-        return (
+        return SplitRows(
             _write(self.publisher.table, clean),
             _write(self.rejected.open().table, rejected),
+            Counter(is_low=len(bad)),
         )
 
     def _ids(self, staged):

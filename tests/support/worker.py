@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import multiprocessing
 import os
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from neve.config import AuditSettings
 from neve.consolidate.consolidator import Consolidator
 from neve.consolidate.spec import consolidate_spec
 from neve.lake.data_files import write_data_files
+from neve.lake.frames import SplitRows
 from neve.publish.audited_publisher import AuditedOutcome, AuditedPublisher
 from neve.publish.audits import AuditResult
 from neve.publish.staged_batches import release
@@ -31,8 +33,6 @@ from tests.support.consolidation import NAME_COLUMN, run_inline
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-    from pyiceberg.manifest import DataFile
 
     from neve.lake import Lake
     from neve.lake.staged_snapshot import StagedSnapshot
@@ -93,6 +93,7 @@ def set_some_rows_aside(lake: Lake) -> None:
     entry = AuditSettings(name="some", check="expression", expression="x", on_failure="set_aside")
     audits = {f"{namespace}.{table}": [entry] for table in NAME_COLUMN}
     lake.settings = lake.settings.model_copy(update={"audits": audits})
+    AuditedPublisher._checked = lambda _, staged: staged
     AuditedPublisher._run_audits = _fail_some
     AuditedPublisher._split = _split
 
@@ -103,22 +104,23 @@ def _names(gate: AuditedPublisher, staged: StagedSnapshot) -> tuple[pa.Table, pa
     return rows, pc.ends_with(rows[column], " 1")
 
 
-def _fail_some(gate: AuditedPublisher, staged: StagedSnapshot) -> tuple[AuditResult, ...]:
+def _fail_some(
+    gate: AuditedPublisher, staged: StagedSnapshot, _: object
+) -> tuple[AuditResult, ...]:
     rows, is_bad = _names(gate, staged)
     failing = pc.sum(is_bad).as_py()
     return (AuditResult("some", "expression", not failing, failing, len(rows), "set_aside"),)
 
 
-def _split(
-    gate: AuditedPublisher, staged: StagedSnapshot, batch_id: str
-) -> tuple[list[DataFile], list[DataFile]]:
+def _split(gate: AuditedPublisher, staged: StagedSnapshot, batch_id: str) -> SplitRows:
     rows, is_bad = _names(gate, staged)
     rejected, table = gate.rejected.open().table, gate.publisher.table
     bad = rows.filter(is_bad)
     bad = bad.append_column("batch_id", pa.array([batch_id] * len(bad)))
-    return (
+    return SplitRows(
         write_data_files(table.metadata, table.io, rows.filter(pc.invert(is_bad))),
         write_data_files(rejected.metadata, rejected.io, bad),
+        Counter(some=len(bad)),
     )
 
 

@@ -78,7 +78,7 @@ def _tell(output: Output, report: ConsolidationReport, upkeep: UpkeepReport) -> 
     if not report.results:
         output.say("Nothing was waiting.")
     for name, count in (
-        ("requests sent twice and stored once", report.duplicate_requests),
+        ("records sent twice and stored once", report.duplicate_records),
         ("records set aside, see: neve buffer dead-letters", report.dead_letters),
         ("rows set aside by audits", report.set_aside),
         ("attribute values that do not fit their column, kept in the map", report.unfit_values),

@@ -49,7 +49,7 @@ def _record(report: ReplayReport) -> dict[str, Any]:
         "rows": report.rows,
         "rows_set_aside": report.rows_set_aside,
         "rows_held": report.rows_held,
-        "duplicate_requests": report.duplicate_requests,
+        "duplicate_records": report.duplicate_records,
         "retained_segments": report.retained_segments,
         "segments_contained": report.segments_contained,
         "segments_before_from": report.segments_before_from,

@@ -60,6 +60,8 @@ _LIST_COLUMNS = (
     "snapshot_id",
     "ref",
     "held_by",
+    "counts",
+    "unbalanced",
 )
 # What fits on a terminal of 80 columns.
 _SHOWN_COLUMNS = ("table", "batch_id", "rows", "age", "held_by")
@@ -84,6 +86,9 @@ def list_batches(context: typer.Context, table: _AnyTable = None) -> None:
     if not batches:
         output.say(f"No batch is staged or held: {name_lake(context.obj.load())}.")
         return
+    for batch in batches:
+        if batch.unbalanced is not None:
+            output.say(batch.unbalanced)
     output.show(
         _SHOWN_COLUMNS,
         [
@@ -99,6 +104,8 @@ def list_batches(context: typer.Context, table: _AnyTable = None) -> None:
 
 def _held_by(batch: StagedBatch) -> str:
     """Say for people which audits hold a batch, and how many rows failed each."""
+    if batch.unbalanced is not None:
+        return "nothing: its counts do not add up"
     if batch.state != "held":
         return "nothing: staged, published by the next run"
     if not batch.held_by:

@@ -7,10 +7,8 @@ a replay that was killed is simply run again.
 from __future__ import annotations
 
 import logging
-import pickle
 import time
 import uuid
-from dataclasses import asdict
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
@@ -25,7 +23,7 @@ from neve.consolidate.replay_plan import (
 )
 from neve.consolidate.report import ReplayReport
 from neve.consolidate.tables import ensure_telemetry_table
-from neve.consolidate.task import Job, Target, parallelism_of
+from neve.consolidate.task import Job, JobResult, Target, Written, parallelism_of
 from neve.errors import ConflictError, CorruptionError, UsageError
 from neve.lake.identifier import parse_identifier
 from neve.lake.staging import find_staging_table
@@ -33,7 +31,7 @@ from neve.publish.audited_publisher import AuditedOutcome, AuditedPublisher
 from neve.publish.batch import STAGED_PREFIX, Outcome
 from neve.publish.contains import Contained, contained_in, has_segment, merge, overlaps
 from neve.publish.ledger import LedgerEntry
-from neve.publish.ranges import BATCH_ID, REPLAY, Range, decode_ranges, read_marks
+from neve.publish.ranges import REPLAY, Range, read_marks
 from neve.publish.replay_publisher import ReplayPublisher, consumed_in
 from neve.publish.stagings import load_stagings
 from neve.signals import Signal
@@ -41,8 +39,6 @@ from neve.telemetry.schemas import TABLES_OF
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    from pyiceberg.manifest import DataFile
 
     from neve.buffer.reader import Segment
     from neve.consolidate.consolidator import Consolidator
@@ -200,19 +196,25 @@ class _Replay:
         self, batch: ReplayBatch, requests: Sequence[Identity], duplicates: frozenset[Place]
     ) -> None:
         started = datetime.now(timezone.utc)
-        files = self._decode(batch, duplicates)
+        written = self._decode(batch, duplicates)
         batch_id = uuid.uuid4().hex[:16]
-        summary = {REPLAY: "true", **encode_duplicates(_of_batch(batch, duplicates))}
-        staged = self.publisher.stage(batch_id, files, batch.ranges, summary)
+        summary = {
+            REPLAY: "true",
+            **encode_duplicates(_of_batch(batch, duplicates)),
+            **written.counts.encode(),
+        }
+        written.counts.require_balance(self.report.table, batch_id, written.rows)
+        staged = self.publisher.stage(batch_id, written.files, batch.ranges, summary)
         if staged is None:
             # Another replay was faster.
             self.report.segments_contained += len(batch.segments)
             return
-        if files:
+        if written.files:
             audited = self._audited(batch).audit_and_publish(staged)
         else:
             audited = AuditedOutcome(self.publisher.publish(staged), staged)
-        self.ledger.append(self._ledger_entry(audited, started))
+        self.ledger.append(LedgerEntry.of(self.publisher.table, audited, started))
+        self.report.duplicate_records += written.counts.duplicates
         self._count(batch, requests, duplicates, audited)
         if audited.unfinished is not None:
             raise audited.unfinished
@@ -247,14 +249,13 @@ class _Replay:
         report.requests += (
             sum((request.stream, request.segment) in numbers for request in requests) - left_out
         )
-        report.duplicate_requests += left_out
         report.rows_set_aside += audited.set_aside
         if audited.outcome is Outcome.HELD:
             report.rows_held += rows
         else:
             report.rows += rows
 
-    def _decode(self, batch: ReplayBatch, duplicates: frozenset[Place]) -> list[DataFile]:
+    def _decode(self, batch: ReplayBatch, duplicates: frozenset[Place]) -> Written:
         """Write a batch's rows as files; nobody knows of them yet."""
         spec, table = self.worker.spec, self.publisher.table
         target = Target(
@@ -272,29 +273,7 @@ class _Replay:
             spec.flush_bytes,
             spec.promotions,
         )
-        return [
-            pickle.loads(row["data_file"])  # noqa: S301 - by our own task, a moment ago
-            for row in self.worker.runner(job)
-            if row.get("data_file")
-        ]
-
-    def _ledger_entry(self, audited: AuditedOutcome, started: datetime) -> LedgerEntry:
-        summary = audited.staged.summary
-        return LedgerEntry(
-            batch_id=summary.get(BATCH_ID, ""),
-            table=self.report.table,
-            outcome=audited.outcome.value,
-            ranges={s: f"{r.first}-{r.last}" for s, r in decode_ranges(summary).items()},
-            rows=int(summary.get("added-records", 0)),
-            files=int(summary.get("added-data-files", 0)),
-            bytes=int(summary.get("added-files-size", 0)),
-            set_aside=audited.set_aside,
-            audits=[asdict(result) for result in audited.results],
-            staged_snapshot_id=audited.staged.snapshot_id,
-            main_snapshot_id=self.publisher.table.main_id,
-            started_at=started,
-            finished_at=datetime.now(timezone.utc),
-        )
+        return JobResult.of(job, self.worker.runner(job)).tables[self.name]
 
 
 def _of_batch(batch: ReplayBatch, duplicates: frozenset[Place]) -> set[Place]:

@@ -43,7 +43,8 @@ class Report:
     # Dead letters that were removed: past their retention, and past the limit on their bytes.
     expired_dead_letters: int = 0
     dead_letters_over_limit: int = 0
-    duplicate_requests: int = 0
+    # Records of requests that two receivers got, stored once.
+    duplicate_records: int = 0
     unfit_values: int = 0
     retired_segments: int = 0
     # How many batches are held, of each table that was worked at.
@@ -89,7 +90,7 @@ class ReplayReport:
     # Rows that audits kept out: set aside, and held back.
     rows_set_aside: int = 0
     rows_held: int = 0
-    duplicate_requests: int = 0
+    duplicate_records: int = 0
     # Retained segments that were not written: the table has them, or --from leaves them out.
     segments_contained: int = 0
     segments_before_from: int = 0

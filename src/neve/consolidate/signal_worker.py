@@ -7,12 +7,11 @@ marks say what it has consumed; everything else here can be done again.
 from __future__ import annotations
 
 import logging
-import pickle
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -32,21 +31,21 @@ from neve.consolidate.memory import SignalMemory
 from neve.consolidate.plan import Batch, Progress, plan_batches, plan_tasks, position_of
 from neve.consolidate.report import Report, TableResult
 from neve.consolidate.spec import ConsolidateSpec
-from neve.consolidate.task import Job, Target, parallelism_of
+from neve.consolidate.task import Job, JobResult, Target, Written, parallelism_of
 from neve.errors import NeveError, NotFoundError, StorageError
 from neve.lake.staged_snapshot import StagedSnapshot
 from neve.lake.staging import StagingTable
 from neve.observe import sentry
 from neve.publish.audited_publisher import AuditedPublisher
+from neve.publish.batch import Outcome
+from neve.publish.batch_counts import require_balance
 from neve.publish.contains import encode_read_from
 from neve.publish.ledger import LedgerEntry
 from neve.publish.publisher import Publisher
 from neve.publish.ranges import (
-    BATCH_ID,
     REJECTED_PREFIX,
     Marks,
     Ranges,
-    decode_ranges,
     encode_other_marks,
     read_marks,
 )
@@ -54,8 +53,6 @@ from neve.signals import Signal
 from neve.telemetry.schemas import TABLES_OF
 
 if TYPE_CHECKING:
-    from pyiceberg.manifest import DataFile
-
     from neve.lake import Lake
 
 logger = logging.getLogger(__name__)
@@ -111,6 +108,8 @@ class SignalWorker:
                 if any(key.startswith(REJECTED_PREFIX) for key in publisher.table.properties):
                     self._audited(publisher).rejected.finish()
                 while staged := publisher.waiting():
+                    # Told in the ledger when it was staged; each run is told of it again.
+                    require_balance(publisher.table.name, staged)
                     self._publish(name, staged, _now())
                 if name not in self.memory.finished_rejected:
                     # Once: what a kill has left and the table does not name, and has lost by now.
@@ -189,17 +188,19 @@ class SignalWorker:
         return position_of(self.marks.get(name, {}), self.listing.retired_through, empty)
 
     def _run(self, attempt: _Attempt) -> None:
-        files = self._decode(attempt)
+        written = self._decode(attempt)
         failpoints.reach("consolidate.decoded")
-        for name, of_table in files.items():
-            if of_table:
-                with self._isolated(name, attempt):
+        for name, of_table in written.items():
+            with self._isolated(name, attempt):
+                if of_table.files:
                     self._stage_and_publish(name, attempt, of_table)
-            else:
-                copies = decode_duplicates(self.summaries[name])
-                self.memory.add_empty(name, attempt.batch.last, copies)
+                else:
+                    table = self.publishers[name].table.name
+                    of_table.counts.require_balance(table, attempt.batch_id, 0)
+                    copies = decode_duplicates(self.summaries[name])
+                    self.memory.add_empty(name, attempt.batch.last, copies)
 
-    def _decode(self, attempt: _Attempt) -> dict[str, list[DataFile]]:
+    def _decode(self, attempt: _Attempt) -> dict[str, Written]:
         """Write a batch's rows as files of each table; nobody knows of them yet.
 
         Where that fails, it is done again for each table alone: the fault may be one table's.
@@ -210,24 +211,22 @@ class SignalWorker:
                 return self._run_job(batch)
             except Exception as error:  # noqa: BLE001 - a user's table may break any library
                 logger.warning("%s: decoding for each table alone: %s", self.signal.value, error)
-        files: dict[str, list[DataFile]] = {}
+        written: dict[str, Written] = {}
         for name in batch.ranges:
             with self._isolated(name, attempt):
-                files.update(self._run_job(batch.only(name)))
-        return files
+                written.update(self._run_job(batch.only(name)))
+        return written
 
-    def _run_job(self, batch: Batch) -> dict[str, list[DataFile]]:
+    def _run_job(self, batch: Batch) -> dict[str, Written]:
         job = self._job(batch)
         self.summaries.update(self._summaries(job))
-        rows = list(self.runner(job))
-        files: dict[str, list[DataFile]] = {name: [] for name in batch.ranges}
-        for row in rows:
-            if row.get("data_file"):
-                file = pickle.loads(row["data_file"])  # noqa: S301 - by our own task, a moment ago
-                files[row["table"]].append(file)
-            self.report.dead_letters += row.get("dead_letters") or 0
-            self.report.unfit_values += row.get("unfit_values") or 0
-        return files
+        result = JobResult.of(job, self.runner(job))
+        self.report.dead_letters += result.dead_letters
+        self.report.unfit_values += result.unfit_values
+        for name, written in result.tables.items():
+            self.summaries[name].update(written.counts.encode())
+            self.report.duplicate_records += written.counts.duplicates
+        return result.tables
 
     def _job(self, batch: Batch) -> Job:
         identities = self._identities(batch)
@@ -244,8 +243,6 @@ class SignalWorker:
                     find_duplicates(identities, self.marks[name], ranges, window),
                 )
             )
-        duplicates = max((len(target.duplicates) for target in targets), default=0)
-        self.report.duplicate_requests += duplicates
         return Job(
             self.signal,
             self.spec.buffer,
@@ -292,10 +289,10 @@ class SignalWorker:
             known = self.reader.known_requests(signal, None, through)
             return possible_duplicates(known, batch.last)
 
-    def _stage_and_publish(self, name: str, attempt: _Attempt, files: Sequence[DataFile]) -> None:
+    def _stage_and_publish(self, name: str, attempt: _Attempt, written: Written) -> None:
         publisher = self.publishers[name]
         ranges = attempt.batch.ranges[name]
-        staged = publisher.stage(attempt.batch_id, files, ranges, self.summaries[name])
+        staged = publisher.stage(attempt.batch_id, written.files, ranges, self.summaries[name])
         if staged is not None:
             self._publish(name, staged, attempt.started, attempt.oldest_received_unix_nano)
         else:
@@ -325,24 +322,10 @@ class SignalWorker:
         verdict = self._audited(publisher).audit_and_publish(staged)
         self.report.audits += [(identifier, result) for result in verdict.results]
         self.report.set_aside += verdict.set_aside
-        summary = verdict.staged.summary
-        entry = LedgerEntry(
-            batch_id=summary.get(BATCH_ID, ""),
-            table=identifier,
-            outcome=verdict.outcome.value,
-            ranges={k: f"{r.first}-{r.last}" for k, r in decode_ranges(summary).items()},
-            rows=int(summary.get("added-records", 0)),
-            files=int(summary.get("added-data-files", 0)),
-            bytes=int(summary.get("added-files-size", 0)),
-            set_aside=verdict.set_aside,
-            audits=[asdict(result) for result in verdict.results],
-            staged_snapshot_id=verdict.staged.snapshot_id,
-            main_snapshot_id=publisher.table.main_id,
-            started_at=started,
-            finished_at=_now(),
-        )
+        entry = LedgerEntry.of(publisher.table, verdict, started)
         self.report.ledger.append(entry)
-        self.report.results.append(_result(entry, oldest))
+        if verdict.outcome is not Outcome.UNBALANCED:
+            self.report.results.append(_result(entry, oldest))
         if verdict.unfinished is not None:
             raise verdict.unfinished
 

@@ -6,9 +6,11 @@ letters have names made of their place, so that doing a task again writes each o
 
 from __future__ import annotations
 
+import json
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,17 +26,21 @@ from neve.buffer.read_ahead import read_ahead
 from neve.buffer.reader import BufferReader, Segment
 from neve.buffer.spec import BufferSpec
 from neve.buffer.store import BufferStore
-from neve.consolidate.decode_parts import decode_parts
+from neve.consolidate.decode_requests import CountedRequests, DecodedRequests, decode_requests
 from neve.consolidate.duplicates import Place
 from neve.consolidate.gathered_rows import GatheredRows, can_gather
 from neve.consolidate.whole_rows import WholeRows
 from neve.errors import CorruptionError, NotFoundError, StorageError
 from neve.lake.pending_rows import tables_to_write
+from neve.publish.batch_counts import BatchCounts
 from neve.publish.ranges import Ranges
 from neve.signals import Signal
-from neve.telemetry.decode import DecodedGroup, decode_groups
 from neve.telemetry.promote import Promotion
-from neve.telemetry.rows import DeadLetter
+from neve.telemetry.rows import DeadLetter, TableRows
+from neve.telemetry.schemas import TABLES_OF
+
+if TYPE_CHECKING:
+    from neve.telemetry.arrays import Mask
 
 RESULT = pa.schema(
     [
@@ -42,6 +48,8 @@ RESULT = pa.schema(
         ("rows", pa.int64()),
         ("bytes", pa.int64()),
         ("data_file", pa.binary()),
+        # Of a table, at the end of a task: what became of the records that it read.
+        ("counts", pa.string()),
         ("dead_letters", pa.int64()),
         ("duplicate_keys", pa.int64()),
         ("unfit_values", pa.int64()),
@@ -59,19 +67,26 @@ class Target:
     ranges: Ranges
     duplicates: frozenset[Place]
 
-    def wants(self, requests: pa.RecordBatch) -> pa.Array:
-        """Tell for each request whether its rows belong into this table now."""
+    def covers(self, requests: pa.RecordBatch) -> Mask:
+        """Tell for each request whether it lies in the ranges that this table consumes."""
         streams = requests.column("stream").to_pylist()
         segments = requests.column("segment").to_pylist()
-        positions = requests.column("position").to_pylist()
-        return pa.array(
+        return np.array(
             [
-                place[0] in self.ranges
-                and self.ranges[place[0]].first <= place[1] <= self.ranges[place[0]].last
-                and place not in self.duplicates
-                for place in zip(streams, segments, positions, strict=True)
+                stream in self.ranges
+                and self.ranges[stream].first <= segment <= self.ranges[stream].last
+                for stream, segment in zip(streams, segments, strict=True)
             ],
-            pa.bool_(),
+            np.bool_,
+        )
+
+    def has_copies(self, requests: pa.RecordBatch) -> Mask:
+        """Tell for each request whether it is a copy of a stored one."""
+        if not self.duplicates:
+            return np.zeros(len(requests), np.bool_)
+        columns = (requests.column(name).to_pylist() for name in ("stream", "segment", "position"))
+        return np.array(
+            [place in self.duplicates for place in zip(*columns, strict=True)], np.bool_
         )
 
 
@@ -85,6 +100,41 @@ class Job:
     tasks: tuple[tuple[Segment, ...], ...]
     flush_bytes: int
     promotions: tuple[Promotion, ...] = ()
+
+
+@dataclass
+class Written:
+    """What the tasks of a job wrote for one table."""
+
+    files: list[DataFile] = field(default_factory=list)
+    counts: BatchCounts = field(default_factory=BatchCounts)
+
+    @property
+    def rows(self) -> int:
+        return sum(file.record_count for file in self.files)
+
+
+@dataclass
+class JobResult:
+    """What the tasks of a job did, by table, and what they tell beside it."""
+
+    tables: dict[str, Written]
+    dead_letters: int = 0
+    unfit_values: int = 0
+
+    @classmethod
+    def of(cls, job: Job, rows: Iterable[Mapping[str, Any]]) -> JobResult:
+        """Gather what tasks reported as `RESULT`."""
+        result = cls({target.table: Written() for target in job.targets})
+        for row in rows:
+            if row["data_file"]:
+                file = pickle.loads(row["data_file"])  # noqa: S301 - by our own task, a moment ago
+                result.tables[row["table"]].files.append(file)
+            if row["counts"]:
+                result.tables[row["table"]].counts += BatchCounts(**json.loads(row["counts"]))
+            result.dead_letters += row["dead_letters"] or 0
+            result.unfit_values += row["unfit_values"] or 0
+        return result
 
 
 def parallelism_of(runner: object) -> int:
@@ -110,6 +160,7 @@ class _PendingRows:
         io = load_file_io(target.io_properties, metadata.location)
         kind = GatheredRows if can_gather(metadata, target.table) else WholeRows
         self.rows = kind(target.table, metadata, io, promotions)
+        self.counts = BatchCounts()
 
     @property
     def bytes(self) -> int:
@@ -146,25 +197,43 @@ def run_task(job: Job, number: int) -> Iterator[pa.RecordBatch]:
     pending = [_PendingRows(target, job.promotions) for target in job.targets]
     tally = _Tally()
     for requests in _read(store, job, number, tally):
-        for group in _tables_by_wanted_requests(pending, requests):
-            for decoded in _decode(store, job, requests.filter(group.wanted), tally):
-                yield from _gather(pending, group.tables, decoded, job.flush_bytes)
+        counted = CountedRequests.of(job.signal, requests)
+        for group in _tables_by_wanted_requests(pending, counted):
+            for decoded in decode_requests(counted.only(group.wanted)):
+                _account(store, job.signal, group.tables, decoded, tally)
+                yield from _gather(pending, group.tables, decoded.tables, job.flush_bytes)
     for table in pending:
         yield table.write()
         tally.unfit_values += table.rows.unfit_values
     failpoints.reach("consolidate.written")
-    yield _result([asdict(tally)])
+    counts = [{"table": t.target.table, "counts": json.dumps(asdict(t.counts))} for t in pending]
+    yield _result([*counts, asdict(tally)])
+
+
+def _account(
+    store: BufferStore,
+    signal: Signal,
+    tables: Sequence[_PendingRows],
+    decoded: DecodedRequests,
+    tally: _Tally,
+) -> None:
+    """Set aside what no table can hold, and count its records for the tables that lack them."""
+    tally.dead_letters += _set_aside(store, decoded.requests, decoded.letters)
+    tally.duplicate_keys += decoded.duplicate_keys
+    lost = dict(zip(TABLES_OF[signal], decoded.dead_letters.tolist(), strict=True))
+    for table in tables:
+        table.counts += BatchCounts(dead_letters=lost[table.target.table])
 
 
 def _gather(
     pending: Sequence[_PendingRows],
     tables: Sequence[_PendingRows],
-    decoded: DecodedGroup,
+    decoded: Sequence[TableRows],
     most_bytes: int,
 ) -> Iterator[pa.RecordBatch]:
     """Add rows to their tables; yields what had to be written before."""
     by_name = {table.target.table: table for table in tables}
-    for rows in decoded.tables:
+    for rows in decoded:
         if rows.name not in by_name or not len(rows):
             continue
         table = by_name[rows.name]
@@ -172,24 +241,6 @@ def _gather(
             for full in tables_to_write(pending, part.nbytes, most_bytes):
                 yield full.relieve()
             table.rows.add(part)
-
-
-def _decode(
-    store: BufferStore, job: Job, requests: pa.RecordBatch, tally: _Tally
-) -> Iterator[DecodedGroup]:
-    """Decode requests part after part, and set aside what no table can hold."""
-    cut = decode_parts(job.signal, requests)
-    tally.dead_letters += _set_aside(store, requests, cut.refused)
-    for part in cut.parts:
-        for decoded in decode_groups(
-            job.signal,
-            part.column("payload"),
-            part.column("received_unix_nano"),
-            part.column("sender_name"),
-        ):
-            tally.duplicate_keys += decoded.duplicate_keys
-            tally.dead_letters += _set_aside(store, part, decoded.dead_letters)
-            yield decoded
 
 
 def _read(store: BufferStore, job: Job, number: int, tally: _Tally) -> Iterator[pa.RecordBatch]:
@@ -234,19 +285,28 @@ def _missing(segment: Segment) -> StorageError:
 class _Group:
     """Tables that want the same requests."""
 
-    wanted: pa.Array
+    wanted: Mask
     tables: Sequence[_PendingRows]
 
 
 def _tables_by_wanted_requests(
-    pending: Sequence[_PendingRows], requests: pa.RecordBatch
+    pending: Sequence[_PendingRows], counted: CountedRequests
 ) -> list[_Group]:
-    """Group the tables by the requests they want: mostly one group, so that is decoded once."""
+    """Group the tables by the requests they want: mostly one group, so that is decoded once.
+
+    What a table reads, and which records of it are copies of stored ones, is counted here.
+    """
     groups: dict[bytes, list[_PendingRows]] = {}
-    wanted: dict[bytes, pa.Array] = {}
+    wanted: dict[bytes, Mask] = {}
     for table in pending:
-        mask = table.target.wants(requests)
-        key = np.packbits(mask.to_numpy(zero_copy_only=False)).tobytes()
+        is_covered = table.target.covers(counted.requests)
+        is_copy = is_covered & table.target.has_copies(counted.requests)
+        records = counted.records_of(table.target.table)
+        table.counts += BatchCounts(
+            int(records[is_covered].sum()), duplicates=int(records[is_copy].sum())
+        )
+        mask = is_covered & ~is_copy
+        key = np.packbits(mask).tobytes()
         groups.setdefault(key, []).append(table)
         wanted[key] = mask
     return [_Group(wanted[key], tables) for key, tables in groups.items()]

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.io import load_file_io
 from pyiceberg.manifest import DataFile
 from pyiceberg.table.metadata import TableMetadataUtil
 from pyspark.sql import types as T  # noqa: N812 - as everywhere
 
 from neve.lake.data_files import write_data_files
+from neve.lake.jvm.fixed_clock import with_fixed_clock as with_fixed_clock
 from neve.lake.workers import keep_zip_directories
 
 if TYPE_CHECKING:
@@ -26,6 +30,9 @@ if TYPE_CHECKING:
 PORTION_BYTES = 128 * 1024 * 1024
 
 _FILES = T.StructType([T.StructField("data_file", T.BinaryType())])
+_SPLIT = T.StructType(
+    [T.StructField(name, T.ArrayType(T.BinaryType())) for name in ("passed", "failed", "reasons")]
+)
 
 
 def added_rows(
@@ -102,18 +109,84 @@ class WritableTable(Protocol):
     def io(self) -> FileIO: ...
 
 
+@dataclass(frozen=True)
+class _Destination:
+    """A table that tasks write files of; nothing is committed."""
+
+    metadata_json: str
+    io_properties: dict[str, str]
+
+    @classmethod
+    def of(cls, table: WritableTable) -> _Destination:
+        return cls(table.metadata.model_dump_json(), dict(table.io.properties))
+
+    def write(self, rows: pa.Table) -> list[bytes]:
+        """Write rows as data files; returns these, pickled."""
+        if not len(rows):
+            return []
+        metadata = TableMetadataUtil.parse_raw(self.metadata_json)
+        io = load_file_io(self.io_properties, metadata.location)
+        return [pickle.dumps(file) for file in write_data_files(metadata, io, rows)]
+
+
 def write_frame(frame: DataFrame, table: WritableTable) -> list[DataFile]:
     """Write a DataFrame as data files of a table, in its tasks; nothing is committed."""
-    metadata_json = table.metadata.model_dump_json()
-    io_properties = dict(table.io.properties)
+    destination = _Destination.of(table)
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         for rows in in_portions(batches):
-            metadata = TableMetadataUtil.parse_raw(metadata_json)
-            io = load_file_io(io_properties, metadata.location)
-            files = write_data_files(metadata, io, rows)
-            yield pa.RecordBatch.from_pydict({"data_file": [pickle.dumps(file) for file in files]})
+            yield pa.RecordBatch.from_pydict({"data_file": destination.write(rows)})
 
-    written = map_batches(frame, work, _FILES).toArrow()
+    return _unpickled(map_batches(frame, work, _FILES).toArrow()["data_file"])
+
+
+@dataclass(frozen=True)
+class SplitRows:
+    """The files of rows that were written to two tables."""
+
+    passed: list[DataFile]
+    failed: list[DataFile]
+    failing: Counter[str]
+    """How many rows have each reason."""
+
+
+def write_split(
+    frame: DataFrame, reasons: str, passed: WritableTable, failed: WritableTable, marker: str
+) -> SplitRows:
+    """Write rows without reasons as files of one table, and the others as files of another.
+
+    Each row is evaluated once, by whichever attempt of its task is kept: it is in one of the
+    tables, and what it was counted for is where it is. Nothing is committed.
+
+    Args:
+        reasons: a column of lists of texts; together with `marker` for `failed` alone.
+    """
+    clean, bad = _Destination.of(passed), _Destination.of(failed)
+
+    def work(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        for rows in in_portions(batches):
+            names = pc.list_flatten(rows[reasons]).value_counts().to_pylist()
+            has_reasons = pc.greater(pc.list_value_length(rows[reasons]), 0)
+            written = {
+                "passed": clean.write(
+                    rows.filter(pc.invert(has_reasons)).drop_columns([reasons, marker])
+                ),
+                "failed": bad.write(rows.filter(has_reasons)),
+                "reasons": [pickle.dumps({name["values"]: name["counts"] for name in names})],
+            }
+            yield pa.RecordBatch.from_pydict({name: [found] for name, found in written.items()})
+
+    result = map_batches(frame, work, _SPLIT).toArrow()
+    failing: Counter[str] = Counter()
+    for counts in _unpickled(pc.list_flatten(result["reasons"])):
+        failing.update(counts)
+    return SplitRows(
+        _unpickled(pc.list_flatten(result["passed"])),
+        _unpickled(pc.list_flatten(result["failed"])),
+        failing,
+    )
+
+
+def _unpickled(values: pa.ChunkedArray) -> list[Any]:
     # Pickled by our own tasks a moment ago.
-    return [pickle.loads(one) for one in written["data_file"].to_pylist()]  # noqa: S301
+    return [pickle.loads(one) for one in values.to_pylist()]  # noqa: S301

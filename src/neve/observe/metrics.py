@@ -82,7 +82,7 @@ class ConsolidationMetrics:
             "reason",
         )
         self.duplicates = counter(
-            "consolidate_duplicate_requests", "Requests that two receivers got, stored once"
+            "consolidate_duplicate_records", "Records that two receivers got, stored once"
         )
         self.unfit = counter(
             "consolidate_unfit_values", "Attribute values that do not fit their promoted column"

@@ -287,24 +287,29 @@ int neve_scan(const Schema *schema, uint32_t root, const uint8_t *data, size_t s
 }
 
 /* Count the records and containers of a message. Records are skipped; OTLP's messages above them are
- * not nested in themselves, so that the schema bounds the recursion. */
-static int64_t count_messages(const Schema *schema, const uint8_t *p, const uint8_t *end, uint32_t type) {
+ * not nested in themselves, so that the schema bounds the recursion. Records that stand in messages of
+ * type t are counted in records[columns[t]], too. */
+static int64_t count_messages(const Schema *schema, const uint8_t *p, const uint8_t *end, uint32_t type,
+                              const uint8_t *columns, int64_t *records) {
     Message message = schema->messages[type];
     int64_t count = 0;
     Token token;
-    for (; p < end && read_field(p, end, 0, &token); p = token.next) {
+    for (; p < end && read_field(p, end, MAX_GROUP_DEPTH, &token); p = token.next) {
         if (token.wire_type != WIRE_BYTES || token.number >= message.count) continue;
         Field field = schema->fields[message.first + token.number];
         if (field.kind != MESSAGE || (field.flags & PART)) continue;
         if (field.flags & (RECORD | CONTAINER)) count++;
-        if (!(field.flags & RECORD))
-            count += count_messages(schema, token.content, token.next, field.message);
+        if (field.flags & RECORD)
+            records[columns[type]]++;
+        else
+            count += count_messages(schema, token.content, token.next, field.message, columns, records);
     }
     return count;
 }
 
-int64_t neve_count_messages(const Schema *schema, uint32_t root, const uint8_t *data, size_t size) {
-    return count_messages(schema, data, data + size, root);
+int64_t neve_count_messages(const Schema *schema, uint32_t root, const uint8_t *data, size_t size,
+                            const uint8_t *columns, int64_t *records) {
+    return count_messages(schema, data, data + size, root, columns, records);
 }
 
 enum { SEEN = 64 };

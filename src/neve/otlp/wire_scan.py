@@ -25,7 +25,7 @@ from neve.otlp.json_mapping import NOT_STORED
 from neve.signals import Signal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from google.protobuf.descriptor import Descriptor
 
@@ -182,16 +182,26 @@ def scan(signal: Signal, body: bytes) -> ScannedRequest:
     return ScannedRequest(counts.records, counts.invalid_texts, counts.unknown_fields, unknown)
 
 
-def count_messages(signal: Signal, body: bytes) -> int:
-    """Count records, resources, scopes and metrics, without a look into records: that is quick.
+class MessageCounts(NamedTuple):
+    """How many messages a request holds."""
 
-    Of a body that is no request of this signal, those before the damage.
+    messages: int
+    """Records, resources, scopes and metrics."""
+    records: tuple[int, ...]
+    """Records; of metrics those of each kind, in the order of OTLP's fields."""
+
+
+def count_messages(signal: Signal, body: bytes) -> MessageCounts:
+    """Count what a request holds, without a look into records: that is quick.
+
+    Of a body that is no request of this signal, what stands before the damage.
     """
     schema = _schema()
-    count: int = _library().neve_count_messages(
-        schema.pointer, schema.roots[signal], body, len(body)
-    )
-    return count
+    columns = schema.record_columns[signal]
+    records = (ctypes.c_int64 * (max(columns) + 1))()
+    root = schema.roots[signal]
+    count = _library().neve_count_messages(schema.pointer, root, body, len(body), columns, records)
+    return MessageCounts(count, tuple(records))
 
 
 def repair_texts(
@@ -265,6 +275,8 @@ class _Schema:
     pointer: object
     roots: Mapping[Signal, int]
     names: tuple[str, ...]
+    # For each message, in which column its records are counted.
+    record_columns: Mapping[Signal, bytes]
     # ctypes keeps no reference of its own to the arrays.
     arrays: tuple[object, ...]
 
@@ -311,8 +323,17 @@ def _schema() -> _Schema:
         ctypes.pointer(schema),
         {signal: positions[signal.request.DESCRIPTOR.full_name] for signal in Signal},
         tuple(message.name for message in messages),
+        {signal: _record_columns(signal, messages) for signal in Signal},
         (schema, field_array, table_array),
     )
+
+
+def _record_columns(signal: Signal, messages: Sequence[Descriptor]) -> bytes:
+    """Number the messages of a signal that list records, from 0; all others stand for none."""
+    of_signal: list[Descriptor] = []
+    _collect(signal.request.DESCRIPTOR, of_signal)
+    lists = [each for each in of_signal if any(field.name in _RECORDS for field in each.fields)]
+    return bytes(lists.index(each) if each in lists else 0 for each in messages)
 
 
 def _collect(message: Any, messages: list[Descriptor]) -> None:
@@ -374,7 +395,12 @@ def _library() -> ctypes.CDLL:
         ctypes.c_int,
     )
     library.neve_locate.restype = ctypes.c_int
-    library.neve_count_messages.argtypes = (*schema, *body)
+    library.neve_count_messages.argtypes = (
+        *schema,
+        *body,
+        ctypes.c_char_p,
+        ctypes.POINTER(ctypes.c_int64),
+    )
     library.neve_count_messages.restype = ctypes.c_int64
     library.neve_count_json.argtypes = body
     library.neve_count_json.restype = ctypes.c_int64

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -15,6 +16,12 @@ class AuditResult:
     failing: int
     total: int
     on_failure: str
+
+    def recounted(self, failing: Mapping[str, int]) -> AuditResult:
+        """Return the result with the rows that were set aside for it, if it sets rows aside."""
+        if self.on_failure != "set_aside":
+            return self
+        return replace(self, failing=failing.get(self.name, 0))
 
     @property
     def blocks(self) -> bool:

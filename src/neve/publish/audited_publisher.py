@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import logging
-import operator
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import TYPE_CHECKING
 
 from neve.config import AuditSettings
-from neve.errors import NeveError
+from neve.errors import NeveError, UnbalancedError
 from neve.lake.staged_snapshot import StagedSnapshot
 from neve.publish.batch import Outcome, batch_id_of
+from neve.publish.batch_counts import BatchCounts, added_records, require_balance
 from neve.publish.publisher import Publisher
 from neve.publish.ranges import REJECTED_SNAPSHOT
 from neve.publish.rejected_rows import BATCH, REJECTED_BY, RejectedRows
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
     from neve.lake import Lake
+    from neve.lake.frames import SplitRows
     from neve.publish.audit_result import AuditResult
 
 logger = logging.getLogger(__name__)
@@ -40,7 +40,8 @@ class AuditedOutcome:
     staged: StagedSnapshot
     results: tuple[AuditResult, ...] = ()
     set_aside: int = 0
-    # The batch is published, and its rejected rows are not shown yet: the next run does that.
+    # What is left to do: rejected rows that are not shown yet, which the next run does, or a batch
+    # whose counts do not add up, which a person decides on.
     unfinished: NeveError | None = None
 
 
@@ -60,14 +61,33 @@ class AuditedPublisher:
     def audit_and_publish(self, staged: StagedSnapshot) -> AuditedOutcome:
         """Audit a staged batch and bring it to its end.
 
-        Idempotent: done again after a kill, it comes to the same end or finds it reached.
+        Idempotent: done again after a kill, it comes to the same end or finds it reached. A batch
+        whose counts do not add up stays staged.
         """
-        if REJECTED_SNAPSHOT in staged.summary:
-            # Clean rows, which were audited before a kill.
-            return self._publish_clean(staged, ())
-        if not self.audits:
-            return AuditedOutcome(self.publisher.publish(staged), staged)
-        results = self._run_audits(staged)
+        try:
+            require_balance(self.publisher.table.name, staged)
+            if REJECTED_SNAPSHOT in staged.summary:
+                # Clean rows, which were audited before a kill.
+                return self._publish_clean(staged, ())
+            if not self.audits:
+                return AuditedOutcome(self.publisher.publish(staged), staged)
+            return self._audit_and_publish(staged)
+        except UnbalancedError as error:
+            return AuditedOutcome(Outcome.UNBALANCED, staged, unfinished=error)
+
+    def _audit_and_publish(self, staged: StagedSnapshot) -> AuditedOutcome:
+        checked = self._checked(staged)
+        results = self._run_audits(staged, checked)
+        if any(result.blocks for result in results):
+            self._warn(results)
+            max_held = self.lake.settings.consolidate.max_held
+            return AuditedOutcome(self.publisher.hold(staged, max_held, results), staged, results)
+        if any(result.sets_aside for result in results):
+            return self._set_aside(staged, results, checked)
+        self._warn(results)
+        return AuditedOutcome(self.publisher.publish(staged), staged, results)
+
+    def _warn(self, results: Sequence[AuditResult]) -> None:
         for result in results:
             if not result.passed:
                 logger.warning(
@@ -77,40 +97,45 @@ class AuditedPublisher:
                     result.failing,
                     result.total,
                 )
-        if any(result.blocks for result in results):
-            max_held = self.lake.settings.consolidate.max_held
-            return AuditedOutcome(self.publisher.hold(staged, max_held, results), staged, results)
-        if any(result.sets_aside for result in results):
-            return self._set_aside(staged, results)
-        return AuditedOutcome(self.publisher.publish(staged), staged, results)
 
-    def _run_audits(self, staged: StagedSnapshot) -> tuple[AuditResult, ...]:
+    def _checked(self, staged: StagedSnapshot) -> DataFrame:
+        from neve.publish.audits import with_checks
+
+        with self.lake.explaining():
+            return with_checks(self._rows(staged), self.audits)
+
+    def _run_audits(self, staged: StagedSnapshot, checked: DataFrame) -> tuple[AuditResult, ...]:
         from neve.publish.audits import run_audits
 
         with self.lake.explaining():
-            total = int(staged.summary.get("added-records", 0))
-            return tuple(run_audits(self._rows(staged), self.audits, total))
+            rows = self._rows(staged)
+            return tuple(run_audits(rows, checked, self.audits, added_records(staged)))
 
     def _set_aside(
-        self, staged: StagedSnapshot, results: tuple[AuditResult, ...]
+        self, staged: StagedSnapshot, results: tuple[AuditResult, ...], checked: DataFrame
     ) -> AuditedOutcome:
         """Stage failing rows in `<table>_rejected`, the rest in the batch's place, and publish."""
         batch_id = f"{batch_id_of(staged)}-{secrets.token_hex(ATTEMPT_BYTES)}"
-        clean_files, rejected_files = self._split(staged, batch_id)
+        split = self._split(checked, batch_id)
+        results = tuple(result.recounted(split.failing) for result in results)
+        self._warn(results)
+        set_aside, clean_rows = count_records(split.failed), count_records(split.passed)
+        counts = BatchCounts.decode(staged.summary) or BatchCounts(added_records(staged))
+        counts = counts.with_set_aside(set_aside)
+        counts.require_balance(self.publisher.table.name, batch_id_of(staged), clean_rows)
         rejected_id = None
         if not (self.is_in_rejected or self.rejected.has_batch(batch_id_of(staged))):
-            rejected_id = self.rejected.stage(batch_id, rejected_files, staged).snapshot_id
-        clean = self.publisher.stage_clean(staged, batch_id, clean_files, rejected_id)
+            rejected_id = self.rejected.stage(batch_id, split.failed, staged).snapshot_id
+        clean = self.publisher.stage_clean(staged, batch_id, split.passed, rejected_id, counts)
         if clean is None:
             # `RejectedRows.finish` discards the rejected rows, once that is proven to be right.
             return AuditedOutcome(Outcome.SUPERSEDED, staged, results)
         if rejected_id is None:
             return AuditedOutcome(self.publisher.publish(clean), clean, results)
-        set_aside = sum(file.record_count for file in rejected_files)
-        return self._publish_clean(clean, results, set_aside)
+        return self._publish_clean(clean, results)
 
     def _publish_clean(
-        self, clean: StagedSnapshot, results: tuple[AuditResult, ...], set_aside: int = 0
+        self, clean: StagedSnapshot, results: tuple[AuditResult, ...]
     ) -> AuditedOutcome:
         outcome = self.publisher.publish(clean)
         if outcome is not Outcome.PUBLISHED:
@@ -120,6 +145,8 @@ class AuditedPublisher:
             self.rejected.publish(batch_id_of(clean))
         except NeveError as error:
             unfinished = error
+        counts = BatchCounts.decode(clean.summary)
+        set_aside = counts.set_aside if counts else 0
         return AuditedOutcome(outcome, clean, results, set_aside, unfinished)
 
     def _rows(self, staged: StagedSnapshot) -> DataFrame:
@@ -128,28 +155,24 @@ class AuditedPublisher:
         ref = self.publisher.table.ref
         return added_rows(self.lake.spark, ref, staged.snapshot_id, staged.parent_id)
 
-    def _split(
-        self, staged: StagedSnapshot, batch_id: str
-    ) -> tuple[list[DataFile], list[DataFile]]:
+    def _split(self, checked: DataFrame, batch_id: str) -> SplitRows:
         """Write the rows that pass, and those that do not, as files of their tables."""
         from pyspark.sql import functions as F  # noqa: N812 - as everywhere
 
-        from neve.lake.frames import write_frame
-        from neve.publish.audits import is_good
+        from neve.lake.frames import write_split
+        from neve.publish.audits import with_failed_audits
 
-        strict = [audit for audit in self.audits if audit.on_failure == "set_aside"]
-        good: list[Column] = [column for audit in strict if (column := is_good(audit)) is not None]
-        is_clean = reduce(operator.and_, good)
-        names = [
-            F.when(~column, F.lit(audit.name)) for audit, column in zip(strict, good, strict=True)
-        ]
         with self.lake.explaining():
-            rows = self._rows(staged)
-            bad = rows.where(~is_clean).select(
-                "*",
-                F.array_compact(F.array(*names)).alias(REJECTED_BY),
-                F.lit(batch_id).alias(BATCH),
+            rows = with_failed_audits(checked, self.audits, REJECTED_BY)
+            return write_split(
+                rows.withColumn(BATCH, F.lit(batch_id)),
+                REJECTED_BY,
+                self.publisher.table,
+                self.rejected.open().table,
+                BATCH,
             )
-            rejected_files = write_frame(bad, self.rejected.open().table)
-            clean_files = write_frame(rows.where(is_clean), self.publisher.table)
-        return clean_files, rejected_files
+
+
+def count_records(files: Sequence[DataFile]) -> int:
+    """Return how many rows there are in files."""
+    return sum(file.record_count for file in files)

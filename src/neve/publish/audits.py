@@ -2,7 +2,8 @@
 
 An audit of single rows has a predicate that good rows satisfy; the others look at the batch as a
 whole. A check that is not here is a function of the user's (`check: function`), which gets the
-staged rows as a DataFrame.
+staged rows as a DataFrame. All audits of a batch share one clock, and where rows are set aside,
+each predicate is evaluated once for each row: the files and the counts come of that one pass.
 """
 
 from __future__ import annotations
@@ -16,10 +17,16 @@ from pyspark.sql import functions as F  # noqa: N812 - as everywhere
 
 from neve.config import AuditSettings
 from neve.errors import ConfigError, NeveError
+from neve.lake.frames import with_fixed_clock
+from neve.lake.identifier import quote_identifier
 from neve.publish.audit_result import AuditResult
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+# Columns beside a batch's own: whether the row passes an audit, and the batch's clock.
+_PASSES = "__neve_passes_"
+_NOW = "__neve_now"
 
 
 class Audit(Protocol):
@@ -47,11 +54,37 @@ def is_good(audit: AuditSettings) -> Column | None:
     return None
 
 
-def _count_failing(audit: AuditSettings) -> Column:
-    """Return how many rows fail, as an aggregate; for a whole-batch check whether it does."""
-    predicate = is_good(audit)
-    if predicate is not None:
-        return F.count_if(~predicate)
+def with_checks(rows: DataFrame, audits: Sequence[AuditSettings]) -> DataFrame:
+    """Add to staged rows whether each passes the audits of single rows, by one clock."""
+    checks = [
+        column.alias(f"{_PASSES}{number}")
+        for number, audit in enumerate(audits)
+        if (column := is_good(audit)) is not None
+    ]
+    return with_fixed_clock(rows.select("*", *checks, F.current_timestamp().alias(_NOW)))
+
+
+def with_failed_audits(
+    checked: DataFrame, audits: Sequence[AuditSettings], column: str
+) -> DataFrame:
+    """Return staged rows with the names of the `set_aside` audits that each fails, in a column."""
+    names = [
+        F.when(~F.col(f"{_PASSES}{number}"), F.lit(audit.name))
+        for number, audit in enumerate(audits)
+        if audit.on_failure == "set_aside"
+    ]
+    own = [F.col(quote_identifier([name])) for name in checked.columns if not _is_added(name)]
+    return checked.select(*own, F.array_compact(F.array(*names)).alias(column))
+
+
+def _is_added(column: str) -> bool:
+    return column.startswith(_PASSES) or column == _NOW
+
+
+def _count_failing(number: int, audit: AuditSettings) -> Column:
+    """Return how many checked rows fail; for a check of the whole batch whether it does."""
+    if is_good(audit) is not None:
+        return F.count_if(~F.col(f"{_PASSES}{number}"))
     if audit.check == "unique":
         return F.count(F.lit(1)) - F.count_distinct(F.struct(*audit.all_columns))
     if audit.check == "row_count":
@@ -60,22 +93,25 @@ def _count_failing(audit: AuditSettings) -> Column:
         too_many = rows > F.lit(audit.max) if audit.max is not None else F.lit(False)  # noqa: FBT003
         return F.when(too_few | too_many, 1).otherwise(0)
     newest = F.max(F.col(audit.all_columns[0]))
-    age = F.unix_micros(F.current_timestamp()) - F.unix_micros(newest)
+    age = F.unix_micros(F.max(_NOW)) - F.unix_micros(newest)
     is_old = age > F.lit(int((audit.max_age_seconds or 0) * 1_000_000))
     return F.when(F.coalesce(is_old, F.lit(True)), 1).otherwise(0)  # noqa: FBT003
 
 
-def run_audits(rows: DataFrame, audits: Sequence[AuditSettings], total: int) -> list[AuditResult]:
+def run_audits(
+    rows: DataFrame, checked: DataFrame, audits: Sequence[AuditSettings], total: int
+) -> list[AuditResult]:
     """Run all audits over staged rows: one pass for ours, one call for each of the user's.
 
     Args:
+        checked: the same rows, as `with_checks` returns them.
         total: how many rows there are, as the snapshot's summary knows it.
     """
     ours = {n: audit for n, audit in enumerate(audits) if audit.check != "function"}
     counts: Mapping[str, Any] = {}
     if ours:
-        columns = [_count_failing(audit).alias(f"__{n}") for n, audit in ours.items()]
-        counts = rows.agg(*columns).first().asDict()  # type: ignore[union-attr]
+        columns = [_count_failing(n, audit).alias(f"__{n}") for n, audit in ours.items()]
+        counts = checked.agg(*columns).first().asDict()  # type: ignore[union-attr]
     return [
         _result(audit, counts[f"__{n}"] or 0 if n in ours else _ask(audit, rows), total)
         for n, audit in enumerate(audits)
@@ -91,7 +127,7 @@ def analyse_audit(rows: DataFrame, audit: AuditSettings) -> None:
     if audit.check == "function":
         _load(audit)
     else:
-        _ = rows.agg(_count_failing(audit)).schema
+        _ = with_checks(rows, [audit]).agg(_count_failing(0, audit)).schema
 
 
 def _ask(audit: AuditSettings, rows: DataFrame) -> int:

@@ -28,6 +28,8 @@ class Outcome(str, Enum):
     # Its range, or copies of its requests, were consumed by another worker, or by this one before
     # it was killed.
     SUPERSEDED = "superseded"
+    # Its counts do not add up: it stays staged, and its segments stay in the buffer.
+    UNBALANCED = "unbalanced"
 
 
 def batch_id_of(staged: StagedSnapshot) -> str:

@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import datetime, timezone
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -18,9 +18,12 @@ from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_know
 from neve.lake.create import FEW_METADATA_FILES, TableSpec
 from neve.lake.data_files import write_data_files
 from neve.lake.staging import StagingTable, ensure_staging_table
+from neve.publish.batch_counts import BatchCounts, added_records
+from neve.publish.ranges import BATCH_ID, decode_ranges
 
 if TYPE_CHECKING:
     from neve.lake import Lake
+    from neve.publish.audited_publisher import AuditedOutcome
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +53,9 @@ SCHEMA = pa.schema(
         pa.field("table", pa.string(), nullable=False),
         pa.field("outcome", pa.string(), nullable=False),
         pa.field("ranges", pa.map_(pa.string(), pa.string())),
+        pa.field("records", pa.int64()),
+        pa.field("dead_letters", pa.int64()),
+        pa.field("duplicates", pa.int64()),
         pa.field("rows", pa.int64()),
         pa.field("files", pa.int64()),
         pa.field("bytes", pa.int64()),
@@ -72,6 +78,10 @@ class LedgerEntry:
     table: str
     outcome: str
     ranges: dict[str, str]
+    # Those read; see `batch_counts` for what they are made of.
+    records: int
+    dead_letters: int
+    duplicates: int
     rows: int
     files: int
     bytes: int
@@ -82,6 +92,31 @@ class LedgerEntry:
     started_at: datetime
     finished_at: datetime
     error: str | None = None
+
+    @classmethod
+    def of(cls, table: StagingTable, audited: AuditedOutcome, started_at: datetime) -> LedgerEntry:
+        """Describe a batch that has just ended."""
+        summary = audited.staged.summary
+        counts = BatchCounts.decode(summary) or BatchCounts()
+        return cls(
+            batch_id=summary.get(BATCH_ID, ""),
+            table=table.name,
+            outcome=audited.outcome.value,
+            ranges={k: f"{r.first}-{r.last}" for k, r in decode_ranges(summary).items()},
+            records=counts.read,
+            dead_letters=counts.dead_letters,
+            duplicates=counts.duplicates,
+            rows=added_records(audited.staged),
+            files=int(summary.get("added-data-files", 0)),
+            bytes=int(summary.get("added-files-size", 0)),
+            set_aside=audited.set_aside,
+            audits=[asdict(result) for result in audited.results],
+            staged_snapshot_id=audited.staged.snapshot_id,
+            main_snapshot_id=table.main_id,
+            started_at=started_at,
+            finished_at=datetime.now(timezone.utc),
+            error=str(audited.unfinished) if audited.unfinished else None,
+        )
 
 
 class LedgerWriter:

@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
 
     from neve.publish.audit_result import AuditResult
+    from neve.publish.batch_counts import BatchCounts
 
 logger = logging.getLogger(__name__)
 
@@ -125,14 +126,18 @@ class Publisher:
         batch_id: str,
         files: Sequence[DataFile],
         rejected_id: int | None,
+        counts: BatchCounts | None = None,
     ) -> StagedSnapshot | None:
         """Stage a batch's clean rows in its place, in one commit; None if another was first.
 
         Args:
             batch_id: a new one, which the rejected rows were staged under.
             rejected_id: the snapshot of the rejected rows; None if those are not to be stored.
+            counts: the batch's, with the rows that were set aside.
         """
         entries = {**own_entries(staged.summary), BATCH_ID: batch_id}
+        if counts is not None:
+            entries |= counts.encode()
         if rejected_id is not None:
             entries[REJECTED_SNAPSHOT] = str(rejected_id)
         ref = f"{STAGED_PREFIX}{batch_id}"

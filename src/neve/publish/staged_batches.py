@@ -15,6 +15,7 @@ from neve.lake.identifier import Identifier, parse_identifier
 from neve.lake.staged_snapshot import StagedSnapshot
 from neve.lake.staging import StagingTable, load_staging_table
 from neve.publish.batch import HELD_PREFIX, STAGED_PREFIX, Outcome
+from neve.publish.batch_counts import require_balance
 from neve.publish.publisher import Publisher
 from neve.publish.ranges import BATCH_ID, decode_ranges
 from neve.publish.staged_list import StagedBatch, staged_batch, telemetry_tables
@@ -72,8 +73,10 @@ def release(lake: Lake, table: str, batch_id: str) -> Outcome:
     Raises:
         UsageError: its rows are on `main` already, another has discarded it meanwhile, or it is
             this buffer's own, which consolidation publishes.
+        UnbalancedError: its counts do not add up.
     """
     publisher, batch = _find(lake, table, batch_id)
+    require_balance(table, batch)
     if batch.ref.startswith(HELD_PREFIX):
         outcome = publisher.release(batch)
     else:

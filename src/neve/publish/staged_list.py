@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
+from neve.errors import UnbalancedError
 from neve.lake.identifier import Identifier, parse_identifier
 from neve.publish.batch import HELD_PREFIX, STAGED_PREFIX, batch_id_of
+from neve.publish.batch_counts import BatchCounts, added_records, require_balance
 from neve.publish.held_reason import BlockingAudit, read_blocking
 from neve.publish.ranges import BATCH_ID
 
@@ -33,6 +35,10 @@ class StagedBatch:
     age_seconds: float
     # The audits that hold it; None: unknown, an earlier Neve held it. Empty for a staged one.
     held_by: tuple[BlockingAudit, ...] | None = ()
+    # What became of the records that it read; None where nobody counted them.
+    counts: BatchCounts | None = None
+    # Why it is not published: its counts do not add up.
+    unbalanced: str | None = None
 
 
 def list_staged(lake: Lake, table: str | None = None) -> list[StagedBatch]:
@@ -68,15 +74,22 @@ def staged_batch(
         properties: of its table.
     """
     is_held = state == "held"
+    unbalanced = None
+    try:
+        require_balance(".".join(identifier), staged)
+    except UnbalancedError as error:
+        unbalanced = error.message
     return StagedBatch(
         table=".".join(identifier),
         batch_id=staged.summary.get(BATCH_ID, ""),
         state=state,
         ref=staged.ref,
         snapshot_id=staged.snapshot_id,
-        rows=int(staged.summary.get("added-records", 0)),
+        rows=added_records(staged),
         files=int(staged.summary.get("added-data-files", 0)),
         staged_at=datetime.fromtimestamp(staged.timestamp_ms / 1000, timezone.utc),
         age_seconds=round(max(0.0, time.time() - staged.timestamp_ms / 1000), 1),
         held_by=read_blocking(properties, batch_id_of(staged)) if is_held else (),
+        counts=BatchCounts.decode(staged.summary),
+        unbalanced=unbalanced,
     )

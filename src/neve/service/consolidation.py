@@ -51,7 +51,7 @@ class Recorder:
         self.metrics.dead_letters.inc(report.dead_letters)
         self.metrics.dead_letters_removed.labels("retention").inc(report.expired_dead_letters)
         self.metrics.dead_letters_removed.labels("limit").inc(report.dead_letters_over_limit)
-        self.metrics.duplicates.inc(report.duplicate_requests)
+        self.metrics.duplicates.inc(report.duplicate_records)
         self.metrics.unfit.inc(report.unfit_values)
         for table, held in report.held_batches.items():
             self.metrics.held.labels(table).set(held)

@@ -64,6 +64,8 @@ class DecodedGroup:
     """As in `Decoded`."""
     first: int
     """The position of the first of these requests among those that the caller gave."""
+    requests: int
+    """How many they are."""
 
     def parts(self) -> Iterator[Decoded]:
         """Yield the same with whole rows, in parts of bounded size."""
@@ -177,7 +179,7 @@ def _decode_halves(requests: _Requests) -> Iterator[DecodedGroup]:
 
 def _set_aside(requests: _Requests, reason: str) -> DecodedGroup:
     """Return the dead letter of a request of which nothing can be stored."""
-    return DecodedGroup([], [DeadLetter(requests.first, "", reason)], 0, requests.first)
+    return DecodedGroup([], [DeadLetter(requests.first, "", reason)], 0, requests.first, 1)
 
 
 def _read_rows(requests: _Requests) -> DecodedGroup:
@@ -199,4 +201,5 @@ def _read_rows(requests: _Requests) -> DecodedGroup:
         DeadLetter(letter.request + requests.first, letter.path, letter.reason)
         for letter in letters
     ]
-    return DecodedGroup(tables, letters, context.tally.duplicate_keys, requests.first)
+    keys = context.tally.duplicate_keys
+    return DecodedGroup(tables, letters, keys, requests.first, len(requests))

@@ -58,13 +58,14 @@ class TableRows:
         letters = [DeadLetter(*place(row), reason) for row, reason in reasons.items()]
         is_sound: Mask = np.ones(faults.rows, np.bool_)
         is_sound[list(reasons)] = False
-        chosen: Column = pa.array(is_sound)
-        return cls(
-            name,
-            {column: values.filter(chosen) for column, values in own.items()},
-            [columns.only(is_sound) for columns in inherited],
-            letters,
-        )
+        return cls(name, own, inherited, letters).only(is_sound)
+
+    def only(self, kept: Mask) -> TableRows:
+        """Return the same without the rows that are not kept."""
+        chosen: Column = pa.array(kept)
+        own = {column: values.filter(chosen) for column, values in self.own.items()}
+        inherited = [columns.only(kept) for columns in self.inherited]
+        return TableRows(self.name, own, inherited, self.dead_letters)
 
     @property
     def requests(self) -> Integers:

@@ -174,7 +174,7 @@ def test_a_request_sent_to_two_receivers_is_stored_once(bench):
     _send_as_stranger(bench, "a")
     report = bench.run()
     assert bench.names("logs") == Counter(["a 0", "a 1"])
-    assert report.duplicate_requests == 1
+    assert report.duplicate_records == 2
 
 
 def test_a_copy_is_dropped_whose_first_is_below_segments_without_rows_for_the_table(bench):
@@ -219,7 +219,7 @@ def test_copies_that_two_workers_consume_at_the_same_moment_are_stored_once(riva
     inline, first.runner, published = first.runner, interrupted, []
     report = first.run_once()
     assert published[0] == 2
-    assert report.duplicate_requests == 1
+    assert report.duplicate_records == 2
     assert bench.names("logs") == Counter(["a 0", "a 1"])
     assert bench.waiting_segments() == 0
 
@@ -258,7 +258,7 @@ def test_a_copy_that_another_worker_consumed_after_the_listing_is_stored_once(ri
 
     monkeypatch.setattr(worker.reader, "look", late)
     report = worker.run_once()
-    assert report.duplicate_requests == 1
+    assert report.duplicate_records == 2
     assert bench.names("logs") == Counter(["a 0", "a 1"])
     assert bench.waiting_segments() == 0
 

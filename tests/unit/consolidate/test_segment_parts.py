@@ -44,6 +44,6 @@ def test_parts_of_a_segment_are_stored_once_and_copies_are_found_in_each(bench):
     bench.runner = run
     report = bench.run()
     assert any(one.start for task in jobs[0].tasks for one in task)
-    assert report.duplicate_requests == len(NAMES[::3])
+    assert report.duplicate_records == 2 * len(NAMES[::3])
     wanted = Counter(f"{name} {n}" for name in [*NAMES, "other"] for n in range(2))
     assert bench.names("logs") == wanted

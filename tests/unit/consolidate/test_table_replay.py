@@ -197,7 +197,7 @@ def test_requests_that_were_left_out_as_copies_do_not_come_back(bench):
     assert bench.names("logs") == Counter(["a 0", "c 0"])
     report = replay(bench)
     assert bench.names("logs") == Counter(["a 0", "b 0", "c 0"])
-    assert (report.requests, report.duplicate_requests) == (1, 1)
+    assert (report.requests, report.duplicate_records) == (1, 1)
 
 
 def test_a_batch_of_copies_alone_has_no_rows_in_a_replay_either(bench):
@@ -205,7 +205,7 @@ def test_a_batch_of_copies_alone_has_no_rows_in_a_replay_either(bench):
     send_as_stranger(bench, "a")
     assert bench.run().results == []
     report = replay(bench)
-    assert (report.rows, report.requests, report.duplicate_requests) == (0, 0, 1)
+    assert (report.rows, report.requests, report.duplicate_records) == (0, 0, 1)
     assert bench.names("logs") == Counter(["a 0"])
     assert replay(bench).segments == 0
 

@@ -8,7 +8,7 @@ import neve
 from neve import limits
 from neve.buffer.buffer import open_buffer, open_store
 from neve.buffer.dead_letters import read_dead_letters
-from neve.consolidate import task
+from neve.consolidate import decode_requests
 from tests.support.consolidation import Bench
 from tests.support.lakes import sqlite_settings
 from tests.support.peak_memory import grown_megabytes
@@ -44,13 +44,13 @@ def test_sixty_thousand_logs_under_a_wide_resource_are_stored(tmp_path):
 
 def test_requests_of_many_records_are_decoded_a_few_at_a_time(tmp_path, monkeypatch):
     sizes = []
-    real = task.decode_groups
+    real = decode_requests.decode_groups
 
     def counted(signal, payloads, *columns):
         sizes.append(len(payloads))
         return real(signal, payloads, *columns)
 
-    monkeypatch.setattr(task, "decode_groups", counted)
+    monkeypatch.setattr(decode_requests, "decode_groups", counted)
     # A request has a resource, a scope and a record.
     monkeypatch.setattr(limits, "DECODE_GROUP_RECORDS", 30)
     late = b"\x09" + (2**63).to_bytes(8, "little")

@@ -68,6 +68,24 @@ def test_rows_set_aside_are_shown_once_and_the_main_table_names_them_until_then(
     assert lab.publisher().marks() == {STREAM: 2}
 
 
+def test_a_split_that_loses_a_row_is_not_published(lab, monkeypatch):
+    split = AuditedById._split
+
+    def losing(worker, staged, batch_id):
+        found = split(worker, staged, batch_id)
+        found.passed.clear()
+        return found
+
+    monkeypatch.setattr(AuditedById, "_split", losing)
+    (verdict,) = start(lab, ("b1", [1, 2, 100], 1, 1))
+    assert verdict.outcome is Outcome.UNBALANCED
+    assert "3 records were read, but 0 rows + 1 set aside" in verdict.unfinished.message
+    assert (lab.rows(), lab.publisher().marks()) == ([], {})
+    monkeypatch.setattr(AuditedById, "_split", split)
+    assert [each.outcome for each in start(lab)] == [Outcome.PUBLISHED]
+    assert (lab.rows(), lab.rows(REJECTED)) == ([1, 2], [100])
+
+
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("other_writer", [False, True])
 def test_a_worker_cut_anywhere_leaves_each_row_in_one_table(lab, point, other_writer):
@@ -189,7 +207,7 @@ def test_rows_that_an_earlier_version_set_aside_before_it_was_killed_stay_once(l
     worker = audited(lab)
     ranges = {STREAM: Range(1, 1)}
     staged = worker.publisher.stage("b1", lab.files(1, 100), ranges)
-    _, rejected_files = worker._split(staged, "b1")
+    rejected_files = worker._split(staged, "b1").failed
     rejected = worker.rejected.open().table
     rejected.append(rejected_files, {BATCH_ID: "b1", RANGES: encode_ranges(ranges)})
     start(lab)
