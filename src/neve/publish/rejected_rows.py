@@ -133,6 +133,7 @@ class RejectedRows:
     def finish(self) -> None:
         """Show what the main table names and a kill has left, and discard what lost.
 
+        A table that is not there may be away for a while: the main table goes on naming its rows.
         What is staged here is read before the main table: a staging is discarded only if the main
         table, read later, has moved past it and does not name it.
         """
@@ -151,9 +152,6 @@ class RejectedRows:
         for staged in stagings:
             if batch_id_of(staged) not in named and self._has_lost(staged):
                 self.open().discard(staged)
-        if table is None:
-            # Somebody dropped it, and the rows with it.
-            self.main.finished_properties.update(f"{REJECTED_PREFIX}{name}" for name in named)
 
     def _has_lost(self, staged: StagedSnapshot) -> bool:
         ranges = decode_ranges(staged.summary, BATCH_RANGES)

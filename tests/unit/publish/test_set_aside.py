@@ -197,6 +197,18 @@ def test_a_name_goes_only_after_its_rows_are_seen_to_be_shown(lab):
     assert lab.rows(REJECTED) == [100]
 
 
+def test_rejected_rows_are_shown_though_their_table_was_away_meanwhile(lab):
+    with pytest.raises(failpoints.PowerCut), failpoints.armed("publish.published", 1):
+        start(lab, ("b1", [1, 100], 1, 1))
+    catalog = lab.lake.catalog()
+    catalog.rename_table(REJECTED, "otel.away")
+    start(lab, ("b2", [2], 2, 2))
+    start(lab, ("b3", [3], 3, 3))
+    catalog.rename_table("otel.away", REJECTED)
+    start(lab)
+    assert (lab.rows(), lab.rows(REJECTED)) == ([1, 2, 3], [100])
+
+
 def test_all_rows_may_be_set_aside(lab):
     start(lab, ("b1", [100, 101], 1, 1))
     assert (lab.rows(), lab.rows(REJECTED)) == ([], [100, 101])
