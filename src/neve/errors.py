@@ -34,6 +34,7 @@ class Code(str, Enum):
     CORRUPT = "corrupt"
     HELD_LIMIT = "held_limit"
     UNBALANCED = "unbalanced"
+    INTERNAL = "internal"
 
 
 # Exit statuses of the command line: 2 is for what the user typed or configured, 1 for what failed.
@@ -189,3 +190,9 @@ class UnbalancedError(NeveError):
     """The counts of a batch do not add up: something was lost or made up, so it is held back."""
 
     default_code = Code.UNBALANCED
+
+
+class InternalError(NeveError):
+    """A defect, Neve's or a library's, has ended what a person has to know of."""
+
+    default_code = Code.INTERNAL

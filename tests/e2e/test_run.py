@@ -127,7 +127,7 @@ def test_data_arrives_once_through_kills_and_a_stop(running):
     assert sample("neve_receive_accepted_records_total", signal="logs", version="e2e") == 2
     assert sample("neve_publish_commit_attempts_total") >= 2
 
-    receivers = running.children("serve --supervised")
+    receivers = running.children("--supervised")
     assert len(receivers) == running.workers
     running.send("before")
     os.kill(receivers[0], signal.SIGKILL)
@@ -136,7 +136,7 @@ def test_data_arrives_once_through_kills_and_a_stop(running):
     assert sample("neve_receive_restarts_total") == 1
     until(lambda: running.observed.is_ready)
 
-    receivers = running.children("serve --supervised")
+    receivers = running.children("--supervised")
     running.send("last")
     assert running.process.stop(deadline_seconds=30) == 0, running.process.tail()
     assert running.names() == rows_of("first", "before", "after", "last")
@@ -159,15 +159,17 @@ def test_a_jvm_that_died_is_replaced(running):
 
 def test_a_receiver_ends_with_its_supervisor_and_tells_about_itself(tmp_path):
     free = {"NEVE_RECEIVE__HTTP": "127.0.0.1:0", "NEVE_RECEIVE__GRPC": "127.0.0.1:0"}
+    read, write = os.pipe()
     with subprocess.Popen(
-        [NEVE, "serve", "--supervised"],
+        [NEVE, "serve", "--supervised", str(write)],
         cwd=tmp_path,
         env={**os.environ, **free, "NEVE_OBSERVE__HTTP": "127.0.0.1:0"},
         stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
+        pass_fds=[write],
     ) as receiver:
-        listening = json.loads(receiver.stdout.readline())
+        os.close(write)
+        with os.fdopen(read) as announcement:
+            listening = json.load(announcement)
         with urllib.request.urlopen(f"http://{listening['observe']}/metrics") as answer:
             assert b"neve_buffer_bytes{" in answer.read()
         # As when the supervisor is killed: nobody sends a signal.

@@ -85,7 +85,10 @@ def two_workers(directory):
         "buffer": {"location": str(directory / "buffer"), "seal_seconds": 0.05},
         "observe": {"http": f"127.0.0.1:{observed.port}"},
     }
-    with neve_serve(directory, configuration) as serving:
+    # As agents do that are loaded into every process.
+    (directory / "agent").mkdir()
+    (directory / "agent" / "sitecustomize.py").write_text("print('an agent is here', flush=True)")
+    with neve_serve(directory, configuration, PYTHONPATH=str(directory / "agent")) as serving:
         receiver = Receiver(serving, observed)
         until(lambda: observed.is_ready, seconds=START_SECONDS)
         yield receiver

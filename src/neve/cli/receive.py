@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,13 +24,14 @@ if TYPE_CHECKING:
 def serve(
     context: typer.Context,
     supervised: Annotated[
-        bool,
+        int | None,
         typer.Option(
             "--supervised",
             hidden=True,
-            help="Print one line of JSON when ready, and end when standard input does.",
+            help="Write one line of JSON to this descriptor when ready, and end when standard "
+            "input does.",
         ),
-    ] = False,
+    ] = None,
     share_ports: Annotated[
         bool,
         typer.Option(
@@ -46,8 +45,8 @@ def serve(
     settings = loaded.settings
     # No spans: a receiver that is sent its own would never come to rest.
     sentry.start(settings)
-    if supervised:
-        _serve_supervised(call, loaded, share_ports=share_ports)
+    if supervised is not None:
+        _serve_supervised(call, loaded, supervised, share_ports=share_ports)
         return
 
     ready = partial(say_listening, settings)
@@ -60,15 +59,15 @@ def serve(
     say("stopped", "stopped")
 
 
-def _serve_supervised(call: Call, loaded: Loaded, *, share_ports: bool) -> None:
+def _serve_supervised(call: Call, loaded: Loaded, descriptor: int, *, share_ports: bool) -> None:
     from neve.service.receiving import end_with_parent, serve_observed
+    from neve.service.supervise import announce
 
-    def announce(listening: Listening) -> None:
-        sys.stdout.write(json.dumps(as_record(listening)) + "\n")
-        sys.stdout.flush()
+    def ready(listening: Listening) -> None:
+        announce(descriptor, as_record(listening))
 
     end_with_parent()
-    serve_observed(loaded, call.load, announce, share_ports=share_ports, is_supervised=True)
+    serve_observed(loaded, call.load, ready, share_ports=share_ports, is_supervised=True)
 
 
 def _serve_by_workers(call: Call, settings: Settings, ready: Callable[[Started], None]) -> None:

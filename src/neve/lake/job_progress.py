@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -12,6 +13,8 @@ from neve.lake import jvm
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
+
+logger = logging.getLogger(__name__)
 
 EVERY_SECONDS = 5.0
 
@@ -31,10 +34,11 @@ def telling_progress(
         while not ended.wait(every_seconds):
             try:
                 done, known = _tasks(context, group)
-            except jvm.JavaError:
+                if known:
+                    tell(f"{done:,} of {known:,} tasks")
+            except Exception as error:  # noqa: BLE001 - a JVM that dies fails the job, which tells
+                logger.debug("no more is said of how far a job is: %s", error)
                 return
-            if known:
-                tell(f"{done:,} of {known:,} tasks")
 
     watcher = threading.Thread(target=watch, daemon=True, name="neve-progress")
     watcher.start()

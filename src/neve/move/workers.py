@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+# The descriptor, whatever `sys.stderr` is.
+_STANDARD_ERROR = 2
 # Starting processes takes as long as some hundred manifests.
 _FEWEST_FOR_PROCESSES = 256
 # Each has 100 MB of its own, and one process has to take what all of them return.
@@ -132,11 +134,24 @@ class _Process:
     def __init__(self) -> None:
         # The same modules as here, and not those of the present directory.
         program = (
-            f"import sys; sys.path[:] = {sys.path!r}; from neve.move.workers import serve; serve()"
+            f"import sys; sys.path[:] = {sys.path!r}; from neve.move.workers import serve; "
+            "serve(int(sys.argv[1]))"
         )
-        self._child = subprocess.Popen(
-            [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
+        # Results have a pipe for themselves, whatever a library prints.
+        results, answers = os.pipe()
+        self._results = os.fdopen(results, "rb")
+        try:
+            self._child = subprocess.Popen(
+                [sys.executable, "-c", program, str(answers)],
+                stdin=subprocess.PIPE,
+                stdout=_STANDARD_ERROR,
+                pass_fds=[answers],
+            )
+        except BaseException:
+            self._results.close()
+            raise
+        finally:
+            os.close(answers)
         self._code = b""
 
     @property
@@ -152,7 +167,7 @@ class _Process:
         try:
             _send(_pipe(self._child.stdin), (None if code is self._code else code, group))
             self._code = code
-            outcome = pickle.load(_pipe(self._child.stdout))  # noqa: S301 - our own process
+            outcome = pickle.load(self._results)  # noqa: S301 - our own process
         except (OSError, EOFError, ValueError, pickle.UnpicklingError) as error:
             raise StorageError(
                 f"a process that reads and writes manifests has ended: {self.end()}",
@@ -167,10 +182,10 @@ class _Process:
         """End the process; return its exit status."""
         self._child.kill()
         status = self._child.wait()
-        for pipe in (self._child.stdin, self._child.stdout):
+        for pipe in (_pipe(self._child.stdin), self._results):
             # What was not sent yet goes nowhere.
             with suppress(OSError):
-                _pipe(pipe).close()
+                pipe.close()
         return status
 
 
@@ -185,13 +200,11 @@ class _Group(Generic[Item, Result]):
         return list(in_threads(self.work, items, self.parallel))
 
 
-def serve() -> None:
-    """Do what another process sends, until it ends."""
+def serve(descriptor: int) -> None:
+    """Do what another process sends, until it ends; write the results to a descriptor."""
     # Ctrl-C reaches every process of a terminal; the one that started this one ends it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Results have the pipe for themselves, whatever a library prints.
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
+    answers = os.fdopen(descriptor, "wb")
     requests = sys.stdin.buffer
     work: Callable[[Any], Any] = len
     while True:

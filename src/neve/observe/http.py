@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -46,6 +47,14 @@ class _Server(ThreadingHTTPServer):
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
+
+    def handle_error(self, _request: object, _client_address: object) -> None:
+        """Log what failed; the thread ends with its request, and the next has its own."""
+        error = sys.exc_info()[1]
+        if isinstance(error, OSError):
+            logger.debug("a client did not wait for its answer: %s", error)
+        else:
+            logger.error("a request for metrics or health failed", exc_info=error)
 
 
 class _Handler(BaseHTTPRequestHandler):

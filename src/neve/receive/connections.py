@@ -1,20 +1,49 @@
-"""How many connections may be open, so that the buffer always has descriptors left."""
+"""How many connections may be open, so that the buffer always has descriptors left; their clock."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import logging
 import resource
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Protocol
 
 from neve.limits import MAX_CONNECTIONS, MAX_TLS_CONNECTIONS, RESERVED_DESCRIPTORS
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from neve.receive.counters import Counters
+
+logger = logging.getLogger(__name__)
 
 TOO_MANY_CONNECTIONS = "too_many_connections"
 TLS_HANDSHAKE = "tls_handshake"
 # macOS calls its hard limit infinite, and then refuses most numbers.
 _DESCRIPTOR_LIMITS = (1 << 20, 1 << 16, 10_240)
+
+
+class Ticking(Protocol):
+    """A connection that ends by itself what takes too long."""
+
+    def tick(self, now: float) -> None: ...
+
+    def abort(self) -> None: ...
+
+
+async def keep_ticking(connections: Collection[Ticking], seconds: float) -> None:
+    """Tell connections the time, each so often, until this is cancelled."""
+    while True:
+        await asyncio.sleep(seconds)
+        now = time.monotonic()
+        for connection in list(connections):
+            try:
+                connection.tick(now)
+            except Exception:
+                # A defect, which costs no other connection its turn.
+                logger.exception("a connection is cut, since it cannot tell the time")
+                connection.abort()
 
 
 class Connections:

@@ -6,6 +6,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
+from neve.receive.connections import keep_ticking
 from neve.receive.grpc_calls import Calls
 from neve.receive.grpc_connection import GrpcConnection
 from neve.receive.listener import Listener
@@ -38,18 +39,12 @@ class GrpcServer:
         self.calls = Calls()
         self._open: set[GrpcConnection] = set()
         self._listener = Listener(listening, self._connection, connections, tls)
-        self._ticking = asyncio.get_running_loop().create_task(self._tick())
+        seconds = min(TICK_SECONDS, TICK_SHARE * handler.spec.request_timeout_seconds)
+        # Never done before `stop`.
+        self.clock = asyncio.get_running_loop().create_task(keep_ticking(self._open, seconds))
 
     def _connection(self) -> GrpcConnection:
         return GrpcConnection(self._handler, self.calls, self._connections, self._open)
-
-    async def _tick(self) -> None:
-        seconds = min(TICK_SECONDS, TICK_SHARE * self._handler.spec.request_timeout_seconds)
-        while True:
-            await asyncio.sleep(seconds)
-            now = time.monotonic()
-            for connection in list(self._open):
-                connection.tick(now)
 
     async def stop(self, drain_seconds: float) -> None:
         """Take no more connections, let calls in progress finish, close all connections."""
@@ -61,5 +56,5 @@ class GrpcServer:
             await asyncio.sleep(0.01)
         for connection in list(self._open):
             connection.abort()
-        self._ticking.cancel()
-        await asyncio.wait([self._ticking])
+        self.clock.cancel()
+        await asyncio.wait([self.clock])

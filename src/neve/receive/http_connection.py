@@ -351,6 +351,11 @@ class HttpConnection(asyncio.Protocol):
         if is_idle and self._transport is not None:
             self._transport.close()
 
+    def tick(self, now: float) -> None:
+        """Cut the connection if its request does not arrive."""
+        if self.deadline < now:
+            self.abort()
+
     def abort(self) -> None:
         """Cut the connection."""
         if self._transport is not None:

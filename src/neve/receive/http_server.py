@@ -6,6 +6,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any
 
+from neve.receive.connections import keep_ticking
 from neve.receive.http_connection import HttpConnection
 from neve.receive.http_routes import Routes
 from neve.receive.listener import Listener
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from neve.receive.tls import ServerContext
 
 PROTOCOL = "http"
+# How late a deadline may be noticed.
+TICK_SECONDS = 1.0
 
 
 class HttpServer:
@@ -36,7 +39,8 @@ class HttpServer:
         # The event loop holds tasks weakly.
         self._answers: set[asyncio.Task[None]] = set()
         self._listener: Listener | None = None
-        self._watching = self.loop.create_task(self._watch())
+        # Never done before `stop`.
+        self.clock = self.loop.create_task(keep_ticking(self._connections, TICK_SECONDS))
 
     def listen(self, listening: socket.socket, tls: ServerContext | None) -> None:
         """Accept connections on a socket until `stop`."""
@@ -66,14 +70,6 @@ class HttpServer:
         """How many connections are being answered."""
         return len(self._answers)
 
-    async def _watch(self) -> None:
-        """Cut connections whose request does not arrive; one look a second for all of them."""
-        while True:
-            await asyncio.sleep(1.0)
-            now = self.now()
-            for connection in [late for late in self._connections if late.deadline < now]:
-                connection.abort()
-
     async def stop(self, drain_seconds: float) -> None:
         """Answer the requests that have arrived, close the rest, and cut what is left."""
         self.closing = True
@@ -84,6 +80,6 @@ class HttpServer:
             connection.close_when_idle()
         while self._connections and self.now() < deadline:
             await asyncio.sleep(0.01)
-        self._watching.cancel()
+        self.clock.cancel()
         for connection in list(self._connections):
             connection.abort()

@@ -15,6 +15,7 @@ import uvloop
 from neve.buffer.buffer import open_buffer
 from neve.config.address import Address, parse_address
 from neve.errors import ConfigError, StorageError
+from neve.observe.threads import ending_with_threads, unexpected_end
 from neve.receive.connections import (
     Connections,
     connection_limit,
@@ -115,6 +116,13 @@ class Receiver:
         self.grpc_address = Address(self.grpc_address.host, listening.getsockname()[1])
         self._grpc = GrpcServer(self.handler, self.connections, listening, context)
 
+    def require_clocks(self) -> None:
+        """Raise InternalError if what ends slow connections has ended."""
+        for server in (self._http, self._grpc):
+            if server is not None and server.clock.done():
+                error = server.clock.exception() or asyncio.CancelledError()
+                raise unexpected_end(f"the clock of {type(server).__name__}", error) from error
+
     async def stop(self) -> bool:
         """Take no new requests, finish those taken, end the buffer's streams.
 
@@ -171,28 +179,37 @@ async def _serve(
         loop.add_signal_handler(number, handle, number)
     # Must not end the process before `reloading` handles it, which reads the files first of all.
     loop.add_signal_handler(signal.SIGHUP, lambda: None)
-    buffer = await asyncio.to_thread(open_buffer, buffer_spec, [kind.value for kind in Signal])
-    receiver = Receiver(spec, buffer)
-    await receiver.start()
-    try:
-        async with reloading(receiver, reload_source):
-            if on_ready is not None:
-                on_ready(receiver)
-            await _until_stopped(stop, buffer)
-    finally:
-        logger.info("stopping")
-        if not await receiver.stop():
-            logger.warning("not everything was finished in time; the next receiver finishes it")
+    with ending_with_threads(lambda: _set_from_a_thread(loop, stop)):
+        buffer = await asyncio.to_thread(open_buffer, buffer_spec, [kind.value for kind in Signal])
+        receiver = Receiver(spec, buffer)
+        await receiver.start()
+        try:
+            async with reloading(receiver, reload_source):
+                if on_ready is not None:
+                    on_ready(receiver)
+                await _until_stopped(stop, buffer, receiver)
+        finally:
+            logger.info("stopping")
+            if not await receiver.stop():
+                logger.warning("not everything was finished in time; the next receiver finishes it")
 
 
-async def _until_stopped(stop: asyncio.Event, buffer: Buffer) -> None:
+def _set_from_a_thread(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    # The loop is closed once the receiver has stopped, and needs no stop any more.
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(stop.set)
+
+
+async def _until_stopped(stop: asyncio.Event, buffer: Buffer, receiver: Receiver) -> None:
     """Wait for the end.
 
     Raises:
         StorageError: the buffer's writer is dead. Only a new process can go on, so this one ends;
             whoever started it, starts it again.
+        InternalError: so is the clock of a port, which cuts slow connections.
     """
     while not stop.is_set():
+        receiver.require_clocks()
         if not buffer.is_alive:
             raise StorageError(
                 "the buffer's writer failed again and again, so this receiver ends",

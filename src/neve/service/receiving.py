@@ -102,8 +102,11 @@ def end_with_parent() -> None:
     """Stop as by SIGTERM once standard input ends: whoever supervises this process is gone."""
 
     def wait() -> None:
-        while os.read(sys.stdin.fileno(), 1024):
-            pass
-        os.kill(os.getpid(), signal.SIGTERM)
+        try:
+            while os.read(sys.stdin.fileno(), 1024):
+                pass
+        finally:
+            # Also when it cannot be read: nobody else would end this process.
+            os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=wait, name="neve-parent", daemon=True).start()

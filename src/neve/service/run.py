@@ -1,11 +1,13 @@
 """The service: its parts on threads of this process, and the receiver's processes if asked for.
 
-It ends by a signal and nothing else. What fails is tried again; while it fails, the buffer keeps
-what was acknowledged, and `/readyz` and the metrics say so.
+It ends by a signal, or when one of its threads ends unexpectedly, with exit status 1. What fails is
+tried again; while it fails, the buffer keeps what was acknowledged, and `/readyz` and the metrics
+say so.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -16,14 +18,19 @@ from typing import TYPE_CHECKING, Protocol
 from prometheus_client import ProcessCollector
 
 from neve.config.reference import secrets_to_mask
+from neve.errors import NeveError
 from neve.masking import SecretMask
+from neve.observe import sentry
 from neve.observe.http import Pages, serving
 from neve.observe.metrics import Registry, supervision
+from neve.observe.threads import ending_with_threads, unexpected_end
 from neve.service.stopping import reloading_on_hangup, stopping_on_signals
 from neve.service.workers import Ports, Workers
 
 if TYPE_CHECKING:
     from neve.config import Settings
+
+logger = logging.getLogger(__name__)
 
 WAKE_SECONDS = 0.2
 
@@ -79,9 +86,11 @@ class Service:
 
         Raises:
             ConfigError: an address cannot be listened on, or the receiver refuses to start.
+            InternalError: a thread, or a part on it, ended unexpectedly; the others were stopped.
         """
         with (
             stopping_on_signals() if stop is None else nullcontext(stop) as stop,
+            ending_with_threads(stop.set),
             reloading_on_hangup(self.reload),
             serving(self._http, Pages(self.metrics, self.trouble)) as observe,
         ):
@@ -97,6 +106,13 @@ class Service:
         def work(part: Part) -> None:
             try:
                 part.run(stop)
+            except NeveError:
+                raise
+            except Exception as error:
+                name = type(part).__name__
+                logger.exception("%s ended unexpectedly", name)
+                sentry.capture(error, name)
+                raise unexpected_end(name, error) from error
             finally:
                 # Whole or not at all: whoever started the service sees it end, and starts it again.
                 stop.set()

@@ -18,6 +18,8 @@ from neve.service.log import say
 
 logger = logging.getLogger(__name__)
 
+# The descriptor, whatever `sys.stderr` is.
+STANDARD_ERROR = 2
 # Under what `announced` has how often the child was started before.
 RUN = "run"
 
@@ -37,8 +39,9 @@ class Backoff:
 class Supervisor:
     """Runs a command, and runs it again when it ends.
 
-    The child says that it is ready with one line of JSON on its standard output. Its standard input
-    is a pipe that nothing is written to: it ends with this process, however that ends.
+    The child says that it is ready with one line of JSON, on a pipe whose descriptor is its last
+    argument: whatever a library prints goes to standard error. Its standard input is a pipe that
+    nothing is written to: it ends with this process, however that ends.
     """
 
     def __init__(
@@ -54,7 +57,7 @@ class Supervisor:
         self._environment = dict(environment)
         self._backoff = backoff or Backoff()
         self._announced: dict[str, Any] | None = None
-        self._child: subprocess.Popen[str] | None = None
+        self._child: subprocess.Popen[bytes] | None = None
         self._stopping = threading.Event()
         # Guards that no child is started once stopping has begun.
         self._starting = threading.Lock()
@@ -118,9 +121,9 @@ class Supervisor:
 
     def _keep_running(self) -> None:
         pause = self._backoff.first_seconds
-        while child := self._start_child():
+        while started_child := self._start_child():
             started = time.monotonic()
-            status = self._follow(child)
+            status = self._follow(*started_child)
             if status == EXIT_STATUS[Code.CONFIG] and not self._tried.is_set():
                 self._refused = True
             self._tried.set()
@@ -136,29 +139,44 @@ class Supervisor:
             pause = min(2 * pause, self._backoff.most_seconds)
             self.restarts += 1
 
-    def _start_child(self) -> subprocess.Popen[str] | None:
+    def _start_child(self) -> tuple[subprocess.Popen[bytes], int] | None:
+        """Start a child; return it and what it announces itself on, unless stopping has begun."""
         with self._starting:
             if self._stopping.is_set():
                 return None
-            self._child = subprocess.Popen(
-                self._command,
-                env={**os.environ, **self._environment},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                # Ctrl-C is for this process, which then stops the child in its turn.
-                start_new_session=True,
-            )
-            return self._child
+            announcement, announce = os.pipe()
+            try:
+                self._child = subprocess.Popen(
+                    [*self._command, str(announce)],
+                    env={**os.environ, **self._environment},
+                    stdin=subprocess.PIPE,
+                    stdout=STANDARD_ERROR,
+                    pass_fds=[announce],
+                    # Ctrl-C is for this process, which then stops the child in its turn.
+                    start_new_session=True,
+                )
+            except BaseException:
+                os.close(announcement)
+                raise
+            finally:
+                os.close(announce)
+            return self._child, announcement
 
-    def _follow(self, child: subprocess.Popen[str]) -> int:
+    def _follow(self, child: subprocess.Popen[bytes], announcement: int) -> int:
         """Wait for a child to be ready, then to end; return its exit status."""
-        with child:
-            for line in child.stdout or ():
-                if self._announced is None:
-                    self._announced = {**json.loads(line), RUN: self.restarts}
-                    self._tried.set()
-                    if self.restarts:
-                        say("restarted", f"the {self.name} is up again", restarts=self.restarts)
+        with child, os.fdopen(announcement, encoding="utf-8") as pipe:
+            # Nothing, if it ends before.
+            if line := pipe.readline():
+                self._announced = {**json.loads(line), RUN: self.restarts}
+                self._tried.set()
+                if self.restarts:
+                    say("restarted", f"the {self.name} is up again", restarts=self.restarts)
+            child.wait()
         self._announced = None
         return child.returncode
+
+
+def announce(descriptor: int, where: Mapping[str, Any]) -> None:
+    """Tell the supervisor that this process, its child, is ready. Once."""
+    with os.fdopen(descriptor, "w", encoding="utf-8") as pipe:
+        pipe.write(json.dumps(where) + "\n")

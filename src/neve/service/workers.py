@@ -175,9 +175,10 @@ def supervised_workers(arguments: Sequence[str], settings: Settings) -> Workers:
     Raises:
         ConfigError: an address cannot be listened on.
     """
-    command = [sys.executable, "-m", "neve", *arguments, "serve", "--supervised"]
+    command = [sys.executable, "-m", "neve", *arguments, "serve"]
+    # A supervisor adds the descriptor.
     if settings.receive.workers == 1:
-        return Workers([Supervisor("receiver", command, OBSERVE)])
+        return Workers([Supervisor("receiver", [*command, "--supervised"], OBSERVE)])
     warn_if_anyone_can_send(receive_spec(settings))
     http, grpc = parse_address(settings.receive.http), parse_address(settings.receive.grpc)
     held_http = reserve(http)
@@ -192,7 +193,11 @@ def supervised_workers(arguments: Sequence[str], settings: Settings) -> Workers:
         "NEVE_RECEIVE__GRPC": str(Address(grpc.host, held_grpc.getsockname()[1])),
     }
     supervisors = [
-        Supervisor(f"receiver's worker {number}", [*command, "--share-ports"], environment)
+        Supervisor(
+            f"receiver's worker {number}",
+            [*command, "--share-ports", "--supervised"],
+            environment,
+        )
         for number in range(1, settings.receive.workers + 1)
     ]
     return Workers(supervisors, [held_http, held_grpc])

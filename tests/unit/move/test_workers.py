@@ -22,7 +22,12 @@ MANIFESTS = 300
 
 
 @pytest.fixture
-def processes():
+def processes(tmp_path, monkeypatch):
+    # As agents do that are loaded into every process.
+    agent = tmp_path / "agent" / "sitecustomize.py"
+    agent.parent.mkdir()
+    agent.write_text("print('an agent is here', flush=True)")
+    monkeypatch.setenv("PYTHONPATH", str(agent.parent))
     with Processes(2) as processes:
         yield processes
 

@@ -36,6 +36,18 @@ def test_metrics_and_health_are_served_on_the_port_that_was_taken():
         get(address, "/healthz")
 
 
+def test_a_page_that_fails_is_logged_and_the_next_request_is_served(caplog, capfd):
+    def fail():
+        raise KeyError("a defect")
+
+    with serving("127.0.0.1:0", Pages(fail, lambda: None)) as address:
+        with pytest.raises(ConnectionError):
+            get(address, "/metrics")
+        assert get(address, "/readyz")[0] == 200
+    assert "a request for metrics or health failed" in caplog.text
+    assert capfd.readouterr().err == ""
+
+
 def test_nothing_is_served_unless_it_is_asked_for():
     with serving(None, Pages(bytes, str)) as address:
         assert address is None

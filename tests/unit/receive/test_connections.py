@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from neve.limits import MAX_CONNECTIONS, MAX_TLS_CONNECTIONS, RESERVED_DESCRIPTORS
-from neve.receive.connections import Connections, connection_limit
+from neve.receive.connections import Connections, connection_limit, keep_ticking
 from neve.receive.counters import Counters
 from neve.receive.listener import Listener
 
@@ -90,3 +90,33 @@ def test_a_listener_counts_connections_before_their_protocol_is_made():
             await asyncio.open_connection(*address)
 
     asyncio.run(scenario())
+
+
+class Clockwork:
+    """A connection that may break when it is told the time."""
+
+    def __init__(self, *, is_broken):
+        self.is_broken = is_broken
+        self.ticks = self.aborts = 0
+
+    def tick(self, _now):
+        self.ticks += 1
+        if self.is_broken:
+            raise KeyError("a defect")
+
+    def abort(self):
+        self.aborts += 1
+
+
+def test_a_connection_that_breaks_its_clock_costs_no_other_its_turn():
+    broken, sound = Clockwork(is_broken=True), Clockwork(is_broken=False)
+
+    async def tick_twice():
+        clock = asyncio.create_task(keep_ticking([broken, sound], 0))
+        while sound.ticks < 2:
+            await asyncio.sleep(0)
+        clock.cancel()
+
+    asyncio.run(tick_twice())
+    assert broken.aborts == broken.ticks >= 2
+    assert sound.aborts == 0

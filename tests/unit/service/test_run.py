@@ -16,7 +16,7 @@ import pytest
 import neve
 from neve.config import Settings
 from neve.consolidate import watch as watching
-from neve.errors import CatalogError
+from neve.errors import CatalogError, InternalError
 from neve.observe.metrics import Registry, common_labels
 from neve.service.consolidation import Consolidation
 from neve.service.merging import Merging
@@ -32,8 +32,9 @@ from tests.support.wait import until
 
 # A receiver's stand-in: its own /metrics, which counts SIGHUPs as well, and /readyz.
 STAND_IN = """
-import json, select, signal, sys
+import select, signal, sys
 from neve.observe.http import Pages, serving
+from neve.service.supervise import announce
 reloads = []
 signal.signal(signal.SIGHUP, lambda *_: reloads.append("reload"))
 name = b"neve_receive_accepted_requests_total"
@@ -41,7 +42,7 @@ text = b"# TYPE %b counter\\n%b 7.0\\n" % (name, name)
 reloaded = b"# TYPE reloads gauge\\nreloads %d\\n"
 pages = Pages(lambda: text + reloaded % len(reloads), lambda: None)
 with serving("127.0.0.1:0", pages) as address:
-    print(json.dumps({"http": "h", "grpc": "g", "observe": str(address)}), flush=True)
+    announce(int(sys.argv[-1]), {"http": "h", "grpc": "g", "observe": str(address)})
     # Signals are handled on this thread alone, and if another took one, when it wakes.
     while not select.select([sys.stdin], [], [], 0.05)[0]:
         pass
@@ -313,9 +314,23 @@ def test_a_part_that_breaks_ends_the_service_with_its_error(running):
 
     running.mergers = [ListedMerger("shop.a")]
     running.on_merged = broken
-    with pytest.raises(KeyError, match="a defect of the service itself"):
+    with pytest.raises(InternalError, match=r"Merging ended unexpectedly.*KeyError") as raised:
         running.run(lambda service: None, stopped_by_itself=True)
+    assert raised.value.exit_status == 1
     assert running.mergers[0].taken == 1
+
+
+def test_a_thread_that_breaks_ends_the_service(running, caplog):
+    def during(service):
+        # What supervises the receiver, and what no part waits for.
+        service.supervisor._announced = None
+        service.supervisor._follow = None
+        os.kill(service.supervisor.pid, signal.SIGKILL)
+
+    with pytest.raises(InternalError, match="thread neve-receiver ended unexpectedly") as raised:
+        running.run(during, stopped_by_itself=True)
+    assert raised.value.exit_status == 1
+    assert "TypeError" in caplog.text
 
 
 def sample(service, name):

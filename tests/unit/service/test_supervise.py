@@ -11,7 +11,10 @@ from neve.service.supervise import Backoff, Supervisor
 from tests.support.wait import until
 
 QUICK = Backoff(first_seconds=0.01, most_seconds=0.02, grace_seconds=10)
-READY = "import json, sys; print(json.dumps({'http': 'here'}), flush=True)\n"
+READY = (
+    "import sys; from neve.service.supervise import announce\n"
+    "announce(int(sys.argv[-1]), {'http': 'here'})\n"
+)
 # As `neve serve --supervised` does: it ends when standard input does.
 FOLLOW = "sys.stdin.read()\n"
 
@@ -40,6 +43,15 @@ def test_a_child_is_up_when_it_says_so_and_down_when_it_is_stopped(running):
     assert not running.is_up
     assert running.pid is None
     assert running.restarts == 0
+
+
+@pytest.mark.parametrize("stray", ["hello", "7"])
+def test_what_a_library_prints_is_no_announcement(stray, capfd):
+    child = supervisor(f"print({stray!r}, flush=True)\n{READY}{FOLLOW}")
+    start(child)
+    assert child.announced == {"http": "here", "run": 0}
+    child.stop()
+    assert capfd.readouterr() == ("", f"{stray}\n")
 
 
 def test_a_child_that_was_killed_is_started_again(running):

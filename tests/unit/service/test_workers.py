@@ -13,14 +13,15 @@ from tests.support.wait import until
 
 # A receiver's own /metrics and /readyz; the latter says what the file holds.
 STAND_IN = """
-import json, pathlib, sys
+import pathlib, sys
 from neve.observe.http import Pages, serving
+from neve.service.supervise import announce
 trouble = pathlib.Path(sys.argv[1])
 name = b"neve_receive_accepted_requests_total"
 text = b"# TYPE %b counter\\n%b 7\\n" % (name, name)
 pages = Pages(lambda: text, lambda: trouble.read_text() if trouble.exists() else None)
 with serving("127.0.0.1:0", pages) as address:
-    print(json.dumps({"http": "h", "grpc": "g", "observe": str(address)}), flush=True)
+    announce(int(sys.argv[-1]), {"http": "h", "grpc": "g", "observe": str(address)})
     sys.stdin.read()
 """
 # Long enough for a test to look at what is down.
