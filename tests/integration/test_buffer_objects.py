@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
+from random import Random
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -13,13 +16,16 @@ from neve.buffer.dead_letters import list_dead_letters
 from neve.buffer.replay import replay
 from neve.buffer.spec import BufferSpec, ObjectStorage
 from neve.buffer.store import LostStreamError
-from neve.errors import StorageError, UnsupportedError
+from neve.errors import StorageError, UnavailableError, UnsupportedError
+from neve.limits import MIB
 from tests.support.buffer_stores import payloads
 from tests.support.dead_letters import set_one_aside, stored
 from tests.support.power_cut import power_cut
 from tests.support.process import Process, accepts_connections, free_port
 from tests.support.requests import buffered
 from tests.support.servers import REGION
+from tests.support.silent import running_silent_server
+from tests.support.wait import until
 
 CONTENTS = [b"request %d" % n for n in range(6)]
 
@@ -102,6 +108,53 @@ def test_a_server_that_ignores_the_condition_is_refused(tmp_path):
             open_buffer(BufferSpec("s3://bucket/buffer", storage=storage), ["logs"])
     finally:
         server.stop()
+
+
+def behind(server, spec, timeout_seconds):
+    storage = replace(spec.storage, endpoint=server.uri, timeout_seconds=timeout_seconds)
+    return replace(spec, storage=storage)
+
+
+def test_a_slow_line_is_not_silent(spec, s3):
+    content = Random(7).randbytes(3 * MIB)
+    with running_silent_server(urlsplit(s3.endpoint).port) as server:
+        slow = behind(server, spec, timeout_seconds=0.5)
+        store = open_store(slow)
+        server.bytes_per_second = 2.5 * MIB
+        log = store.begin("logs")
+        log.commit([buffered(content)])
+        assert log.fsync_seconds > slow.storage.timeout_seconds
+        assert payloads(store) == [content]
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_a_put_that_is_given_up_for_silence_is_settled(spec, s3, arrives):
+    request = buffered(b"in doubt")
+    with (
+        running_silent_server(urlsplit(s3.endpoint).port) as server,
+        open_buffer(behind(server, spec, timeout_seconds=1), ["logs"]) as buffer,
+    ):
+        if arrives:
+            server.silent_after = request.payload
+        else:
+            server.silent.set()
+        began = time.monotonic()
+        with pytest.raises(UnavailableError):
+            buffer.append("logs", request).durable.result(30)
+        # Less than any time-out but the one that is configured.
+        assert time.monotonic() - began < 9
+        server.silent_after = None
+        server.silent.clear()
+
+        def is_taken():
+            try:
+                buffer.append("logs", request).durable.result(30)
+            except UnavailableError:
+                return False
+            return True
+
+        until(is_taken, seconds=30)
+    assert payloads(open_store(spec)) == [b"in doubt"]
 
 
 def test_a_server_that_is_not_there_is_said_so():

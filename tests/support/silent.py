@@ -1,4 +1,4 @@
-"""Servers that accept connections and do not answer: from the start, or from some moment on."""
+"""Servers that accept connections and answer slowly or never, from the start or some moment on."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ class SilentServer:
     silent: threading.Event = field(default_factory=threading.Event)
     # A request with these bytes is passed on, and is the last thing that is.
     silent_after: bytes | None = None
+    # Of each connection, in both directions together.
+    bytes_per_second: float | None = None
     # How many connections were accepted.
     connections: int = 0
 
@@ -87,6 +89,8 @@ def _forward(
                     return
                 if server.silent.is_set():
                     continue
+                if server.bytes_per_second is not None:
+                    ended.wait(len(data) / server.bytes_per_second)
                 (upstream if ready is client else client).sendall(data)
                 if ready is client and server.silent_after and server.silent_after in data:
                     server.silent.set()

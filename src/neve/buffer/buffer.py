@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,7 +52,8 @@ def open_store(spec: BufferSpec, *, check: bool = False) -> BufferStore:
         # Imported on use: a receiver with a local buffer starts without it.
         from neve.buffer.objects import ObjectStore, open_bucket
 
-        objects = ObjectStore(open_bucket(spec.location, spec.storage))
+        open_for_puts = partial(open_bucket, spec.location, spec.storage)
+        objects = ObjectStore(open_for_puts(0), open_for_puts=open_for_puts)
         if check:
             objects.check_conditions()
         return objects

@@ -42,10 +42,11 @@ from neve.buffer.object_lease import ObjectLease
 from neve.buffer.store import LostStreamError
 from neve.buffer.stream import ends_stream
 from neve.errors import NotFoundError, StorageError, UnsupportedError
+from neve.limits import KIB, MIB
 from neve.signals import Signal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from obstore.store import S3Config
 
@@ -53,7 +54,10 @@ if TYPE_CHECKING:
     from neve.buffer.payload import Request
     from neve.buffer.spec import ObjectStorage
 
-PUT_TIMEOUT = timedelta(seconds=10)
+# The slowest line on which a put is waited for: 1 Mbit/s, which no receiver can live with for long.
+LEAST_BYTES_PER_SECOND = 128 * KIB
+# Puts up to this size have the time of any other request.
+SMALL_PUT_BYTES = MIB
 COPIES_AT_ONCE = 16
 PROBE_PREFIX = "probe"
 # Every segment is sealed here, so nothing waits for a stream to be closed. Closing the stream of a
@@ -63,8 +67,16 @@ IDLE_SECONDS = 3600.0
 LOOK_SHARE = 1 / 60
 
 
-def open_bucket(location: str, storage: ObjectStorage) -> Bucket:
-    """Return a client for `s3://bucket/prefix`."""
+def open_bucket(location: str, storage: ObjectStorage, upload_bytes: int = 0) -> Bucket:
+    """Return a client for `s3://bucket/prefix`.
+
+    Time-outs count silence: an answer may take any time while its bytes arrive. But the client
+    takes the sending of a body for silence, too, so that a put has as long again as its bytes take
+    on the slowest line.
+
+    Args:
+        upload_bytes: the largest body that the client is to put.
+    """
     config: S3Config = {"virtual_hosted_style_request": not storage.path_style}
     if storage.endpoint:
         config["endpoint"] = storage.endpoint
@@ -74,11 +86,22 @@ def open_bucket(location: str, storage: ObjectStorage) -> Bucket:
         config["access_key_id"] = storage.access_key_id
     if storage.secret_access_key:
         config["secret_access_key"] = storage.secret_access_key
+    silence_seconds = storage.timeout_seconds + upload_bytes / LEAST_BYTES_PER_SECOND
     bucket: Bucket = S3Store.from_url(
         location,
         config=config,
-        client_options={"allow_http": True, "timeout": PUT_TIMEOUT},
-        retry_config={"max_retries": 2, "retry_timeout": PUT_TIMEOUT},
+        client_options={
+            "allow_http": True,
+            "connect_timeout": timedelta(seconds=storage.connect_timeout_seconds),
+            "read_timeout": timedelta(seconds=silence_seconds),
+            # Of a whole request, however large: not bounded.
+            "timeout": timedelta(days=1),
+        },
+        # No retry after a time-out.
+        retry_config={
+            "max_retries": 2,
+            "retry_timeout": timedelta(seconds=storage.timeout_seconds),
+        },
     )
     return bucket
 
@@ -86,8 +109,22 @@ def open_bucket(location: str, storage: ObjectStorage) -> Bucket:
 class ObjectStore:
     """The `BufferStore` of a bucket."""
 
-    def __init__(self, bucket: Bucket, *, idle_seconds: float = IDLE_SECONDS) -> None:
+    def __init__(
+        self,
+        bucket: Bucket,
+        *,
+        open_for_puts: Callable[[int], Bucket] | None = None,
+        idle_seconds: float = IDLE_SECONDS,
+    ) -> None:
+        """Use a client of a bucket.
+
+        Args:
+            open_for_puts: returns a client for puts of up to so many bytes, where one is needed.
+        """
         self._bucket = bucket
+        self._open_for_puts = open_for_puts
+        # By the most bytes of a put, a power of two.
+        self._for_puts: dict[int, Bucket] = {}
         self._idle_seconds = idle_seconds
         self._next_look_for_abandoned = 0.0
 
@@ -136,10 +173,20 @@ class ObjectStore:
     def put_new(self, path: str, data: bytes) -> bool:
         with _storage_errors("cannot write to the buffer", path):
             try:
-                obstore.put(self._bucket, path, data, mode="create", use_multipart=False)
+                bucket = self._bucket_for_put(len(data))
+                obstore.put(bucket, path, data, mode="create", use_multipart=False)
             except AlreadyExistsError:
                 return False
         return True
+
+    def _bucket_for_put(self, size: int) -> Bucket:
+        if size <= SMALL_PUT_BYTES or self._open_for_puts is None:
+            return self._bucket
+        most = 1 << (size - 1).bit_length()
+        if most not in self._for_puts:
+            # Two threads may open two, of which one is kept.
+            self._for_puts[most] = self._open_for_puts(most)
+        return self._for_puts[most]
 
     def move(self, targets: Mapping[str, str]) -> None:
         if targets:

@@ -20,6 +20,9 @@ class ObjectStorage:
     access_key_id: str | None = None
     secret_access_key: str | None = field(default=None, repr=False)
     path_style: bool = True
+    connect_timeout_seconds: float = 5.0
+    # How long the store may be silent within a request.
+    timeout_seconds: float = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,5 +68,7 @@ def buffer_spec(settings: Settings) -> BufferSpec:
             access_key_id=storage.access_key_id,
             secret_access_key=secret.get_secret_value() if secret else None,
             path_style=storage.path_style,
+            connect_timeout_seconds=storage.connect_timeout_seconds,
+            timeout_seconds=storage.timeout_seconds,
         ),
     )
