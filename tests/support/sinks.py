@@ -26,6 +26,7 @@ class ListSink:
         self.trouble: NeveError | None = None
         self.used_bytes = 0
         self.fsyncs: dict[str, DurationHistogram] = {}
+        self.forgotten: dict[str, int] = {}
 
     def check_room(self, size: int, signal: str) -> None:
         if isinstance(self.error, UnavailableError):

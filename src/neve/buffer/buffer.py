@@ -171,6 +171,11 @@ class Buffer:
         """What commits waited for the disk or the store, by signal."""
         return {signal: writer.fsyncs for signal, writer in self._writers.items()}
 
+    @property
+    def forgotten(self) -> dict[str, int]:
+        """How many requests were forgotten within the dedup window, by signal."""
+        return {signal: writer.forgotten for signal, writer in self._writers.items()}
+
     def close(self, timeout_seconds: float) -> bool:
         """Commit what was taken, end the streams, and say whether that was done in time."""
         deadline = time.monotonic() + timeout_seconds

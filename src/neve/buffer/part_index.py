@@ -302,7 +302,7 @@ class PartIndexes:
 
         unknown = [part for part in parts if known[part.file.path] is None]
         missing: NotFoundError | None = None
-        for part, reading in read_ahead(unknown, read, _read_bytes, MOST_READ_BYTES):
+        for part, reading in read_ahead(unknown, read, read_bytes, MOST_READ_BYTES):
             try:
                 known[part.file.path] = reading.result()
             except NotFoundError as error:
@@ -359,5 +359,6 @@ def _packed(heads: Sequence[Head]) -> bytes:
     return b"".join(head.packed_entries for head in heads)
 
 
-def _read_bytes(part: Part) -> int:
+def read_bytes(part: Part) -> int:
+    """Return how many bytes it may take to read a part's entries."""
     return part.file.size if part.kind is Kind.RETIRED else min(part.file.size, HEADS_BYTES)

@@ -5,31 +5,34 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from neve import failpoints
-from neve.buffer.frame import EMPTY_SEGMENT_BYTES, Entry, packed_heads_only
+from neve.buffer.frame import (
+    EMPTY_SEGMENT_BYTES,
+    packed_heads_only,
+    parse_entries,
+    read_heads,
+)
 from neve.buffer.layout import Kind, Part, StoredFile, part_path
-from neve.buffer.part_index import PartIndex, PartIndexes
+from neve.buffer.part_index import PartIndex, PartIndexes, read_bytes
+from neve.buffer.read_ahead import read_ahead
 from neve.buffer.replay import may_be_forgotten
 from neve.buffer.retained import remove_retained, retain_or_delete
-from neve.buffer.stream import StreamParts, is_closed, load_stream, load_streams, read_entries
+from neve.buffer.stream import StreamParts, is_closed, load_stream, load_streams
 from neve.buffer.stream_states import is_dropped, put_drop_note
 from neve.buffer.window import NANOS
 from neve.errors import CorruptionError, NotFoundError, StorageError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Container, Iterable, Iterator
 
     from neve.buffer.store import BufferStore
 
 logger = logging.getLogger(__name__)
 
-READERS = 16
 # How often a listing is repeated whose segments are retired while they are read.
 LISTINGS = 10
 
@@ -237,10 +240,13 @@ def _young(parts: Iterable[Part], since_unix_nano: int) -> list[Part]:
     return [part for part in parts if part.file.modified_unix_nano >= since_unix_nano]
 
 
-def recent_keys(store: BufferStore, signal: str, since_unix_nano: int) -> list[tuple[int, bytes]]:
-    """Return the time and key of each request stored since then, oldest first.
+def recent_keys(
+    store: BufferStore, signal: str, since_unix_nano: int
+) -> Iterator[tuple[int, bytes]]:
+    """Yield the time and key of each request stored since then, in the order of the files' times.
 
-    Of all streams: a receiver that starts takes over what its predecessor knew.
+    Of all streams: a receiver that starts takes over what its predecessor knew. Some may come more
+    than once. Memory is bounded by what is read ahead.
     """
 
     def parts() -> list[Part]:
@@ -250,14 +256,11 @@ def recent_keys(store: BufferStore, signal: str, since_unix_nano: int) -> list[t
             for part in (*stream.retired, *stream.segments.values())
         ]
 
-    latest: dict[bytes, int] = {}
-    for entry in _recent_while_retiring(store, parts, since_unix_nano):
-        latest[entry.key] = max(entry.received_unix_nano, latest.get(entry.key, 0))
-    return sorted((received, key) for key, received in latest.items())
+    return _recent_while_retiring(store, parts, since_unix_nano)
 
 
-def last_keys(store: BufferStore, name: str) -> set[bytes]:
-    """Return the keys in the last segment of a stream that was just ended, and maybe more.
+def last_keys(store: BufferStore, name: str, wanted: Container[bytes]) -> set[bytes]:
+    """Return which keys are in the last segment of a stream that was just ended, or before it.
 
     They also count if a consumer has retired that segment meanwhile.
     """
@@ -268,39 +271,40 @@ def last_keys(store: BufferStore, name: str) -> set[bytes]:
         last = sorted(stream.segments)[-2:]
         return [*stream.retired, *(stream.segments[number] for number in last)]
 
-    return {entry.key for entry in _recent_while_retiring(store, parts, since_unix_nano=0)}
+    recent = _recent_while_retiring(store, parts, since_unix_nano=0)
+    return {key for _, key in recent if key in wanted}
 
 
 def _recent_while_retiring(
     store: BufferStore, parts: Callable[[], list[Part]], since_unix_nano: int
-) -> list[Entry]:
+) -> Iterator[tuple[int, bytes]]:
     for _ in range(LISTINGS):
         with contextlib.suppress(NotFoundError):
-            return _recent(store, parts(), since_unix_nano)
+            yield from _recent(store, parts(), since_unix_nano)
+            return
         # A consumer retired a segment after it was listed: a declaration holds its hashes now.
-    return _recent(store, parts(), since_unix_nano)
+    yield from _recent(store, parts(), since_unix_nano)
 
 
-def _recent(store: BufferStore, parts: Iterable[Part], since_unix_nano: int) -> list[Entry]:
-    young = _young(parts, since_unix_nano)
-    if not young:
-        return []
-    read = partial(_recent_of, store, since_unix_nano=since_unix_nano)
+def _recent(
+    store: BufferStore, parts: Iterable[Part], since_unix_nano: int
+) -> Iterator[tuple[int, bytes]]:
+    young = sorted(_young(parts, since_unix_nano), key=lambda part: part.file.modified_unix_nano)
     # An object store takes milliseconds for each; there may be a thousand of them.
-    with ThreadPoolExecutor(min(READERS, len(young))) as pool:
-        return list(chain.from_iterable(pool.map(read, young)))
+    for _, reading in read_ahead(young, partial(_packed_heads, store), read_bytes):
+        for packed in reading.result():
+            for entry in parse_entries(packed):
+                if entry.received_unix_nano >= since_unix_nano:
+                    yield entry.received_unix_nano, entry.key
 
 
-def _recent_of(store: BufferStore, part: Part, since_unix_nano: int) -> list[Entry]:
-    recent: list[Entry] = []
+def _packed_heads(store: BufferStore, part: Part) -> list[bytes]:
+    heads: list[bytes] = []
     try:
-        # What was read before the damage counts.
-        recent.extend(
-            entry
-            for entry in read_entries(store, part)
-            if entry.received_unix_nano >= since_unix_nano
-        )
+        with store.open_file(part.file.path) as read:
+            # What was read before the damage counts.
+            heads.extend(head.packed_entries for head in read_heads(read, part.file.size))
     except CorruptionError as error:
         # Reading the segment will report it; here it only means that a retry may not be noticed.
         logger.warning("hashes of %s cannot be read: %s", part.file.path, error)
-    return recent
+    return heads

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from neve.buffer.frame import EMPTY_SEGMENT_BYTES, Entry, is_closing, read_heads
+from neve.buffer.frame import EMPTY_SEGMENT_BYTES, is_closing
 from neve.buffer.layout import Kind, Part, parse_part
 from neve.errors import CorruptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from neve.buffer.layout import StoredFile
     from neve.buffer.part_index import PartIndexes
@@ -122,10 +122,3 @@ def ends_stream(store: BufferStore, part: Part) -> bool:
     except CorruptionError as error:
         logger.warning("whether %s ends its stream is unknown: %s", part.file.path, error)
         return False
-
-
-def read_entries(store: BufferStore, part: Part) -> Iterator[Entry]:
-    """Yield what identifies a part's requests, without reading their payloads."""
-    with store.open_file(part.file.path) as read:
-        for head in read_heads(read, part.file.size):
-            yield from head.entries

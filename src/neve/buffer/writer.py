@@ -150,6 +150,11 @@ class StreamWriter:
         return self._trouble
 
     @property
+    def forgotten(self) -> int:
+        """How many requests were forgotten within the dedup window, for want of room."""
+        return self._window.forgotten
+
+    @property
     def is_alive(self) -> bool:
         """Whether the writer can still store requests, or has ended because it was asked to."""
         return self._has_ended or self._thread.is_alive()
@@ -367,7 +372,8 @@ class StreamWriter:
         if self._log is not None:
             self._log.abandon()
             self._store.end_stream(self._log.stream)
-            stored = last_keys(self._store, self._log.stream) if self._group else stored
+            if wanted := {queued.request.key for queued in self._group}:
+                stored = last_keys(self._store, self._log.stream, wanted)
         group, self._group, self._log = self._group, [], None
         self._remember_as_stored([queued for queued in group if queued.request.key in stored])
         self._forget_as_refused([queued for queued in group if queued.request.key not in stored])

@@ -44,6 +44,8 @@ class ReceiverNumbers:
     buffered_bytes: int
     # What commits waited for the disk or the object store, by signal.
     fsyncs: Mapping[str, Durations]
+    # Requests that the dedup window had no room for, by signal.
+    forgotten: Mapping[str, int]
 
 
 def receiving(read_numbers: Callable[[], ReceiverNumbers]) -> Reading:
@@ -84,5 +86,13 @@ def receiving(read_numbers: Callable[[], ReceiverNumbers]) -> Reading:
         for signal, durations in numbers.fsyncs.items():
             fsyncs.add_metric([signal], durations.buckets, durations.sum_seconds)
         yield fsyncs
+        forgotten = CounterMetricFamily(
+            "neve_receive_forgotten_requests",
+            "Requests forgotten before dedup_seconds were over, as there were too many",
+            labels=["signal"],
+        )
+        for signal, count in numbers.forgotten.items():
+            forgotten.add_metric([signal], count)
+        yield forgotten
 
     return Reading(read)

@@ -66,6 +66,10 @@ class Sink(Protocol):
     def fsyncs(self) -> Mapping[str, DurationHistogram]:
         """How long it took to make groups of requests durable, by signal."""
 
+    @property
+    def forgotten(self) -> Mapping[str, int]:
+        """How many requests the dedup window had no room for, by signal."""
+
     def close(self, timeout_seconds: float) -> bool:
         """Commit what was taken, and say whether that was done in time."""
 

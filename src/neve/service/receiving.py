@@ -36,6 +36,7 @@ def receiver_numbers(handler: RequestHandler) -> ReceiverNumbers:
         connections=dict(counters.connections),
         buffered_bytes=sink.used_bytes,
         fsyncs={signal: durations.read() for signal, durations in sink.fsyncs.items()},
+        forgotten=sink.forgotten,
     )
 
 

@@ -107,7 +107,7 @@ def test_segments_that_are_retired_while_a_receiver_starts(open_store, tmp_path,
 
     monkeypatch.setattr(type(store), "open_file", gone_once)
     since = request.received_unix_nano - 10**9
-    assert recent_keys(store, "logs", since) == [(request.received_unix_nano, request.key)]
+    assert list(recent_keys(store, "logs", since)) == [(request.received_unix_nano, request.key)]
 
 
 def test_a_location_that_cannot_be_a_buffer_is_named_with_the_reason(tmp_path):

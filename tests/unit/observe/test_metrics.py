@@ -86,6 +86,7 @@ def test_a_receiver_is_read_when_it_is_asked():
     sink.used_bytes = 4096
     sink.fsyncs["logs"] = DurationHistogram()
     sink.fsyncs["logs"].observe(0.02)
+    sink.forgotten["logs"] = 8
 
     found = samples(registry)
     values = {name: sample.value for name, sample in found.items()}
@@ -98,6 +99,7 @@ def test_a_receiver_is_read_when_it_is_asked():
     assert values["neve_receive_invalid_texts_total", "logs"] == 4
     assert ("neve_receive_invalid_texts_total", "metrics") not in values
     assert values["neve_receive_unknown_fields_total", "metrics"] == 6
+    assert values["neve_receive_forgotten_requests_total", "logs"] == 8
     assert values["neve_receive_acknowledgement_seconds_bucket", "0.0025"] == 0
     assert values["neve_receive_acknowledgement_seconds_bucket", "0.005"] == 1
     assert values["neve_receive_acknowledgement_seconds_count",] == 1

@@ -23,6 +23,7 @@ def said_by_a_worker(*, requests=0, refused=None, in_flight=0, connections=0, bu
         connections={"http": connections},
         buffered_bytes=buffered,
         fsyncs={"logs": histogram.read()},
+        forgotten={"logs": 0},
     )
     registry = Registry({"project": "p"})
     registry.register(receiving(lambda: numbers))
