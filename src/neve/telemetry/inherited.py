@@ -79,5 +79,6 @@ def _has_fields(column: Column) -> TypeGuard[Messages]:
 
 
 def _offsets(column: Column) -> Integers:
-    """Return where each value begins; the columns here are whole, not slices."""
-    return np.frombuffer(column.buffers()[1], np.int32, len(column) + 1).astype(np.int64)
+    """Return where each value of a column, or of a slice of one, begins."""
+    start = column.offset * np.dtype(np.int32).itemsize
+    return np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, start).astype(np.int64)

@@ -20,9 +20,9 @@ def log(name):
     return wrapped(wrapped(name.encode(), 1), 5)
 
 
-def parts(signal, *payloads):
+def parts(signal, *payloads, senders=None):
     columns = pa.array(payloads, pa.binary()), pa.array([1] * len(payloads), pa.int64())
-    return decode(signal, *columns, pa.nulls(len(payloads), pa.string()))
+    return decode(signal, *columns, pa.array(senders or [None] * len(payloads), pa.string()))
 
 
 @pytest.fixture
@@ -48,6 +48,17 @@ def test_what_a_metric_says_is_repeated_a_part_at_a_time(small_parts):
     tables = [part.tables["metrics_gauge"] for part in parts(Signal.METRICS, request([metric]))]
     assert len(tables) >= 20
     assert sum(len(table) for table in tables) == 100
+    assert max(table.nbytes for table in tables) < 1.4 * PART_BYTES
+
+
+def test_the_sender_of_a_later_group_counts(small_parts, monkeypatch):
+    monkeypatch.setattr(limits, "DECODE_GROUP_BYTES", 100)
+    payloads = [request([log("first") for _ in range(10)]), request([log("x")] * 1000)]
+    tables = [
+        part.tables["logs"] for part in parts(Signal.LOGS, *payloads, senders=["a", "b" * 1000])
+    ]
+    assert [len(table) for table in tables[:1]] == [10]
+    assert sum(len(table) for table in tables) == 1010
     assert max(table.nbytes for table in tables) < 1.4 * PART_BYTES
 
 
