@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
     from neve.direct.deadline import Deadline
+    from neve.direct.sink import RecordCounts
     from neve.direct.spec import DirectSpec
     from neve.lake.profile import CatalogProfile
 
@@ -90,7 +91,8 @@ class ParquetWrite:
         row_bytes = rows.nbytes // max(1, len(rows))
         self._encoded += encode_files(self._metadata, rows, row_bytes=row_bytes)
 
-    def commit(self, deadline: Deadline) -> TableResult:
+    def commit(self, deadline: Deadline, counts: RecordCounts) -> TableResult:
+        counts.require(self._table, sum(file.rows for file in self._encoded))
         paths: list[str] = []
         try:
             for file in self._encoded:

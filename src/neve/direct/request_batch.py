@@ -13,9 +13,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from neve import limits
-from neve.direct.request_rows import IncomingRequest, Rejections, decode_requests
+from neve.direct.request_rows import (
+    IncomingRequest,
+    Rejections,
+    decode_requests,
+    require_balance,
+)
 from neve.direct.results import RequestResult, TableResult, may_pass
-from neve.errors import NeveError, UnavailableError
+from neve.direct.sink import RecordCounts
+from neve.errors import InternalError, NeveError, UnavailableError
 from neve.lake.pending_rows import PendingRows, tables_to_write
 from neve.telemetry.promote import promote
 
@@ -112,6 +118,10 @@ class RequestBatch:
         """Decode the requests, write their rows and commit them."""
         try:
             self._write_files()
+            self._require_balance()
+        except InternalError as error:
+            self._abandon_all(error)
+            return self._write_halves(error)
         except NeveError as error:
             self._abandon_all(error)
             return BatchResult((error,) * len(self._requests))
@@ -142,7 +152,8 @@ class RequestBatch:
             self._deadline.require("decoding")
             self._duplicate_keys += part.duplicate_keys
             for letter in part.dead_letters:
-                self._rejections[letter.request].add(letter, self._requests[letter.request])
+                request = self._requests[letter.request]
+                self._rejections[letter.request].add(self._signal, letter, request)
             for name, rows in part.tables.items():
                 table = self._tables.setdefault(name, _TableRows(name, len(self._requests)))
                 table.rows_of_request += np.bincount(
@@ -153,6 +164,15 @@ class RequestBatch:
         for table in self._tables.values():
             if table.bytes:
                 table.flush(self._sink, self._deadline)
+
+    def _require_balance(self) -> None:
+        rows: npt.NDArray[np.int64] = sum(
+            (table.rows_of_request for table in self._tables.values()),
+            start=np.zeros(len(self._requests), np.int64),
+        )
+        books = zip(self._requests, rows.tolist(), self._rejections, strict=True)
+        for request, made, rejections in books:
+            require_balance(self._signal, request, made, rejections)
 
     def _gather(self, table: _TableRows, rows: pa.Table) -> None:
         promoted = promote(rows, self._spec.promotions)
@@ -186,7 +206,9 @@ class RequestBatch:
         if table.write is None:
             raise TypeError(table.name)
         try:
-            return table.write.commit(self._deadline)
+            rejected = sum(each.by_table[table.name] for each in self._rejections)
+            counts = RecordCounts(int(table.rows_of_request.sum()) + rejected, rejected)
+            return table.write.commit(self._deadline, counts)
         except NeveError as error:
             return replace(self._unwritten(table), error=error)
 

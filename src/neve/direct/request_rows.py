@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from neve.errors import InternalError
 from neve.otlp.encoding import check_size
 from neve.otlp.request import CheckedRequest, check
+from neve.signals import Signal
 from neve.telemetry.decode import decode
+from neve.telemetry.wire import parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from neve.signals import Signal
     from neve.telemetry.decode import Decoded
     from neve.telemetry.rows import DeadLetter
 
 # Of the reasons why records were rejected, a sender is told so many.
 REASONS_TOLD = 3
+# Of the path of a data point.
+_POINT_STEPS = 5
 
 
 @dataclass(frozen=True)
@@ -37,11 +42,20 @@ class Rejections:
     """The records of one request that no table can hold."""
 
     records: int = 0
+    # Those of them that are no records on the wire: metrics of a kind that this version does not
+    # know, and requests that cannot be read. Each counts as one.
+    unreadable: int = 0
+    by_table: Counter[str] = field(default_factory=Counter)
     reasons: list[str] = field(default_factory=list)
 
-    def add(self, letter: DeadLetter, request: IncomingRequest) -> None:
-        # Without a path, it is the whole request; a metric of unknown kind counts as one record.
-        self.records += 1 if letter.path else max(1, request.checked.records)
+    def add(self, signal: Signal, letter: DeadLetter, request: IncomingRequest) -> None:
+        records = 1 if letter.path else max(1, request.checked.records)
+        table = _table_of(signal, letter.path)
+        if table is None:
+            self.unreadable += records if letter.path else records - request.checked.records
+        else:
+            self.by_table[table] += records
+        self.records += records
         if len(self.reasons) < REASONS_TOLD:
             self.reasons.append(f"{letter.path}: {letter.reason}" if letter.path else letter.reason)
 
@@ -49,6 +63,56 @@ class Rejections:
         """Return what the sender is told; empty: nothing."""
         told = [request.checked.warning] if request.checked.warning else []
         return "; ".join(told + self.reasons)
+
+
+def _table_of(signal: Signal, path: str) -> str | None:
+    """Return the table that a rejected record is lacking in; None where nobody knows."""
+    if signal is not Signal.METRICS:
+        return signal.value if path else None
+    # Such as `resource_metrics[0].scope_metrics[0].metrics[0].sum.data_points[0]`.
+    steps = path.split(".")
+    return f"metrics_{steps[3]}" if len(steps) == _POINT_STEPS else None
+
+
+def require_balance(
+    signal: Signal, request: IncomingRequest, rows: int, rejections: Rejections
+) -> None:
+    """Check the books of one request, before any of its rows is committed.
+
+    Records read = rows made + records rejected, where metrics of an unknown kind and unreadable
+    requests count as one on both sides. Records are counted on the wire, which costs nothing here;
+    if that differs, protobuf's own parser counts: of a metric with two kinds the last one counts.
+
+    Raises:
+        InternalError: the numbers differ, by a defect.
+    """
+    made = rows + rejections.records - rejections.unreadable
+    if made == request.checked.records:
+        return
+    records = _count(signal, bytes(request.checked.payload))
+    if made != records:
+        raise InternalError(
+            f"a request of {signal.value} has {records} records, of which {rows} became rows and "
+            f"{rejections.records} were rejected: nothing of it is committed",
+            hint="this is a defect of Neve; the sender keeps its data",
+        )
+
+
+def _count(signal: Signal, payload: bytes) -> int:
+    message = parse(signal, payload)
+    if message is None:
+        return 0
+    resources, scopes, records = signal.levels
+    members = [
+        member
+        for resource in getattr(message, resources)
+        for scope in getattr(resource, scopes)
+        for member in getattr(scope, records)
+    ]
+    if signal is not Signal.METRICS:
+        return len(members)
+    kinds = [(metric, metric.WhichOneof("data")) for metric in members]
+    return sum(len(getattr(metric, kind).data_points) for metric, kind in kinds if kind)
 
 
 def check_request(

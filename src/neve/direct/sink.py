@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+from neve.errors import InternalError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -10,6 +13,27 @@ if TYPE_CHECKING:
     from neve.direct.deadline import Deadline
     from neve.direct.results import TableResult
     from neve.errors import NeveError
+
+
+@dataclass(frozen=True)
+class RecordCounts:
+    """The records for one table: those that were read, and those that it cannot hold."""
+
+    read: int
+    rejected: int = 0
+
+    def require(self, table: str, rows: int) -> None:
+        """Check the books of a table, before its commit: records read = rows in files + rejected.
+
+        Raises:
+            InternalError: the numbers differ, by a defect; nothing may be committed.
+        """
+        if self.read != rows + self.rejected:
+            raise InternalError(
+                f"{table}: {self.read} records were read, {rows} are rows in data files and "
+                f"{self.rejected} were rejected: nothing is committed",
+                hint="this is a defect of Neve; send the rows again",
+            )
 
 
 class TableWrite(Protocol):
@@ -29,8 +53,11 @@ class TableWrite(Protocol):
             NeveError: the rows are not written; `abandon` ends the write.
         """
 
-    def commit(self, deadline: Deadline) -> TableResult:
+    def commit(self, deadline: Deadline, counts: RecordCounts) -> TableResult:
         """Have readers see all rows that were written, or none.
+
+        Args:
+            counts: what was read for the table; the rows that were written must be as many.
 
         Returns:
             What became of them. A catalog that stays away is no exception here.

@@ -24,11 +24,14 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
 
     from neve.direct.recovery import RecoveryStore
+    from neve.direct.sink import RecordCounts
     from neve.lake.appends import Appended, AppendTable
     from neve.lake.profile import CatalogProfile
 
 logger = logging.getLogger(__name__)
 
+# In the summary of a snapshot: of all writes that it has.
+RECORDS_READ, RECORDS_REJECTED = "neve.records-read", "neve.records-rejected"
 # Of the time that a write has: for the recovery record, if the commit is not confirmed.
 _RECORD_SECONDS = 2.0
 
@@ -97,11 +100,12 @@ class TableAppend:
                 file.file_path,
             )
 
-    def commit(self, deadline: Deadline) -> TableResult:
+    def commit(self, deadline: Deadline, counts: RecordCounts) -> TableResult:
         counters = CommitCounters()
         result = self._written()
+        counts.require(result.table, result.rows)
         try:
-            appended = self._append(deadline, counters)
+            appended = self._append(deadline, counts, counters)
             result = replace(result, committed=True, snapshot_id=appended.snapshot_id)
         except NeveError as error:
             result = replace(result, error=error)
@@ -127,7 +131,9 @@ class TableAppend:
             # Whatever an observer does, the commit has come to an end.
             logger.exception("%s: the observer of commits failed", commit.table)
 
-    def _append(self, deadline: Deadline, counters: CommitCounters) -> Appended:
+    def _append(
+        self, deadline: Deadline, counts: RecordCounts, counters: CommitCounters
+    ) -> Appended:
         deadline.require("a commit")
         target = self._table.target
         until = Deadline.after(self._commit_seconds(deadline))
@@ -135,7 +141,13 @@ class TableAppend:
         logger.debug("%s: committing %d files", target.name, len(self._files))
         try:
             with until.bounds_requests():
-                return target.append(self._files, self._append_id, policy=policy, counters=counters)
+                return target.append(
+                    self._files,
+                    self._append_id,
+                    counts={RECORDS_READ: counts.read, RECORDS_REJECTED: counts.rejected},
+                    policy=policy,
+                    counters=counters,
+                )
         except NotFoundError as error:
             # The files are in no table. The next write makes the table, or takes the new one.
             self._forget()

@@ -14,6 +14,7 @@ from neve.direct.request_batch import BatchResult, RequestBatch
 from neve.direct.request_rows import check_request
 from neve.direct.results import RequestResult, TableResult, may_pass
 from neve.direct.row_checks import checked_rows, with_promoted
+from neve.direct.sink import RecordCounts
 from neve.direct.spec import DirectSpec, direct_spec
 from neve.direct.table_sink import TableSink
 from neve.errors import NeveError, UsageError
@@ -125,7 +126,7 @@ class Writer:
             if not may_pass(error):
                 raise
             return result
-        return write.commit(until)
+        return write.commit(until, RecordCounts(len(rows)))
 
     def write_request(
         self,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -85,6 +86,7 @@ class _Append:
     append_id: str
     files: tuple[DataFile, ...]
     seen: SeenVersion
+    counts: Mapping[str, int] = field(default_factory=dict)
     applied: Appended | None = None
     is_sent: bool = False
     is_abandoned: bool = False
@@ -184,6 +186,7 @@ class AppendTable:
         *,
         policy: RetryPolicy,
         counters: CommitCounters,
+        counts: Mapping[str, int] | None = None,
         stop: threading.Event | None = None,
         others_append: bool = False,
     ) -> Appended:
@@ -193,6 +196,8 @@ class AppendTable:
         the policy counts, and not its number of attempts.
 
         Args:
+            counts: numbers for the snapshot's summary, where those of appends that share a commit
+                are added up.
             others_append: others may apply it since the table was last read, which lacked it then.
 
         Raises:
@@ -202,7 +207,7 @@ class AppendTable:
             NeveError: the catalog or the store failed; nothing was applied.
         """
         seen = SeenVersion.of(self._table.metadata)
-        append = _Append(append_id, tuple(files), seen, is_sent=others_append)
+        append = _Append(append_id, tuple(files), seen, counts or {}, is_sent=others_append)
         end = policy.clock() + policy.deadline_seconds
         joined = self._join(append, policy.deadline_seconds)
         if joined is None:
@@ -339,7 +344,11 @@ class AppendTable:
                 raise unknown(self.name, "an append", "snapshots that may have it have expired")
             each.seen = now
         files = [file for each in left for file in each.files]
+        counts: Counter[str] = Counter()
+        for each in left:
+            counts.update(each.counts)
         summary = {APPEND_ID: ",".join(each.append_id for each in left)}
+        summary |= {name: str(count) for name, count in counts.items()}
         new = self._write(files, summary)
         attempts.manifests += len(new.manifests)
         before = self._table.metadata
