@@ -180,6 +180,12 @@ class CorruptionError(NeveError):
     default_code = Code.CORRUPT
 
 
+class InternalError(NeveError):
+    """A defect, of Neve or of a library; the log says where."""
+
+    default_code = Code.INTERNAL
+
+
 class HeldLimitError(NeveError):
     """A table holds as many batches as it may; it goes on once a person decided on some."""
 
@@ -190,9 +196,3 @@ class UnbalancedError(NeveError):
     """The counts of a batch do not add up: something was lost or made up, so it is held back."""
 
     default_code = Code.UNBALANCED
-
-
-class InternalError(NeveError):
-    """A defect, Neve's or a library's, has ended what a person has to know of."""
-
-    default_code = Code.INTERNAL

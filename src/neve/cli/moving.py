@@ -47,6 +47,8 @@ _REPORT_COLUMNS = (
     "location",
     "metadata_location",
     "snapshots",
+    "rows",
+    "deletes",
     "files_copied",
     "bytes_copied",
     "files_skipped",
@@ -72,7 +74,7 @@ _STATUS_COLUMNS = (
     "updated_at",
 )
 _STATUS_SHOWN = ("table", "target", "stage", "copied", "size", "age")
-_CHECK_COLUMNS = ("table", "target", "outcome", "files", "snapshots", "problems", "error")
+_CHECK_COLUMNS = ("table", "target", "outcome", "files", "snapshots", "rows", "problems", "error")
 _CHECK_SHOWN = ("table", "outcome", "files", "snapshots")
 _TERMINAL_SECONDS, _PIPE_SECONDS = 0.5, 10.0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -48,6 +49,37 @@ class TableFile:
     kind: FileKind
     size: int | None = None
     format: str | None = None
+
+
+@dataclass(frozen=True)
+class Tally:
+    """The live entries of manifests, each manifest once, and the records of their files."""
+
+    data_files: int = 0
+    rows: int = 0
+    delete_files: int = 0
+    deletes: int = 0
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(
+            self.data_files + other.data_files,
+            self.rows + other.rows,
+            self.delete_files + other.delete_files,
+            self.deletes + other.deletes,
+        )
+
+    def __str__(self) -> str:
+        return (
+            f"{self.rows} rows in {self.data_files} data files and "
+            f"{self.deletes} deletes in {self.delete_files} files of deletes"
+        )
+
+
+def tally_of(records: Sequence[tuple[bool, int]]) -> Tally:
+    """Count live entries: whether each is of data, and how many records it has."""
+    rows = [count for is_data, count in records if is_data]
+    deletes = [count for is_data, count in records if not is_data]
+    return Tally(len(rows), sum(rows), len(deletes), sum(deletes))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any
 from neve.errors import NeveError
 from neve.lake.avro_files import AvroRecords, SeenRecords
 from neve.lake.manifests import DELETED, Content
-from neve.move.files import FileKind, TableFile
+from neve.move.files import FileKind, TableFile, Tally, tally_of
 from neve.move.paths import normal_path
 from neve.move.workers import Threads, Workers
 
@@ -29,6 +29,7 @@ _FILE_FIELDS = {
     134: "content",
     100: "file_path",
     101: "file_format",
+    103: "record_count",
     104: "file_size_in_bytes",
     131: "key_metadata",
 }
@@ -55,12 +56,14 @@ class Inventory:
         problems: what makes a move impossible.
         deletes: the position deletes and deletion vectors that each manifest names, live or not,
             by normal paths.
+        tally: what the live entries of all manifests add up to.
     """
 
     files: tuple[TableFile, ...]
     snapshots: int
     problems: tuple[Problem, ...] = ()
     deletes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    tally: Tally = field(default_factory=Tally)
 
     def count(self, kind: FileKind) -> int:
         return sum(file.kind == kind for file in self.files)
@@ -73,6 +76,7 @@ class _Listed:
     files: Sequence[TableFile] = ()
     problems: Sequence[Problem] = ()
     deletes: Sequence[str] = ()
+    tally: Tally = field(default_factory=Tally)
 
 
 def list_files(
@@ -99,14 +103,15 @@ def list_files(
     for listed in workers.results(partial(_read, listing, read), lists):
         collected.add(listed)
     manifests = collected.paths(FileKind.MANIFEST)
-    deletes = {}
+    deletes, tally = {}, Tally()
     results = workers.results(partial(_read, _of_manifest, read), manifests)
     for manifest, listed in zip(manifests, results, strict=True):
         collected.add(listed)
+        tally += listed.tally
         if listed.deletes:
             deletes[normal_path(manifest)] = tuple(listed.deletes)
     files, problems = tuple(collected.files.values()), tuple(collected.problems)
-    return Inventory(files, len(snapshots), problems, deletes)
+    return Inventory(files, len(snapshots), problems, deletes, tally)
 
 
 class _Collected:
@@ -174,7 +179,7 @@ def _of_manifest_list(content: bytes, path: str, seen: SeenRecords) -> _Listed:
 
 
 def _of_manifest(content: bytes, path: str) -> _Listed:
-    files, problems, deletes = [], [], []
+    files, problems, deletes, records = [], [], [], []
     for entry in AvroRecords(content, path, read=_FILE_FIELDS).values():
         file = _table_file(entry)
         if file.kind in (FileKind.POSITION_DELETES, FileKind.DELETION_VECTORS):
@@ -182,13 +187,14 @@ def _of_manifest(content: bytes, path: str) -> _Listed:
         if entry["status"] == DELETED:
             continue
         files.append(file)
+        records.append((file.kind is FileKind.DATA, entry["record_count"]))
         if entry.get("key_metadata"):
             problems.append(Problem(file.path, "it is encrypted"))
         if file.kind == FileKind.POSITION_DELETES and file.format not in _POSITION_DELETE_FORMATS:
             problems.append(
                 Problem(file.path, f"position deletes in {file.format} cannot be rewritten")
             )
-    return _Listed(files, problems, deletes)
+    return _Listed(files, problems, deletes, tally_of(records))
 
 
 def _table_file(entry: Mapping[str, Any]) -> TableFile:

@@ -51,11 +51,13 @@ class ComparedManifest:
         copies: live files that were copied as they are: the path at the source, and at the target.
         deletes: live files of deletes that were rewritten.
         sizes: the recorded lengths of all live files, by the path at the target.
+        records: of each live entry at the target, whether it is data, and how many records it has.
     """
 
     copies: list[tuple[str, str]] = field(default_factory=list)
     deletes: list[DeletesPair] = field(default_factory=list)
     sizes: dict[str, int] = field(default_factory=dict)
+    records: list[tuple[bool, int]] = field(default_factory=list)
     defects: list[Defect] = field(default_factory=list)
 
 
@@ -123,6 +125,9 @@ def compare_manifests(
         wrong = _compare_entry(before, after, target_path, compared, every_field=every_field)
         if wrong:
             compared.defects.append(Defect(pair.target, f"entry {number}: {wrong}"))
+        if after["status"] != DELETED:
+            file = after["data_file"]
+            compared.records.append((not file.get("content"), file["record_count"]))
     return compared
 
 

@@ -217,7 +217,7 @@ class Mover:
                 plan.path_map.target,
                 every_field=plan.spec.verification is Verification.FULL,
                 workers=self._workers,
-            ).require_whole(plan.source.name)
+            ).require_whole(plan.source.name, plan.inventory.tally)
         return self._try_reading(plan, moved)
 
     def _try_reading(self, plan: TablePlan, moved: MetadataJson) -> tuple[str, ...]:
@@ -258,6 +258,7 @@ class Mover:
             outcome,
             len(inventory.files),
             inventory.snapshots,
+            inventory.tally.rows,
             tuple(wrong),
         )
 
@@ -361,6 +362,8 @@ def _report(
         metadata.location if metadata else plan.location,
         metadata.metadata_location if metadata else None,
         plan.inventory.snapshots,
+        plan.inventory.tally.rows,
+        plan.inventory.tally.deletes,
         fresh,
         counts.bytes - counts.existing_bytes,
         files - fresh,

@@ -46,6 +46,8 @@ class MoveReport:
     Args:
         outcome: registered, extended, replaced, already there, or failed.
         metadata_location: of the table that is registered at the target.
+        rows: of all data files that retained snapshots name, deleted rows too; verified.
+        deletes: deleted rows that files of deletes name; verified.
         files_skipped: that were at the target already.
     """
 
@@ -55,6 +57,8 @@ class MoveReport:
     location: str | None = None
     metadata_location: str | None = None
     snapshots: int = 0
+    rows: int = 0
+    deletes: int = 0
     files_copied: int = 0
     bytes_copied: int = 0
     files_skipped: int = 0
@@ -70,6 +74,7 @@ class CheckReport:
 
     Args:
         outcome: whole, damaged or failed.
+        rows: of all data files that retained snapshots name, deleted rows too.
         problems: which file is wrong, and how.
     """
 
@@ -78,5 +83,6 @@ class CheckReport:
     outcome: str
     files: int = 0
     snapshots: int = 0
+    rows: int = 0
     problems: tuple[str, ...] = ()
     error: NeveError | None = None

@@ -76,7 +76,15 @@ def rewrite_copied(
             f"the copy is not whole: {_some(wrong)}", hint="nothing was written; copy them first"
         )
     rewriter = Rewriter(read, files.write, paths, target, workers=workers)
-    return rewriter.rewrite(table.document, inventory, compressed=content.startswith(_GZIP))
+    rewritten = rewriter.rewrite(table.document, inventory, compressed=content.startswith(_GZIP))
+    # The books: files and records of the copied table = files and records of the rewritten one.
+    written = list_files(rewritten.document, files.store.read, workers=workers, path=metadata)
+    if written.problems or written.tally != inventory.tally:
+        raise CorruptionError(
+            f"the rewritten table has {written.tally}, and the copied one {inventory.tally}",
+            hint=f"do not register {rewritten.metadata.path}; run the command again",
+        )
+    return rewritten
 
 
 def _some(lines: Sequence[str]) -> str:

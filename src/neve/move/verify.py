@@ -17,6 +17,7 @@ from typing import Protocol
 from neve.errors import CorruptionError, NeveError, NotFoundError
 from neve.lake.metadata_json import MetadataJson
 from neve.move.compare_deletes import DeletesPair, compare_deletes
+from neve.move.files import Tally, tally_of
 from neve.move.manifest_pairs import (
     ComparedManifest,
     ManifestPair,
@@ -30,6 +31,7 @@ from neve.move.metadata_pairs import (
     is_below,
     statistics_files,
 )
+from neve.move.paths import normal_path
 from neve.move.workers import Threads, Workers
 
 _SIZES_AT_ONCE = 1000
@@ -67,6 +69,7 @@ class Verified:
     Args:
         files: that the target's metadata names: each is there with the length that is recorded.
         sampled: data files whose bytes were compared with the source's.
+        tally: what the live entries of the target's manifests add up to.
         defects: the first 50; without any, the copy is whole.
     """
 
@@ -75,10 +78,22 @@ class Verified:
     files: int
     bytes: int
     sampled: int
+    tally: Tally
     defects: tuple[Defect, ...] = ()
 
-    def require_whole(self, table: str) -> None:
-        """Refuse a copy that is not whole, naming the first file that is wrong."""
+    def require_whole(self, table: str, planned: Tally) -> None:
+        """Refuse a copy that is not whole, naming the first file that is wrong.
+
+        The books of a move: files and records that the plan has listed = files and records that the
+        target's manifests name, of data and of deletes. So they are for each retained snapshot,
+        since each list of manifests names the source's, line by line.
+        """
+        if not self.defects and self.tally != planned:
+            raise CorruptionError(
+                f"the copy of {table} is not whole: the plan has {planned}, "
+                f"and the copy {self.tally}",
+                hint="nothing was registered; run the move again",
+            )
         if self.defects:
             more = f" (and {len(self.defects) - 1} more)" if len(self.defects) > 1 else ""
             raise CorruptionError(
@@ -125,6 +140,7 @@ class _Verification:
         self._sizes: dict[str, int | None] = {}
         self._sample = _Sample()
         self._deletes: dict[DeletesPair, None] = {}
+        self._tally = Tally()
 
     def run(
         self, progress: Callable[[int, int], None], workers: Workers, *, every_field: bool
@@ -134,8 +150,14 @@ class _Verification:
         pairs = self._pair_manifests()
         stores = self._source.store, self._target.store
         compare = _Comparison(*stores, self._target_path, every_field)
-        for number, compared in enumerate(workers.results(compare, pairs), 1):
+        counted: set[str] = set()
+        results = zip(pairs, workers.results(compare, pairs), strict=True)
+        for number, (pair, compared) in enumerate(results, 1):
             self._note(compared)
+            # As the plan does: once, however lists spell its path.
+            if normal_path(pair.source) not in counted:
+                counted.add(normal_path(pair.source))
+                self._tally += tally_of(compared.records)
             progress(number, len(pairs))
         self._sizes.update(statistics_files(target))
         log = target.document.get("metadata-log") or ()
@@ -152,6 +174,7 @@ class _Verification:
             len(self._sizes),
             sum(size or 0 for size in self._sizes.values()),
             len(self._sample.pairs),
+            self._tally,
             tuple(self._defects[:_MOST_DEFECTS]),
         )
 

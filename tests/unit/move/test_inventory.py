@@ -66,6 +66,8 @@ def test_live_files_are_listed_once_whoever_added_them():
         FileKind.MANIFEST_LIST: ["l1", "l2"],
     }
     assert {each.size for each in inventory.files if each.path == "s3://b/d2"} == {7}
+    # Every live entry: d1 twice.
+    assert (inventory.tally.data_files, inventory.tally.delete_files) == (3, 4)
     assert inventory.deletes == {"s3://b/m3": ("s3://b/p", "s3://b/v", "s3://b/v")}
 
 

@@ -18,6 +18,8 @@ from neve.errors import (
 from neve.failpoints import POINTS
 from neve.lake.metadata_json import MetadataJson
 from neve.lake.table_ref import TableRef
+from neve.move import inventory
+from neve.move.files import Tally
 from neve.move.journal import Journal, journal_path, read_journal
 from neve.move.mover import Mover
 from neve.move.progress import Progress
@@ -72,6 +74,14 @@ def test_a_table_arrives_with_its_history_and_the_source_is_not_written_to(lake,
     assert (again.outcome, again.files_copied, again.rewrite_count) == ("already there", 0, 0)
     (check,) = lake.verify_move("shop.orders", to="archive")
     assert (check.outcome, check.problems) == ("whole", ())
+    assert report.rows == again.rows == check.rows > 0
+
+
+def test_a_copy_of_other_numbers_than_the_plan_is_not_registered(lake, monkeypatch):
+    monkeypatch.setattr(inventory, "tally_of", lambda _records: Tally(rows=1))
+    with pytest.raises(CorruptionError, match="the plan has 5 rows in 0 .* the copy 8 rows in 4"):
+        lake.move("shop.orders", to="archive")
+    assert not target_exists(lake)
 
 
 @pytest.mark.parametrize("point", KILLED_AT)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -15,6 +16,8 @@ from neve.errors import CorruptionError, NotFoundError
 from neve.lake.metadata_json import MetadataJson, decode_document
 from neve.lake.metadata_reader import as_json
 from neve.lake.profile import profile_named
+from neve.move.files import Tally
+from neve.move.inventory import list_files
 from neve.move.verify import Version, verify
 from neve.move.verify_reading import ReadingCheck, StoredVersion, check_pyiceberg
 from tests.support.lakes import sqlite_settings
@@ -134,7 +137,30 @@ def test_a_whole_copy_has_no_defect(copy):
     # Three snapshots: metadata and its log, three lists, three manifests, three data files.
     assert (verified.snapshots, verified.manifests, verified.sampled) == (3, 3, 3)
     assert verified.files == 1 + 3 + 3 + 3 + 3
-    verified.require_whole("shop.orders")
+    assert verified.tally == Tally(data_files=3, rows=9)
+    verified.require_whole("shop.orders", verified.tally)
+
+
+def test_a_copy_of_other_numbers_than_the_plan_is_not_whole(copy):
+    verified = copy.verify()
+    numbers = "the plan has 8 rows in 3 data files .*, and the copy 9 rows in 3 data files"
+    with pytest.raises(CorruptionError, match=numbers):
+        verified.require_whole("shop.orders", replace(verified.tally, rows=8))
+
+
+def test_a_manifest_whose_path_is_spelled_in_two_ways_counts_once(copy):
+    lists = {each["manifest-list"] for each in copy.metadata.snapshots.values()}
+    other = copy.file("manifest list")
+    manifests = _records(copy.store.read(other))
+    document = json.loads(json.dumps(dict(copy.metadata.document)))
+    assert len(lists) == len(manifests)
+    document["snapshots"][0].pop("manifest-list")
+    document["snapshots"][0]["manifests"] = [
+        manifests[0]["manifest_path"].replace("file://", "file:")
+    ]
+    spelled = Version(MetadataJson(copy.metadata.metadata_location, document), copy.store)
+    tally = list_files(document, copy.store.read).tally
+    assert verify(spelled, spelled, lambda path: path).tally == tally == copy.verify().tally
 
 
 @pytest.mark.parametrize("kind", ["data", "manifest", "manifest list"])
@@ -145,7 +171,7 @@ def test_a_missing_file_is_named(copy, kind):
     assert {defect.path for defect in verified.defects} >= {path}
     assert "does not exist" in str(verified.defects[0])
     with pytest.raises(CorruptionError, match="nothing was registered"):
-        verified.require_whole("shop.orders")
+        verified.require_whole("shop.orders", verified.tally)
 
 
 def test_a_length_that_is_not_the_recorded_one_is_named(copy):
