@@ -79,7 +79,7 @@ def test_a_table_arrives_with_its_history_and_the_source_is_not_written_to(lake,
 
 def test_a_copy_of_other_numbers_than_the_plan_is_not_registered(lake, monkeypatch):
     monkeypatch.setattr(inventory, "tally_of", lambda _records: Tally(rows=1))
-    with pytest.raises(CorruptionError, match="the plan has 5 rows in 0 .* the copy 8 rows in 4"):
+    with pytest.raises(CorruptionError, match=r"the plan has 5 rows in 0 .* the copy 8 rows in 4"):
         lake.move("shop.orders", to="archive")
     assert not target_exists(lake)
 
