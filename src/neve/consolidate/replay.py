@@ -13,7 +13,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
 from neve.consolidate.duplicate_notes import encode_duplicates
-from neve.consolidate.duplicates import Identity, find_duplicates
+from neve.consolidate.duplicates import find_duplicates
 from neve.consolidate.plan import plan_tasks
 from neve.consolidate.replay_plan import (
     ReplayBatch,
@@ -22,9 +22,10 @@ from neve.consolidate.replay_plan import (
     plan_replay,
 )
 from neve.consolidate.report import ReplayReport
+from neve.consolidate.retained_requests import RetainedRequests
 from neve.consolidate.tables import ensure_telemetry_table
 from neve.consolidate.task import Job, JobResult, Target, Written, parallelism_of
-from neve.errors import ConflictError, CorruptionError, UsageError
+from neve.errors import ConflictError, UsageError
 from neve.lake.identifier import parse_identifier
 from neve.lake.staging import find_staging_table
 from neve.publish.audited_publisher import AuditedOutcome, AuditedPublisher
@@ -102,6 +103,7 @@ class _Replay:
         self.publisher = ReplayPublisher(table, worker.reader)
         self.report = ReplayReport(self.publisher.table.name)
         self.ledger: list[LedgerEntry] = []
+        self.requests = RetainedRequests(worker.reader.entries)
 
     def run(self) -> ReplayReport:
         self._discard_interrupted()
@@ -111,14 +113,15 @@ class _Replay:
         self.report.unavailable = self._find_unavailable(consumed, retained)
         lacking = [s for s in retained if not has_segment(consumed, s.stream, s.number)]
         self.report.segments_contained = len(retained) - len(lacking)
-        identities = {segment: self._identities(segment) for segment in lacking}
-        wanted = [segment for segment in lacking if self._is_wanted(identities[segment])]
+        for segment in lacking:
+            self.requests.read(segment)
+        since = self.since_unix_nano
+        wanted = [s for s in lacking if since is None or self.requests.has_since(s, since)]
         self.report.segments_before_from = len(lacking) - len(wanted)
-        requests = [identity for segment in wanted for identity in identities[segment]]
-        duplicates = self._find_duplicates(requests)
+        duplicates = self._find_duplicates(wanted)
         in_rejected = self._contained_in_rejected()
         for batch in plan_replay(wanted, in_rejected, self.worker.spec.batch_bytes):
-            self._write(batch, requests, duplicates)
+            self._write(batch, duplicates)
         self.worker.ledger.add(self.ledger)
         self.worker.ledger.write()
         return self.report
@@ -148,29 +151,7 @@ class _Replay:
             reader.buffer_id,
         )
 
-    def _identities(self, segment: Segment) -> list[Identity]:
-        identities: list[Identity] = []
-        try:
-            for position, entry in enumerate(self.worker.reader.entries(segment)):
-                identities.append(
-                    Identity(
-                        entry.received_unix_nano,
-                        segment.stream,
-                        segment.number,
-                        position,
-                        entry.key,
-                    )
-                )
-        except CorruptionError as error:
-            # The task reads what is whole, and keeps the rest as a dead letter.
-            logger.warning("%s is damaged: %s", segment.path, error)
-        return identities
-
-    def _is_wanted(self, identities: Iterable[Identity]) -> bool:
-        since = self.since_unix_nano
-        return since is None or any(request.received_unix_nano >= since for request in identities)
-
-    def _find_duplicates(self, requests: Sequence[Identity]) -> frozenset[Place]:
+    def _find_duplicates(self, segments: Sequence[Segment]) -> frozenset[Place]:
         """Return the requests that were no rows at first, as another copy of them was stored."""
         noted = self.worker.reader.noted_duplicates(self.signal.value)
         first = {
@@ -178,7 +159,11 @@ class _Replay:
             for (stream, number), positions in noted.items()
             for position in positions.get(self.name, ())
         }
-        others = [request for request in requests if request.place not in first]
+        others = [
+            request
+            for request in self.requests.possible_copies(segments)
+            if request.place not in first
+        ]
         last: dict[str, int] = {}
         for request in others:
             last[request.stream] = max(request.segment, last.get(request.stream, 0))
@@ -192,9 +177,7 @@ class _Replay:
         table = find_staging_table(lake.profile, lake.catalog(), identifier)
         return contained_in(table) if table is not None else {}
 
-    def _write(
-        self, batch: ReplayBatch, requests: Sequence[Identity], duplicates: frozenset[Place]
-    ) -> None:
+    def _write(self, batch: ReplayBatch, duplicates: frozenset[Place]) -> None:
         started = datetime.now(timezone.utc)
         written = self._decode(batch, duplicates)
         batch_id = uuid.uuid4().hex[:16]
@@ -215,7 +198,7 @@ class _Replay:
             audited = AuditedOutcome(self.publisher.publish(staged), staged)
         self.ledger.append(LedgerEntry.of(self.publisher.table, audited, started))
         self.report.duplicate_records += written.counts.duplicates
-        self._count(batch, requests, duplicates, audited)
+        self._count(batch, duplicates, audited)
         if audited.unfinished is not None:
             raise audited.unfinished
 
@@ -226,11 +209,7 @@ class _Replay:
         return AuditedPublisher(lake, self.publisher, audits, is_in_rejected)
 
     def _count(
-        self,
-        batch: ReplayBatch,
-        requests: Sequence[Identity],
-        duplicates: frozenset[Place],
-        audited: AuditedOutcome,
+        self, batch: ReplayBatch, duplicates: frozenset[Place], audited: AuditedOutcome
     ) -> None:
         report = self.report
         if audited.outcome is Outcome.SUPERSEDED:
@@ -244,11 +223,8 @@ class _Replay:
             return
         rows = int(audited.staged.summary.get("added-records", 0))
         left_out = len(_of_batch(batch, duplicates))
-        numbers = {(segment.stream, segment.number) for segment in batch.segments}
         report.segments += len(batch.segments)
-        report.requests += (
-            sum((request.stream, request.segment) in numbers for request in requests) - left_out
-        )
+        report.requests += self.requests.count(batch.segments) - left_out
         report.rows_set_aside += audited.set_aside
         if audited.outcome is Outcome.HELD:
             report.rows_held += rows
