@@ -1,0 +1,138 @@
+"""Only a snapshot that never had a parent counts as the first, whatever PyIceberg expired."""
+
+from __future__ import annotations
+
+import itertools
+
+import pyarrow as pa
+import pytest
+
+import neve
+from neve.lake.first_snapshot import is_first_snapshot
+from neve.lake.metadata_json import MetadataJson
+from tests.support.lakes import sqlite_settings
+
+ROWS = pa.table({"id": pa.array([1], pa.int64())})
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory):
+    with neve.open(sqlite_settings(tmp_path_factory.mktemp("lake"))) as lake:
+        lake.catalog().create_namespace("shop")
+        yield lake
+
+
+class History:
+    """A table with one kind of past, of which PyIceberg expires all but the newest snapshot."""
+
+    def __init__(self, lake, name, format_version):
+        properties = {"format-version": str(format_version)}
+        self.lake, self.name = lake, name
+        self.table = lake.catalog().create_table(f"shop.{name}", ROWS.schema, properties=properties)
+
+    def append(self):
+        self.table.append(ROWS)
+
+    def overwrite(self):
+        self.table.overwrite(ROWS)
+
+    def empty(self):
+        self.table.delete("true")
+
+    def upgrade(self):
+        with self.table.transaction() as transaction:
+            transaction.upgrade_table_version(2)
+
+    def tag(self):
+        self.table.manage_snapshots().create_tag(self.main.snapshot_id, "kept").commit()
+
+    def expire(self):
+        kept = {ref.snapshot_id for ref in self.table.refs().values()}
+        old = [each.snapshot_id for each in self.table.snapshots() if each.snapshot_id not in kept]
+        self.table.maintenance.expire_snapshots().by_ids(old).commit()
+        assert self.main.parent_snapshot_id is None or self.main.parent_snapshot_id in kept
+
+    @property
+    def main(self):
+        return self.table.current_snapshot()
+
+    @property
+    def metadata(self):
+        return self.lake.reader().read(("shop", self.name))
+
+
+@pytest.mark.parametrize("format_version", [1, 2])
+def test_the_first_snapshot_is_known_as_such(lake, format_version):
+    history = History(lake, f"first_{format_version}", format_version)
+    for _ in range(3):
+        history.append()
+    first, *others = history.metadata.snapshots.values()
+    assert is_first_snapshot(history.metadata, first)
+    assert not any(is_first_snapshot(history.metadata, each) for each in others)
+    if format_version == 1:
+        history.upgrade()
+        assert is_first_snapshot(history.metadata, first)
+
+
+@pytest.mark.parametrize(
+    ("format_version", "past"),
+    [
+        *itertools.product(
+            (1, 2),
+            [
+                ("append", "append"),
+                ("append", "overwrite"),
+                ("append", "empty", "append"),
+                ("append", "tag", "empty", "append"),
+            ],
+        ),
+        (1, ("append", "upgrade", "append")),
+        (1, ("append", "upgrade", "overwrite")),
+    ],
+)
+def test_what_is_left_of_a_past_that_expired_is_not_the_first(lake, past, format_version):
+    history = History(lake, f"v{format_version}_{'_'.join(past)}", format_version)
+    for step in past:
+        getattr(history, step)()
+    history.expire()
+    snapshot = history.metadata.snapshots[history.main.snapshot_id]
+    assert not is_first_snapshot(history.metadata, snapshot)
+
+
+def metadata_of(*snapshots, **document):
+    return MetadataJson("x", {"format-version": 2, "snapshots": list(snapshots), **document})
+
+
+def snapshot(number, *, snapshot_id=None, **summary):
+    counted = {
+        f"{what}-{kind}": 1 for what in ("total", "added") for kind in ("records", "data-files")
+    }
+    return {
+        "snapshot-id": snapshot_id or number,
+        "sequence-number": number,
+        "timestamp-ms": number,
+        "summary": {"operation": "append", **counted, **summary},
+    }
+
+
+def test_a_table_that_was_replaced_begins_anew_as_long_as_that_can_be_seen():
+    assert is_first_snapshot(metadata_of(snapshot(1), snapshot(2)), snapshot(2))
+    assert not is_first_snapshot(metadata_of(snapshot(2)), snapshot(2))
+
+
+def test_a_writer_that_says_no_totals_proves_nothing():
+    assert is_first_snapshot(metadata_of(snapshot(1)), snapshot(1))
+    silent = {**snapshot(1), "summary": {"operation": "append"}}
+    assert not is_first_snapshot(metadata_of(silent), silent)
+    assert not is_first_snapshot(metadata_of(), {**silent, "summary": None})
+
+
+def test_a_metadata_log_that_was_cut_proves_nothing():
+    """In format version 1 it is all there is."""
+    first = snapshot(0)
+    first["timestamp-ms"] = 5
+    made, cut = ({"metadata-file": f"m/0000{n}-a.metadata.json", "timestamp-ms": 1} for n in (0, 1))
+    assert is_first_snapshot(metadata_of(first, **{"metadata-log": [made]}), first)
+    assert not is_first_snapshot(metadata_of(first, **{"metadata-log": [cut]}), first)
+    assert not is_first_snapshot(metadata_of(first, **{"metadata-log": [made, cut]}), first)
+    assert not is_first_snapshot(metadata_of(first), first)
