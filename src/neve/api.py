@@ -293,6 +293,7 @@ class OpenLake(VersionedLake, MaintainedLake):
         *tables: str,
         rebuild: bool = False,
         retry_rejected: bool = False,
+        accept_loss: bool = False,
         strategy: Literal["auto", "index", "scan", "merge"] = "auto",
     ) -> list[MergeReport]:
         """Merge the waiting changes into the named mirrors, or into all configured ones.
@@ -302,6 +303,8 @@ class OpenLake(VersionedLake, MaintainedLake):
         Args:
             rebuild: replace each mirror's rows by its whole changelog, in one commit.
             retry_rejected: instead, merge the events that were set aside and can be taken now.
+            accept_loss: rebuild also of a changelog of which it cannot be proven that it holds all
+                its events; the report's notes say why not.
             strategy: how rows are found and replaced; `auto` takes the cheapest.
 
         Raises:
@@ -310,7 +313,12 @@ class OpenLake(VersionedLake, MaintainedLake):
         from neve.merge.once import merge_once
 
         reports = merge_once(
-            self, tables, rebuild=rebuild, retry_rejected=retry_rejected, strategy=strategy
+            self,
+            tables,
+            rebuild=rebuild,
+            retry_rejected=retry_rejected,
+            accept_loss=accept_loss,
+            strategy=strategy,
         )
         for report in reports:
             if report.error:
@@ -318,7 +326,11 @@ class OpenLake(VersionedLake, MaintainedLake):
         return reports
 
     def preview_merge(
-        self, *tables: str, rebuild: bool = False, retry_rejected: bool = False
+        self,
+        *tables: str,
+        rebuild: bool = False,
+        retry_rejected: bool = False,
+        accept_loss: bool = False,
     ) -> list[MergePreview]:
         """Say what the next commit to each mirror would change. Writes nothing.
 
@@ -329,7 +341,9 @@ class OpenLake(VersionedLake, MaintainedLake):
         """
         from neve.merge.once import preview_once
 
-        previews = preview_once(self, tables, rebuild=rebuild, retry_rejected=retry_rejected)
+        previews = preview_once(
+            self, tables, rebuild=rebuild, retry_rejected=retry_rejected, accept_loss=accept_loss
+        )
         for preview in previews:
             if preview.error:
                 raise preview.error

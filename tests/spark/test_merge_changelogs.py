@@ -145,3 +145,29 @@ def test_a_changelog_that_is_created_again_is_a_truncate_by_policy(embedded_lake
     mirrored.roll_back(mirrored.past()[-2])
     mirrored.merge()
     mirrored.check()
+
+
+def test_a_changelog_that_pyiceberg_expired_costs_no_key(embedded_lake):
+    """Its oldest snapshot has no parent any more, and is not the first for that."""
+    mirrored = Mirrored(embedded_lake, strategy=Strategy.SCAN)
+    mirrored.append(event("I", 1, 1, "a"), event("I", 2, 2, "b"))
+    mirrored.merge()
+    mirrored.table("changes").delete("id = 1")
+    for refused in (mirrored.merger().merge, mirrored.merger().rebuild):
+        with pytest.raises(CatalogError, match="is of the operation"):
+            refused()
+    mirrored.append(event("I", 3, 3, "c"))
+    changelog = mirrored.table("changes")
+    *past, main = (each.snapshot_id for each in changelog.snapshots())
+    changelog.maintenance.expire_snapshots().by_ids(past).commit()
+    (note,) = mirrored.merge().notes
+    assert "is expired" in note
+    assert mirrored.found().keys() == {(1,), (2,), (3,)}
+    with pytest.raises(CatalogError, match="cannot be proven that") as told:
+        mirrored.merger().rebuild()
+    assert str(main) in told.value.message
+    assert f"neve merge {mirrored.mirror} --rebuild --accept-loss" in told.value.hint
+    assert mirrored.found().keys() == {(1,), (2,), (3,)}
+    (note,) = mirrored.merger().rebuild(accept_loss=True).notes
+    assert f"cannot be proven that {mirrored.changelog} holds all its events" in note
+    assert mirrored.found().keys() == {(2,), (3,)}

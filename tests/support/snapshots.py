@@ -32,6 +32,11 @@ def overwrite(snapshot_id: int) -> Snapshot:
     return _snapshot(snapshot_id, Operation.OVERWRITE, {})
 
 
+def unnamed(snapshot_id: int) -> Snapshot:
+    """A snapshot without a summary, as format version 1 allows it."""
+    return append(snapshot_id).model_copy(update={"summary": None})
+
+
 def _snapshot(snapshot_id: int, operation: Operation, summary: dict[str, str]) -> Snapshot:
     return Snapshot(
         snapshot_id=snapshot_id,
@@ -54,6 +59,8 @@ def metadata_of(
         one.model_copy(update={"parent_snapshot_id": parent})
         for one, parent in zip(snapshots, parents, strict=False)
     ]
+    if grown:
+        grown[0] = _with_totals(grown[0])
     head = main if main is not None else parents[-1]
     refs = {}
     if head is not None:
@@ -72,6 +79,16 @@ def metadata_of(
         refs=refs,
         **fields,
     )
+
+
+def _with_totals(first: Snapshot) -> Snapshot:
+    """Say what a table has after its first snapshot."""
+    added = first.summary.additional_properties if first.summary else {}
+    totals = {
+        f"total-{what}": added.get(f"added-{what}", "0") for what in ("records", "data-files")
+    }
+    operation = first.summary.operation if first.summary else Operation.APPEND
+    return first.model_copy(update={"summary": Summary(operation, **{**totals, **added})})
 
 
 def _number(snapshot: Snapshot) -> int:

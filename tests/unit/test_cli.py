@@ -54,6 +54,7 @@ def test_global_options_may_stand_anywhere(given, hoisted):
         (["describe", "a..b"], "is not a table name"),
         (["merge", "--retry-rejected"], "--retry-rejected needs the mirrors' names"),
         (["merge", "a.b", "--retry-rejected", "--rebuild"], "exclude each other"),
+        (["merge", "a.b", "--accept-loss"], "--accept-loss is for --rebuild"),
     ],
 )
 def test_usage_errors_are_one_line_and_exit_2(capsys, arguments, said):

@@ -44,7 +44,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "neve staged discard otel.logs 3996d8836e4948ba",
         "neve staged discard --older-than 7d --yes",
     ),
-    "neve merge": ("neve merge --once", "neve merge shop.orders --rebuild --dry-run"),
+    "neve merge": (
+        "neve merge --once",
+        "neve merge shop.orders --rebuild --dry-run",
+        "neve merge shop.orders --rebuild --accept-loss",
+    ),
     "neve index": ("neve index status shop.orders", "neve index verify shop.orders"),
     "neve index build": ("neve index build shop.orders",),
     "neve index status": ("neve index status shop.orders",),

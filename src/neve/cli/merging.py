@@ -71,6 +71,12 @@ def merge(
             "--retry-rejected", help="Merge what was set aside, as far as it can be taken now."
         ),
     ] = False,
+    accept_loss: Annotated[
+        bool,
+        typer.Option(
+            "--accept-loss", help="With --rebuild: also of changelogs that may lack events."
+        ),
+    ] = False,
     strategy: Annotated[
         str,
         typer.Option(
@@ -92,6 +98,10 @@ def merge(
             "--rebuild and --retry-rejected exclude each other",
             hint="a rebuild reads everything again",
         )
+    if accept_loss and not rebuild:
+        raise UsageError(
+            "--accept-loss is for --rebuild", hint="neve merge TABLE --rebuild --accept-loss"
+        )
     if strategy not in STRATEGIES:
         raise UsageError(f"--strategy {strategy} is not known", hint=", ".join(STRATEGIES))
     call: Call = context.obj
@@ -102,14 +112,16 @@ def merge(
 
     with call.open(reads=dry_run) as lake, call.output.working("merging"):
         names = tables or ()
+        options: dict[str, Any] = {
+            "rebuild": rebuild,
+            "retry_rejected": retry_rejected,
+            "accept_loss": accept_loss,
+            "strategy": strategy,
+        }
         if dry_run:
-            previews = preview_once(
-                lake, names, rebuild=rebuild, retry_rejected=retry_rejected, strategy=strategy
-            )
+            previews = preview_once(lake, names, **options)
         else:
-            reports = merge_once(
-                lake, names, rebuild=rebuild, retry_rejected=retry_rejected, strategy=strategy
-            )
+            reports = merge_once(lake, names, **options)
     if dry_run:
         rows = [_preview_row(preview) for preview in previews]
         _print(call.output, previews, _PREVIEW_COLUMNS, rows)

@@ -113,16 +113,20 @@ class Merger:
     def mirror_tables(self) -> MirrorTables:
         return MirrorTables(self.lake, self.spec)
 
-    def rebuild(self, report: TableReport | None = None) -> TableReport:
+    def rebuild(
+        self, report: TableReport | None = None, *, accept_loss: bool = False
+    ) -> TableReport:
         """Make the mirror anew of the whole changelog, in one commit that replaces all its rows.
 
         Args:
             report: is filled in and returned; whoever gives one has it also after an error.
+            accept_loss: of what the changelog has, even if events may be missing there.
 
         Raises:
-            CatalogError: the changelog's history is not complete.
+            CatalogError: it cannot be proven that the changelog holds all its events.
         """
-        return self._commit_once(report or TableReport(self.name), look_anew)
+        observe = partial(look_anew, accept_loss=accept_loss)
+        return self._commit_once(report or TableReport(self.name), observe)
 
     def retry_rejected(self, report: TableReport | None = None) -> TableReport:
         """Merge the events of `<mirror>_rejected` that can be taken now, in one commit.
@@ -144,9 +148,12 @@ class Merger:
                 report.add(done.written.work.counts, done.seconds)
         return report
 
-    def preview(self, *, rebuild: bool = False, retry_rejected: bool = False) -> Preview:
+    def preview(
+        self, *, rebuild: bool = False, retry_rejected: bool = False, accept_loss: bool = False
+    ) -> Preview:
         """Say what the next commit would change, or a rebuild, or a retry. Writes nothing."""
-        observe = look_rejected if retry_rejected else look_anew if rebuild else look
+        anew = partial(look_anew, accept_loss=accept_loss)
+        observe = look_rejected if retry_rejected else anew if rebuild else look
         tables = observe(self.lake, self.spec)
         if tables.pending.is_empty:
             return Preview(self.name, notes=look_notes(self.name, tables))

@@ -20,6 +20,7 @@ def merge_once(
     *,
     rebuild: bool = False,
     retry_rejected: bool = False,
+    accept_loss: bool = False,
     strategy: str = "auto",
 ) -> list[TableReport]:
     """Merge what waits into each mirror. Exactly once, and safe to run again.
@@ -30,6 +31,7 @@ def merge_once(
         tables: the mirrors' names; none of them means all that are configured.
         rebuild: replace each mirror's rows by its whole changelog, in one commit.
         retry_rejected: instead, merge the events that were set aside and can be taken now.
+        accept_loss: rebuild also of a changelog that may lack events; the report says why it may.
 
     Raises:
         ConfigError: no mirror is configured.
@@ -39,7 +41,7 @@ def merge_once(
         report = TableReport(merger.name)
         try:
             if rebuild:
-                merger.rebuild(report)
+                merger.rebuild(report, accept_loss=accept_loss)
             elif retry_rejected:
                 merger.retry_rejected(report)
             else:
@@ -58,6 +60,7 @@ def preview_once(
     *,
     rebuild: bool = False,
     retry_rejected: bool = False,
+    accept_loss: bool = False,
     strategy: str = "auto",
 ) -> list[Preview]:
     """Say what the next commit to each mirror would change. Writes nothing.
@@ -67,7 +70,9 @@ def preview_once(
     previews = []
     for merger in configured_mergers(lake, tuple(tables), lake.progress, strategy):
         try:
-            preview = merger.preview(rebuild=rebuild, retry_rejected=retry_rejected)
+            preview = merger.preview(
+                rebuild=rebuild, retry_rejected=retry_rejected, accept_loss=accept_loss
+            )
         except NeveError as error:
             preview = Preview(merger.name, error=error)
         previews.append(preview)

@@ -7,23 +7,28 @@ silently, so it is refused by name.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from neve.errors import CatalogError
 from neve.lake.ancestry import main_ancestors
+from neve.lake.first_snapshot import is_first_snapshot
 from neve.lake.java_tables import Task
+from neve.lake.metadata_json import MetadataJson
 from neve.merge.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.typedef import IcebergBaseModel
 
 REBUILD = "rebuild it from the whole changelog: neve merge {table} --rebuild"
+START_ANEW = "make it anew of what the changelog has: neve merge {table} --rebuild --accept-loss"
 
 
 @dataclass(frozen=True)
@@ -103,9 +108,8 @@ def pending(
     if overwrites := _overwrites(newer):
         first = overwrites[0]
         raise CatalogError(
-            f"{name}: snapshot {first.snapshot_id} is an {_operation(first).value}, and "
-            "a changelog may only be appended to and compacted",
-            hint=REBUILD.format(table=mirror),
+            f"{name}: {_told(first)}, and a changelog may only be appended to and compacted",
+            hint=START_ANEW.format(table=mirror),
         )
     return Pending(checkpoint, tuple(newer))
 
@@ -121,20 +125,37 @@ def recreated(name: str, mirror: str, metadata: TableMetadata) -> Pending:
     return Pending(Checkpoint(str(metadata.table_uuid)), whole=main, note=note, recreated=True)
 
 
-def require_complete(name: str, metadata: TableMetadata) -> None:
-    """Refuse a changelog that does not hold every event since its beginning.
+def unproven(name: str, metadata: TableMetadata) -> str | None:
+    """Say why it cannot be proven that a changelog holds every event since its beginning.
 
-    Raises:
-        CatalogError: snapshots are expired, or one was no append.
+    None: each snapshot from the table's first one to the current one is there, and is an append or
+    a compaction.
     """
     ancestors = list(main_ancestors(metadata))
-    changed = _overwrites(ancestors)
-    if ancestors and (changed or ancestors[-1].parent_snapshot_id is not None):
-        what = f"snapshot {changed[0].snapshot_id} is no append" if changed else "some are expired"
-        raise CatalogError(
-            f"{name}: its snapshots do not tell all it ever held: {what}",
-            hint="a rebuild could lose rows; drop the mirror to make it of what the changelog has",
-        )
+    why = None
+    if changed := _overwrites(ancestors):
+        why = _told(changed[0])
+    # A first snapshot with a higher number is the first since the table was replaced.
+    elif ancestors and not (
+        (ancestors[-1].sequence_number or 0) <= 1 and _is_first(metadata, ancestors[-1])
+    ):
+        why = f"snapshots before {ancestors[-1].snapshot_id} are expired, or were replaced"
+    return why and f"it cannot be proven that {name} holds all its events: {why}"
+
+
+def _is_first(metadata: TableMetadata, oldest: Snapshot) -> bool:
+    # Part by part: PyIceberg does not write metadata of format version 3 as a whole.
+    document = {
+        "format-version": metadata.format_version,
+        "snapshots": _as_json(metadata.snapshots),
+        "metadata-log": _as_json(metadata.metadata_log),
+    }
+    parsed = MetadataJson("", document)
+    return is_first_snapshot(parsed, parsed.snapshots[oldest.snapshot_id])
+
+
+def _as_json(models: Iterable[IcebergBaseModel]) -> list[Any]:
+    return [json.loads(each.model_dump_json()) for each in models]
 
 
 def _snapshots_after(metadata: TableMetadata, start: int) -> list[Snapshot] | None:
@@ -155,7 +176,7 @@ def _was_rolled_back(
         ids = {snapshot.snapshot_id for snapshot in newer}
         return checkpoint.scanning is not None and checkpoint.scanning not in ids
     oldest = list(main_ancestors(metadata))[-1]
-    if oldest.parent_snapshot_id is None:
+    if _is_first(metadata, oldest):
         return True
     merged = metadata.snapshot_by_id(checkpoint.snapshot_id or 0)
     if merged is None:
@@ -180,8 +201,15 @@ def _overwrites(snapshots: Iterable[Snapshot]) -> list[Snapshot]:
     return [snapshot for snapshot in snapshots if _operation(snapshot) not in harmless]
 
 
-def _operation(snapshot: Snapshot) -> Operation:
-    return snapshot.summary.operation if snapshot.summary else Operation.APPEND
+def _operation(snapshot: Snapshot) -> Operation | None:
+    # Format version 1 allows a snapshot without a summary: then nobody knows what it did.
+    return snapshot.summary.operation if snapshot.summary else None
+
+
+def _told(snapshot: Snapshot) -> str:
+    operation = _operation(snapshot)
+    what = f"is of the operation {operation.value}" if operation else "does not name its operation"
+    return f"snapshot {snapshot.snapshot_id} {what}"
 
 
 @dataclass(frozen=True)

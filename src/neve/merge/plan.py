@@ -27,12 +27,13 @@ from neve.merge.mirror import (
     require_ours,
 )
 from neve.merge.pending import (
+    START_ANEW,
     Batch,
     Pending,
     file_slices,
     pending,
     recreated,
-    require_complete,
+    unproven,
     whole_snapshots,
 )
 
@@ -195,11 +196,15 @@ def require_side_tables(lake: Lake, spec: MergeSpec) -> None:
         require_our_side_table(spec, identifier, load_if_exists(lake.profile, catalog, identifier))
 
 
-def look_anew(lake: Lake, spec: MergeSpec) -> Look:
+def look_anew(lake: Lake, spec: MergeSpec, *, accept_loss: bool = False) -> Look:
     """Read both tables' metadata as for a rebuild: all of the changelog, nothing of the mirror.
 
+    Args:
+        accept_loss: take what the changelog has; the note says what cannot be proven of it.
+
     Raises:
-        CatalogError: the changelog's history is not complete, so that rows would be lost.
+        CatalogError: it cannot be proven that the changelog holds all its events, so that rows
+            could be lost; or a column would lose its values.
     """
     mirror = find_document_table(lake.profile, lake.catalog(), spec.mirror)
     if mirror is None:
@@ -207,9 +212,15 @@ def look_anew(lake: Lake, spec: MergeSpec) -> Look:
     changelog = load_table(lake.profile, lake.catalog(), spec.changelog).metadata
     check_columns(spec, changelog.schema(), older_schemas(changelog))
     require_ours(spec, mirror.metadata)
-    require_complete(spec.changelog_name, changelog)
+    doubt = unproven(spec.changelog_name, changelog)
+    if doubt and not accept_loss:
+        raise CatalogError(
+            f"{doubt}; a rebuild of {spec.name} could lose rows",
+            hint=START_ANEW.format(table=spec.name),
+        )
     main = changelog.snapshot_by_name(MAIN_BRANCH)
-    waiting = Pending(Checkpoint(str(changelog.table_uuid)), whole=main)
+    note = doubt and f"{spec.name}: made anew nevertheless, as asked: {doubt}"
+    waiting = Pending(Checkpoint(str(changelog.table_uuid)), whole=main, note=note)
     look_at_all = _replacing(spec, changelog, mirror, waiting)
     require_no_loss(spec, changelog, mirror.metadata.schema(), look_at_all.drift)
     return look_at_all
