@@ -46,7 +46,7 @@ KNOWN = {
 
 def wanted(operation, kind, number, known, barrier):
     if barrier is not None and barrier > EVENT:
-        return "late"
+        return "truncated away"
     if barrier is not None and kind != "nothing" and known < barrier:
         # A TRUNCATE has removed what was known, and nothing newer is.
         return "upsert" if operation == "upsert" else "absent"

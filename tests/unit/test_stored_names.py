@@ -46,6 +46,7 @@ STORED = {
     "neve.merge.changelog",
     "neve.merge.checkpoint",
     "neve.merge.columns",
+    "neve.merge.events",
     "neve.merge.keys",
     "neve.merge.rejected-snapshot-id",
     "neve.merge.sequence",

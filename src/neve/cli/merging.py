@@ -10,21 +10,22 @@ from neve.cli.completion import complete_mirrors
 from neve.errors import EXIT_INCOMPLETE, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from neve.cli.app import Call
     from neve.cli.output import Output
     from neve.merge.report import Preview, TableReport
 
+# What becomes of events; the sum is their number.
+_OUTCOMES = ("applied", "superseded", "late", "repeated", "set_aside", "truncated")
 _COLUMNS = (
     "table",
     "outcome",
     "commits",
     "events",
+    *_OUTCOMES,
     "upserted",
     "deleted",
-    "late",
-    "set_aside",
     "strategy",
     "seconds",
     "error",
@@ -33,11 +34,9 @@ _PREVIEW_COLUMNS = (
     "table",
     "snapshots",
     "events",
+    *_OUTCOMES,
     "upserts",
     "deletes",
-    "late",
-    "repeated",
-    "set_aside",
     "truncates",
     "strategy",
     "why",
@@ -140,9 +139,15 @@ def _print(
             output.error(turn.error)
         for note in turn.notes:
             output.progress(note)
-    output.rows(columns, rows)
+    output.data(columns, rows)
+    # A person is told of what there is.
+    output.show([each for each in columns if each not in _OUTCOMES or _is_any(each, rows)], rows)
     if any(turn.error for turn in turns):
         raise typer.Exit(EXIT_INCOMPLETE)
+
+
+def _is_any(column: str, rows: Sequence[Mapping[str, Any]]) -> bool:
+    return any(row.get(column) for row in rows)
 
 
 def _report_row(report: TableReport) -> dict[str, Any]:
@@ -151,10 +156,14 @@ def _report_row(report: TableReport) -> dict[str, Any]:
         "outcome": report.outcome,
         "commits": report.batches,
         "events": report.rows_scanned,
+        "applied": report.applied,
+        "superseded": report.superseded,
+        "late": report.late_dropped,
+        "repeated": report.repeated,
+        "set_aside": report.set_aside,
+        "truncated": report.truncated,
         "upserted": report.rows_upserted,
         "deleted": report.rows_deleted,
-        "late": report.late_dropped,
-        "set_aside": report.set_aside,
         "strategy": report.strategy,
         "seconds": round(report.duration_seconds, 2),
         "error": report.error.message if report.error else None,
@@ -169,12 +178,10 @@ def _preview_row(preview: Preview) -> dict[str, Any]:
         "table": preview.table,
         "snapshots": preview.snapshots,
         "events": counts.scanned,
+        **{outcome: getattr(counts, outcome) for outcome in _OUTCOMES},
         "upserts": counts.upserted,
         "deletes": counts.deleted,
-        "late": counts.late,
-        "repeated": counts.repeated,
-        "set_aside": counts.set_aside,
-        "truncates": counts.truncated,
+        "truncates": counts.has_truncate,
         "strategy": preview.strategy,
         "why": preview.why,
         "otherwise": preview.otherwise,

@@ -101,6 +101,11 @@ class JavaTable:
         with self._committing(f"an empty snapshot on {branch}"):
             tables.append_nothing(self.session, self.ref, branch, summary)
 
+    def added_records(self, branch: str) -> int:
+        """Return how many rows are in the files that the newest commit on a branch has added."""
+        with self.lake.explaining():
+            return tables.added_records(self.session, self.ref, branch)
+
     def publish_branch(self, branch: str, base_id: int, properties: Mapping[str, str]) -> int:
         """Move `main` to a branch's head, if `main` is still at `base_id`; drop the branch.
 

@@ -20,7 +20,7 @@ from neve.lake.plain_types import NeedsSparkError
 from neve.merge import columns as cols
 from neve.merge import transforms as tr
 from neve.merge.checkpoint import BARRIER
-from neve.merge.decision import ABSENT, LATE, REMOVE, REPEAT, TIE, UPSERT
+from neve.merge.decision import ABSENT, LATE, REMOVE, REPEAT, TIE, TRUNCATED_AWAY, UPSERT
 from neve.merge.driver_events import read_newest
 from neve.merge.locators import Decided, DecidedHere, IndexLocator, ScanLocator
 from neve.merge.mirror import names_at
@@ -74,7 +74,6 @@ class BatchWork:
     barrier: tuple[str, ...] | None = None
     # What is open as long as the batch is worked on.
     _stack: ExitStack = field(default_factory=ExitStack)
-    _deletes_keys: bool = False
     _decided: DataFrame | None = None
     # The least and the greatest of the first sequence column of unresolved ties, once there are.
     _tied_between: tuple[Any, Any] | None = None
@@ -135,9 +134,9 @@ class BatchWork:
 
     def decide(self, locator: ScanLocator) -> None:
         """Decide what becomes of each event, and keep it for a writer that reads it repeatedly."""
-        self.barrier = self._known_barrier()
+        self.barrier = self._known_barrier
         self._keep_decided(locator)
-        if self.counts.truncated:
+        if self.counts.has_truncate:
             # Rare, and known only now: the barrier decides over all other events.
             self.barrier = self._newest_barrier()
             self._keep_decided(locator)
@@ -166,7 +165,7 @@ class BatchWork:
 
         For a writer that counts what it sees, for `count`, so that one job does it all.
         """
-        self.barrier = self._known_barrier()
+        self.barrier = self._known_barrier
         if isinstance(locator, IndexLocator) and not self.reads_merged:
             try:
                 newest = read_newest(self.tables, self.spec, self.batch, self.shape)
@@ -180,7 +179,7 @@ class BatchWork:
         since = self.barrier_column
         if shape.marked and since is not None:
             # Values from before the barrier must not be folded into events after it.
-            is_truncated = F.when(sequence_of(shape) < since, tr.TRUNCATED_AWAY)
+            is_truncated = F.when(sequence_of(shape) < since, TRUNCATED_AWAY)
             events = events.withColumn(cols.OTHER, F.coalesce(F.col(cols.OTHER), is_truncated))
         rows = tr.as_rows(events, shape, self._incompatible)
         if self._tied_between is not None:
@@ -212,7 +211,9 @@ class BatchWork:
             self._decided.unpersist()
             self._decided = None
 
+    @cached_property
     def _known_barrier(self) -> tuple[str, ...] | None:
+        """The newest TRUNCATE of earlier batches."""
         state = self.tables.state
         if state is None or state.checkpoint is not None:
             return state.barrier if state else None
@@ -263,27 +264,45 @@ class BatchWork:
 
         newest = [of(what) for what in (UPSERT, REMOVE, ABSENT, REPEAT)]
         of_keys = [of(LATE), of(TIE), *newest]
-        self._deletes_keys = bool(of(REMOVE).keys + of(ABSENT).keys)
+        deletes = of(REMOVE).keys + of(ABSENT).keys
+        truncates = of(tr.TRUNCATES).events
+        # The newest TRUNCATE of a batch counts, unless an earlier batch had a newer one.
+        barrier = int(truncates > 0 and self.barrier != self._known_barrier)
         self.counts = Counts(
             scanned=sum(kind.events for kind in tally.values()),
+            applied=of(UPSERT).keys + deletes + barrier,
+            superseded=sum(kind.events - kind.keys for kind in of_keys) + barrier * (truncates - 1),
+            late=of(LATE).keys + (1 - barrier) * truncates,
+            repeated=of(REPEAT).keys + of(TIE).keys,
             set_aside=of(tr.REJECTED).events,
+            truncated=of(TRUNCATED_AWAY).events,
             reduced=sum(kind.keys for kind in of_keys),
-            deduplicated=sum(kind.events - kind.keys for kind in of_keys),
             upserted=of(UPSERT).keys,
             deleted=of(REMOVE).keys,
-            late=of(LATE).keys + of(tr.TRUNCATED_AWAY).events,
+            tombstones=deletes + (truncates > 0),
             late_full=sum(kind.full for kind in of_keys),
-            repeated=of(REPEAT).keys + of(TIE).keys,
             ties=max(self._ties, sum(kind.contested for kind in newest)),
             unresolved_ties=0 if self.shape.marked else of(TIE).keys,
             duplicate_keys=of(tr.DUPLICATE).keys,
-            truncated=bool(of(tr.TRUNCATES).events),
-            index_is_broken=any(kind.broken for kind in of_keys),
+            has_truncate=truncates > 0,
+            index_is_broken=any(kind.broken for kind in tally.values()),
         )
         if indexed:
             self.counts.index_hits = sum(kind.known for kind in of_keys)
             self.counts.index_misses = self.counts.reduced - self.counts.index_hits
-            self.counts.index_cache_hits = sum(kind.cached for kind in of_keys)
+            self.counts.index_cache_hits = sum(kind.cached for kind in tally.values())
+
+    @property
+    def events_in_files(self) -> int | None:
+        """How many events there are by the files' metadata; None: it does not tell."""
+        if self.batch.rejected_id is not None:
+            return None
+        recorded = self.batch.recorded
+        if recorded in (None, self.counts.scanned) or self.batch.until_id is None:
+            return recorded
+        # Snapshots are summed up by whoever wrote them: what their files say counts.
+        tasks = self._changelog.plan_files(self.batch.until_id, self.batch.after_id)
+        return sum(task.records for task in tasks)
 
     def changes(self) -> DataFrame:
         """Return each key once that changes, of what `decide` has kept."""
@@ -372,15 +391,11 @@ class BatchWork:
         if slices:
             yield read_slices(self._stack, changelog, slices, schema)
 
-    @property
-    def has_tombstones(self) -> bool:
-        return self._deletes_keys or self.counts.truncated
-
     def tombstones(self, batch_id: str, now: datetime) -> DataFrame:
         """Return the keys this batch deletes, and its TRUNCATE."""
         tombstones = tr.tombstones_of(self._kept(), self.shape).withColumn(KIND, F.lit(DELETED))
         barrier = self.barrier_column
-        if self.counts.truncated and barrier is not None:
+        if self.counts.has_truncate and barrier is not None:
             fields = {field.name: field.dataType for field in self.shape.columns}
             row = self.session.range(1).select(
                 *(

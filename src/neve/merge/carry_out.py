@@ -20,6 +20,7 @@ from neve.index.indexed_table import forget_before, mirror_of
 from neve.index.maintain import Refreshed, compacted, refreshed, remove_unreferenced_at_times
 from neve.lake.java_tables import JavaTable
 from neve.lake.live_files import live_files
+from neve.merge.double_entry import require_balance
 from neve.merge.locators import index_locator
 from neve.merge.merge_into import MergeInto
 from neve.merge.partial_rows import require_readable
@@ -234,16 +235,20 @@ class PlannedWrite:
                 with span("merge.decide", table=work.spec.name):
                     files = writer.write(work, locator, self.batch_id, self.now)
                 self._check(plan)
-        except _PlanFailedError:
+            writer.require_balance(work)
+        except (_PlanFailedError, CorruptionError):
             writer.discard()
             raise
         writer.begin_commit(work)
         return WrittenBatch(work, plan, writer, files)
 
     def _check(self, plan: MergePlan) -> None:
-        obstacle = find_obstacle(plan, self.work.counts)
+        """Refuse a batch that has to be written otherwise, or whose events do not add up."""
+        work = self.work
+        obstacle = find_obstacle(plan, work.counts)
         if obstacle is not None:
             raise _PlanFailedError(obstacle)
+        require_balance(work.spec.name, work.events_in_files, work.counts)
 
     def _fresh_index(self, mirror: MirrorAccess) -> Refreshed:
         """Bring the index to the snapshot that the batch is decided on."""

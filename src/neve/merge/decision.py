@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from pyspark.sql import Column
 
+# A TRUNCATE of a greater sequence has ended the event: it changes nothing.
+TRUNCATED_AWAY = "truncated away"
 # The event changes nothing: something newer is known of its key.
 LATE = "late"
 # It has the sequence of the key's row: what the row came from decides which of them counts.
@@ -51,7 +53,8 @@ def dispositions(
     """
     return [
         # At an equal sequence a delete wins over an upsert, and a second delete changes nothing.
-        (LATE, is_truncated | is_older | (is_equal & ~has_row)),
+        (TRUNCATED_AWAY, is_truncated),
+        (LATE, is_older | (is_equal & ~has_row)),
         (TIE, is_equal & ~is_delete),
         (REMOVE, is_delete & has_row),
         (ABSENT, is_delete),

@@ -21,7 +21,8 @@ from neve.lake.java_tables import JavaTable
 from neve.merge import columns as cols
 from neve.merge import transforms as tr
 from neve.merge.checkpoint import BATCH_ID
-from neve.merge.mirror import source_properties
+from neve.merge.double_entry import require_written
+from neve.merge.mirror import MERGE_MODE, MERGE_ON_READ, source_properties
 from neve.merge.shape import Shape, is_binary, quoted
 
 if TYPE_CHECKING:
@@ -49,9 +50,12 @@ class MergeInto:
     tombstones: SideTable
 
     def write(self, work: BatchWork, batch_id: str, now: datetime) -> list[DataFile]:
-        if not work.has_tombstones:
+        if not work.counts.tombstones:
             return []
-        return self.tombstones.write(work.tombstones(batch_id, now))
+        files = self.tombstones.write(work.tombstones(batch_id, now))
+        written = sum(file.record_count for file in files)
+        require_written(work.spec.name, "tombstones", work.counts.tombstones, written)
+        return files
 
     def commit(self, work: BatchWork, summary: Mapping[str, str]) -> None:
         self._remove_stale_branches(work.tables)
@@ -59,6 +63,7 @@ class MergeInto:
         self.mirror.create_branch(branch, work.main_id)
         try:
             self._apply(work, summary, branch)
+            self._require_written(work, branch)
             failpoints.reach("merge.applied")
             replaced = source_properties(work.spec, work.tables) if work.tables.rebuild else {}
             self.mirror.publish_branch(branch, work.main_id, replaced)
@@ -84,7 +89,7 @@ class MergeInto:
         ref = self.mirror.ref
         target = quote_identifier((ref.catalog, *ref.identifier, f"branch_{branch}"))
         counts, tables = work.counts, work.tables
-        if not (counts.upserted or counts.deleted or counts.truncated or tables.rebuild):
+        if not (counts.upserted or counts.deleted or counts.has_truncate or tables.rebuild):
             self.mirror.append_nothing(branch, summary)
             return
         changes = work.changes()
@@ -96,6 +101,16 @@ class MergeInto:
                 _rows(changes, work).writeTo(target).overwrite(F.lit(True))
             else:
                 _rows(changes, work).writeTo(target).append()
+
+    def _require_written(self, work: BatchWork, branch: str) -> None:
+        """Refuse a commit that has added other rows than were counted. Raises CorruptionError."""
+        mirror = work.tables.mirror
+        writes_all = mirror is not None and mirror.properties.get(MERGE_MODE) != MERGE_ON_READ
+        if writes_all and not work.tables.mirror_is_empty:
+            # Somebody has set it: then whole files are written anew, with rows that do not change.
+            return
+        written = self.mirror.added_records(branch)
+        require_written(work.spec.name, "rows", work.counts.upserted, written)
 
     def _remove_stale_branches(self, tables: Look) -> None:
         """Forget what killed workers left; those at work may still need theirs."""

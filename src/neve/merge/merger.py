@@ -35,6 +35,7 @@ from neve.merge.checkpoint import (
     side_summary,
     snapshot_to_restore,
 )
+from neve.merge.double_entry import event_summary
 from neve.merge.notes import batch_notes, look_notes, retry_notes
 from neve.merge.plan import (
     KnownChangelog,
@@ -346,6 +347,7 @@ class Merger:
             BATCH_ID: batch_id,
             **side_summary(tombstones_id, rejected_id),
             **work.barrier_summary(),
+            **event_summary(work.counts),
         }
         return written, summary
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from neve.merge.checkpoint import MirrorState
     from neve.merge.plan import Look
 
+MERGE_MODE, MERGE_ON_READ = "write.merge.mode", "merge-on-read"
 _FIRST_PARTITION_ID = 1000
 _NUMBERED = ("bucket", "truncate")
 _PARTITION = re.compile(
@@ -51,9 +52,9 @@ def mirror_properties(spec: MergeSpec, uuid: str) -> dict[str, str]:
     """
     return {
         "format-version": "3",
-        "write.merge.mode": "merge-on-read",
-        "write.delete.mode": "merge-on-read",
-        "write.update.mode": "merge-on-read",
+        MERGE_MODE: MERGE_ON_READ,
+        "write.delete.mode": MERGE_ON_READ,
+        "write.update.mode": MERGE_ON_READ,
         "write.metadata.delete-after-commit.enabled": "true",
         "write.metadata.previous-versions-max": "20",
         **source_property(spec, uuid),

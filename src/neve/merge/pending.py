@@ -43,11 +43,11 @@ class Pending:
     # The changelog was created again, so that the next commit replaces all rows of the mirror.
     recreated: bool = False
     # Instead, events that were set aside are merged: those of this snapshot of their table.
-    rejected_id: int | None = None
+    rejected: Snapshot | None = None
 
     @property
     def is_empty(self) -> bool:
-        return not (self.snapshots or self.whole or self.recreated or self.rejected_id)
+        return not (self.snapshots or self.whole or self.recreated or self.rejected)
 
     @property
     def lag_snapshots(self) -> int:
@@ -234,10 +234,21 @@ class Batch:
     after_id: int | None = None
     until_id: int | None = None
     slices: tuple[Slice, ...] = ()
-    # How many it has, as far as metadata tells.
+    # How many it has, as far as metadata tells; some of them may be deleted.
     events: int | None = None
+    # The same, if metadata tells that none of them is.
+    recorded: int | None = None
     # Or what can be taken of the events in this snapshot of `<mirror>_rejected`.
     rejected_id: int | None = None
+
+
+def recorded_rows(snapshot: Snapshot) -> int | None:
+    """Return how many rows a snapshot has; None: it does not say, or some of them are deleted."""
+    if snapshot.summary is None:
+        return None
+    kinds = "records", "position-deletes", "equality-deletes"
+    rows, *deletes = (snapshot.summary[f"total-{kind}"] for kind in kinds)
+    return int(rows) if rows is not None and deletes == ["0", "0"] else None
 
 
 def whole_snapshots(waiting: Pending, batch_size: int) -> Batch | None:

@@ -32,6 +32,7 @@ from neve.merge.pending import (
     Pending,
     file_slices,
     pending,
+    recorded_rows,
     recreated,
     unproven,
     whole_snapshots,
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
     from neve.lake import Lake
-    from neve.lake.identifier import Identifier
     from neve.merge.spec import MergeSpec
 
 
@@ -245,17 +245,13 @@ def look_rejected(lake: Lake, spec: MergeSpec) -> Look:
         raise NotFoundError(
             f"the mirror {spec.name} does not exist yet", hint="neve merge --once makes it"
         )
-    rejected_id = side_snapshot(lake, spec.rejected, state, state.rejected_id)
     checkpoint = state.checkpoint or tables.pending.checkpoint
-    return replace(tables, pending=Pending(checkpoint, rejected_id=rejected_id))
-
-
-def side_snapshot(
-    lake: Lake, identifier: Identifier, state: MirrorState, named: int | None
-) -> int | None:
-    """Return the snapshot of a table beside the mirror whose rows count; None: none of its rows."""
-    table = load_if_exists(lake.profile, lake.catalog(), identifier)
-    return snapshot_to_restore(table.metadata, state, named) if table else None
+    table = load_if_exists(lake.profile, lake.catalog(), spec.rejected)
+    rejected = None
+    if table is not None:
+        rejected_id = snapshot_to_restore(table.metadata, state, state.rejected_id)
+        rejected = None if rejected_id is None else table.metadata.snapshot_by_id(rejected_id)
+    return replace(tables, pending=Pending(checkpoint, rejected=rejected))
 
 
 def _replacing(spec: MergeSpec, changelog: TableMetadata, table: Table, waiting: Pending) -> Look:
@@ -315,8 +311,17 @@ def next_batch(tables: Look, spec: MergeSpec, plan_files: PlanFiles) -> Batch:
         plan_files: returns the changelog's files at a snapshot, or those appended after another.
     """
     waiting = tables.pending
-    if waiting.rejected_id is not None:
-        return Batch(waiting.checkpoint, rejected_id=waiting.rejected_id)
+    if waiting.rejected is not None:
+        rejected_id, rows = waiting.rejected.snapshot_id, recorded_rows(waiting.rejected)
+        return Batch(waiting.checkpoint, rejected_id=rejected_id, recorded=rows)
+    batch = _next_batch(tables, spec, plan_files)
+    if waiting.whole is not None and recorded_rows(waiting.whole) is None:
+        return batch
+    return replace(batch, recorded=batch.events)
+
+
+def _next_batch(tables: Look, spec: MergeSpec, plan_files: PlanFiles) -> Batch:
+    waiting = tables.pending
     if tables.is_bulk_load:
         return _everything(tables, plan_files)
     if waiting.whole is not None:

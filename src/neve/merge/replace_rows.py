@@ -32,6 +32,7 @@ from neve.lake.row_delta import (
 from neve.lake.side_by_side_writes import SideBySideWrites
 from neve.lake.vectors import read_vectors, write_vectors
 from neve.merge.checkpoint import TOMBSTONES
+from neve.merge.double_entry import require_written
 from neve.merge.side_tables import AT, BATCH, DELETED, KIND
 from neve.merge.write_changes import Written, write_changes
 
@@ -93,6 +94,15 @@ class ReplaceRows:
             self.tombstones.staging.table,
             spec.tombstone_retention_seconds,
         )
+
+    def require_balance(self, work: BatchWork) -> None:
+        """Refuse files that have other rows than were counted. Raises CorruptionError."""
+        for what, counted, files in (
+            ("rows", work.counts.upserted, self._written.data_files),
+            ("tombstones", work.counts.tombstones, self._written.tombstones),
+        ):
+            written = sum(file.record_count for file in files)
+            require_written(work.spec.name, what, counted, written)
 
     @property
     def tied_between(self) -> tuple[Any, Any]:

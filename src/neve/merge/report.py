@@ -30,25 +30,32 @@ class Tally(NamedTuple):
 class Counts:
     """What one batch holds and changes."""
 
+    # Events read; what became of each is in one of the next six (`double_entry.py`).
     scanned: int = 0
-    set_aside: int = 0
-    reduced: int = 0
-    # Events that another one of their key and batch made void.
-    deduplicated: int = 0
-    upserted: int = 0
-    deleted: int = 0
+    # The mirror, its tombstones or its barrier say now what they say.
+    applied: int = 0
+    # Another event of their key and batch, or a newer TRUNCATE of the batch, made them void.
+    superseded: int = 0
     late: int = 0
-    # Events that a newer partial one has overtaken: what they would have filled in stays unknown.
-    late_full: int = 0
     # The same event merged before, or another one of the same sequence that loses.
     repeated: int = 0
+    set_aside: int = 0
+    # A TRUNCATE of a greater sequence has ended them.
+    truncated: int = 0
+    reduced: int = 0
+    upserted: int = 0
+    deleted: int = 0
+    # Written beside the mirror for keys that are deleted, and for a TRUNCATE.
+    tombstones: int = 0
+    # Events that a newer partial one has overtaken: what they would have filled in stays unknown.
+    late_full: int = 0
     # Keys of which two events have the same sequence and say different things.
     ties: int = 0
     # Those of them for which the events that are merged already have to be read.
     unresolved_ties: int = 0
     # Rows beside another one of the same key, which somebody else wrote, and which go.
     duplicate_keys: int = 0
-    truncated: bool = False
+    has_truncate: bool = False
     # Keys that the index knew and did not know, and parts of it that were in memory already.
     index_hits: int = 0
     index_misses: int = 0
@@ -119,14 +126,18 @@ class TableReport:
     outcome: str = "idle"
     error: NeveError | None = None
     batches: int = 0
+    # Events read, and what became of them: each is in one of the next six.
     rows_scanned: int = 0
-    rows_deduplicated: int = 0
+    applied: int = 0
+    superseded: int = 0
+    late_dropped: int = 0
+    repeated: int = 0
+    set_aside: int = 0
+    truncated: int = 0
     rows_upserted: int = 0
     rows_deleted: int = 0
-    late_dropped: int = 0
     late_full: int = 0
     ties: int = 0
-    set_aside: int = 0
     conflicts: int = 0
     merge_seconds: list[float] = field(default_factory=list)
     duration_seconds: float = 0.0
@@ -165,7 +176,10 @@ class TableReport:
         self.outcome = "merged"
         self.batches += 1
         self.rows_scanned += counts.scanned
-        self.rows_deduplicated += counts.deduplicated
+        self.applied += counts.applied
+        self.superseded += counts.superseded
+        self.repeated += counts.repeated
+        self.truncated += counts.truncated
         self.rows_upserted += counts.upserted
         self.rows_deleted += counts.deleted
         self.late_dropped += counts.late

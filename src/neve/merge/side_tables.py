@@ -10,6 +10,7 @@ A table without rows has no snapshot at first: PyIceberg cannot list the files o
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -32,6 +33,7 @@ from neve.merge.checkpoint import (
     side_summary,
     snapshot_to_restore,
 )
+from neve.merge.double_entry import require_written
 from neve.merge.drift import Fit, fit_of
 from neve.merge.mirror import (
     SIDE_OF,
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     from neve.merge.batch import BatchWork
     from neve.merge.checkpoint import MirrorState
     from neve.merge.plan import Look, Observe
+    from neve.merge.rejected import RejectedEvents
     from neve.merge.spec import MergeSpec
 
 KIND, BATCH, AT = "neve_kind", "neve_batch_id", "neve_merged_at"
@@ -230,22 +233,46 @@ def write_rejected(
 
     Args:
         present: its snapshot before.
+
+    Raises:
+        CorruptionError: other events would be written than were counted.
     """
     mark = {BATCH_ID: batch_id}
-    if work.tables.rebuild and present is not None:
-        # What was rejected before is an event of this batch, too, or of a changelog that was
-        # dropped: taken back later, those would be rows of nothing.
-        if not work.counts.set_aside:
-            return rejected.empty()
-        return rejected.staging.replace(rejected.write(work.rejected(batch_id, now, None)), mark)
-    if work.retried is None:
-        if not work.counts.set_aside:
-            return present
-        return rejected.staging.append(rejected.write(work.rejected(batch_id, now, present)), mark)
+    if work.retried is not None:
+        return _write_remaining(work, work.retried, rejected, present, mark)
+    replaces = work.tables.rebuild and present is not None
+    if not work.counts.set_aside:
+        return rejected.empty() if replaces else present
+    # What was rejected before a rebuild is an event of this batch, too, or of a changelog that was
+    # dropped: taken back later, those would be rows of nothing.
+    known = None if replaces else present
+    files = rejected.write(work.rejected(batch_id, now, known))
+    if work.tables.pending.whole is None or known is None:
+        _require_written(rejected, work.counts.set_aside, files)
+    return (rejected.staging.replace if replaces else rejected.staging.append)(files, mark)
+
+
+def _write_remaining(
+    work: BatchWork,
+    retried: RejectedEvents,
+    rejected: SideTable,
+    present: int | None,
+    mark: Mapping[str, str],
+) -> int | None:
+    """Leave in `<mirror>_rejected` what still cannot be taken; return its snapshot."""
     if work.batch.rejected_id != present:
         raise ConflictError(
             f"{rejected.staging.name}: main has moved away from snapshot {work.batch.rejected_id}",
             hint="it is tried again",
             retryable=True,
         )
-    return rejected.staging.replace(rejected.write(work.retried.remaining), mark)
+    files = rejected.write(retried.remaining)
+    if work.batch.recorded is not None:
+        # Rejected events = events that are taken now + those that stay.
+        _require_written(rejected, work.batch.recorded - work.counts.scanned, files)
+    return rejected.staging.replace(files, mark)
+
+
+def _require_written(rejected: SideTable, counted: int, files: Iterable[DataFile]) -> None:
+    written = sum(file.record_count for file in files)
+    require_written(rejected.staging.name, "rejected events", counted, written)

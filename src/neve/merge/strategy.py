@@ -69,7 +69,7 @@ class MergePlan:
     @property
     def fallbacks(self) -> dict[Obstacle, Strategy]:
         """What is done instead, by what may show while the batch is merged."""
-        met = (Counts(index_is_broken=True), Counts(duplicate_keys=1), Counts(truncated=True))
+        met = (Counts(index_is_broken=True), Counts(duplicate_keys=1), Counts(has_truncate=True))
         obstacles = filter(None, (find_obstacle(self, counts) for counts in met))
         return {obstacle: next_plan(self, obstacle).strategy for obstacle in obstacles}
 
@@ -101,7 +101,7 @@ def find_obstacle(plan: MergePlan, counts: Counts) -> Obstacle | None:
     """
     if plan.uses_index and counts.index_is_broken:
         return Obstacle.INDEX_BROKEN
-    if counts.truncated:
+    if counts.has_truncate:
         return Obstacle.TRUNCATE if plan.uses_vectors else None
     # Of such a key the index says only that it has several rows.
     return Obstacle.DUPLICATE_KEYS if plan.uses_index and counts.duplicate_keys else None

@@ -34,7 +34,7 @@ SNAPSHOT_RANK, UPSERT_RANK, DELETE_RANK = 0, 1, 2
 # What becomes of further rows of a key, which somebody else must have written.
 DUPLICATE = "duplicate"
 # And of events that decide over no key.
-REJECTED, TRUNCATES, TRUNCATED_AWAY = "rejected", "truncates", "truncated away"
+REJECTED, TRUNCATES = "rejected", "truncates"
 
 _NUMBER = "_neve_number"
 _classifying = Remembered[list[Column]]()

@@ -33,12 +33,17 @@ class MergeMetrics:
         self.table_seconds = histogram("table", "How long a table's turn took", "table")
         self.merge_seconds = histogram("merge", "How long one batch took", "table")
         self.scanned = counter("rows_scanned", "Changes read", "table")
+        self.applied = counter(
+            "rows_applied", "Changes that a mirror or its tombstones come from now", "table"
+        )
         self.deduplicated = counter(
             "rows_deduplicated", "Changes that another of the same key and batch made void", "table"
         )
         self.upserted = counter("rows_upserted", "Rows written to mirrors", "table")
         self.deleted = counter("rows_deleted", "Rows removed from mirrors", "table")
         self.late = counter("rows_late_dropped", "Changes older than what was merged", "table")
+        self.repeated = counter("rows_repeated", "Changes that were merged before", "table")
+        self.truncated = counter("rows_truncated", "Changes that a TRUNCATE has ended", "table")
         self.overtaken = counter(
             "rows_overtaken", "Full changes that came after a newer partial one", "table"
         )

@@ -165,7 +165,10 @@ class Recorder:
         for seconds in report.merge_seconds:
             metrics.merge_seconds.labels(table).observe(seconds)
         metrics.scanned.labels(table).inc(report.rows_scanned)
-        metrics.deduplicated.labels(table).inc(report.rows_deduplicated)
+        metrics.applied.labels(table).inc(report.applied)
+        metrics.deduplicated.labels(table).inc(report.superseded)
+        metrics.repeated.labels(table).inc(report.repeated)
+        metrics.truncated.labels(table).inc(report.truncated)
         metrics.upserted.labels(table).inc(report.rows_upserted)
         metrics.deleted.labels(table).inc(report.rows_deleted)
         metrics.late.labels(table).inc(report.late_dropped)

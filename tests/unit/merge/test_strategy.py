@@ -10,7 +10,7 @@ from neve.merge.report import Counts
 from neve.merge.strategy import MergePlan, Obstacle, Strategy, find_obstacle, next_plan
 
 MEETINGS = [
-    Counts(truncated=truncated, duplicate_keys=duplicates, index_is_broken=broken)
+    Counts(has_truncate=truncated, duplicate_keys=duplicates, index_is_broken=broken)
     for truncated, duplicates, broken in itertools.product((False, True), (0, 2), (False, True))
 ]
 PLANS = [MergePlan(strategy, "why") for strategy in list(Strategy)[1:]]
@@ -24,7 +24,7 @@ def test_every_plan_ends_in_one_that_meets_nothing(plan, counts):
         tried.append(next_plan(tried[-1], obstacle))
         assert len(tried) <= 3
     last = tried[-1]
-    if counts.truncated:
+    if counts.has_truncate:
         assert last.strategy is Strategy.MERGE
     elif plan.uses_index and (counts.duplicate_keys or counts.index_is_broken):
         assert last.strategy is Strategy.SCAN

@@ -88,7 +88,10 @@ def test_what_a_turn_did_is_counted():
         "outcome": "merged",
         "batches": 2,
         "rows_scanned": 100,
-        "rows_deduplicated": 10,
+        "applied": 82,
+        "superseded": 10,
+        "repeated": 1,
+        "truncated": 2,
         "rows_upserted": 70,
         "rows_deleted": 12,
         "late_dropped": 5,
@@ -104,7 +107,10 @@ def test_what_a_turn_did_is_counted():
     schedule.cycle()
     counted = {
         "rows_scanned_total": 200,
+        "rows_applied_total": 164,
         "rows_deduplicated_total": 20,
+        "rows_repeated_total": 2,
+        "rows_truncated_total": 4,
         "rows_upserted_total": 140,
         "rows_deleted_total": 24,
         "rows_late_dropped_total": 10,

@@ -111,7 +111,7 @@ def _merge(
     counted = (
         report.rows_upserted,
         report.rows_deleted,
-        report.rows_deduplicated,
+        report.superseded,
         report.late_dropped,
     )
     if told != counted:

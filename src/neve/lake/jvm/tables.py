@@ -116,6 +116,12 @@ def append_nothing(
     append.commit()
 
 
+def added_records(session: SparkSession, ref: TableRef, branch: str) -> int:
+    """Return how many rows are in the files that the newest commit on a branch has added."""
+    summary = load(session, ref).snapshot(branch).summary()
+    return int(summary.get("added-records") or 0)
+
+
 def publish_branch(
     session: SparkSession,
     ref: TableRef,
