@@ -11,6 +11,7 @@ from pyspark.sql.functions import lit
 from pyspark.sql.types import TimestampNTZType
 
 from neve.merge.shape import literal
+from neve.merge.strategy import Strategy
 from tests.support.iceberg_types import TRANSFORMS, TYPES, allows, iceberg_type
 from tests.support.merging import Mirrored
 
@@ -45,6 +46,34 @@ def test_every_type_as_value(embedded_lake):
         )
         mirrored.merge()
     mirrored.check()
+
+
+@pytest.mark.parametrize("strategy", [Strategy.INDEX, Strategy.SCAN, Strategy.MERGE])
+def test_an_exact_repeat_of_odd_numbers_is_no_tie(embedded_lake, strategy):
+    nested = pa.struct([("x", pa.float64())])
+    kinds = {
+        "f": pa.float32(),
+        "d": pa.float64(),
+        "l": pa.list_(pa.float64()),
+        "s": nested,
+        "m": pa.map_(pa.string(), pa.float64()),
+    }
+    columns = [("id", pa.int64()), ("op", pa.string()), ("lsn", pa.int64()), *kinds.items()]
+    mirrored = Mirrored(embedded_lake, pa.schema(columns), strategy=strategy)
+    odd = [float("nan"), float("inf"), -0.0, 0.0]
+    events = [
+        {"id": n, "op": "U", "lsn": 1, "f": x, "d": x, "l": [x], "s": {"x": x}, "m": [("k", x)]}
+        for n, x in enumerate(odd)
+    ]
+    mirrored.append(*events)
+    mirrored.merge()
+    mirrored.append(*events)
+    # To Spark -0.0 is 0.0, but for the JSON of a map.
+    zero = {"id": 2, "op": "U", "lsn": 1, "f": 0.0, "d": 0.0, "l": [0.0], "s": {"x": 0.0}}
+    mirrored.append({**zero, "m": [("k", -0.0)]})
+    report = mirrored.merge()
+    assert (report.superseded, report.repeated, report.ties, report.conflicts) == (1, 4, 0, 0)
+    assert (report.strategy, report.rows_upserted) == (strategy.value, 0)
 
 
 def _values():

@@ -5,6 +5,7 @@ The tasks write; what comes back to the driver is small: files, bitmaps, index e
 
 from __future__ import annotations
 
+import math
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -226,10 +227,31 @@ def _equal_rows(
         if rows is not None:
             pairs = zip(rows.to_pylist(), wanted.to_pylist(), strict=True)
             is_equal[places] = [
-                row == event | {name: row[name] for name in missing if event[name] is None}
+                _are_same(row, event | {name: row[name] for name in missing if event[name] is None})
                 for row, event in pairs
             ]
     return is_equal
+
+
+def _are_same(one: Any, other: Any, *, in_map: bool = False) -> bool:
+    """Tell whether two values are the same to `transforms.latest`.
+
+    NaN is NaN, as to Spark, and -0.0 is 0.0; but not inside a map, which is compared as JSON.
+    """
+    if isinstance(one, float) and isinstance(other, float):
+        if math.isnan(one) or math.isnan(other):
+            return math.isnan(one) and math.isnan(other)
+        return one == other and (not in_map or math.copysign(1, one) == math.copysign(1, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(
+            _are_same(value, other[name], in_map=in_map) for name, value in one.items()
+        )
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        # Arrow gives the entries of a map as tuples.
+        in_map = in_map or isinstance(one, tuple)
+        pairs = zip(one, other, strict=False)
+        return len(one) == len(other) and all(_are_same(*pair, in_map=in_map) for pair in pairs)
+    return bool(one == other)
 
 
 def _rows_at(

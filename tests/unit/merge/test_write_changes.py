@@ -25,7 +25,7 @@ from neve.merge import columns as cols
 from neve.merge.decision import UPSERT
 from neve.merge.shape import Shape
 from neve.merge.transforms import UPSERT_RANK
-from neve.merge.write_changes import Written, _equal_rows, _positions, _WriteRows
+from neve.merge.write_changes import Written, _are_same, _equal_rows, _positions, _WriteRows
 
 ROW_BYTES, BATCH_ROWS = 10_000, 500
 MIRROR = Schema(
@@ -116,6 +116,29 @@ def test_rows_in_many_files_take_one_sort():
     assert time.process_time() - started < 0.5
     assert written.deleted.keys() == set(names[numbers])
     assert set(written.deleted[names[7]]) == set(positions[numbers == 7])
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (NAN, -NAN, True),
+        (NAN, 1.0, False),
+        (NAN, None, False),
+        (None, None, True),
+        (0.0, -0.0, True),
+        (1.0, 1.5, False),
+        ({"a": [NAN, -0.0]}, {"a": [NAN, 0.0]}, True),
+        ({"a": [NAN]}, {"a": [NAN, NAN]}, False),
+        # A map, which Spark compares as JSON.
+        ([("k", NAN)], [("k", NAN)], True),
+        ([("k", [{"z": -0.0}])], [("k", [{"z": 0.0}])], False),
+    ],
+)
+def test_values_are_the_same_as_to_spark(one, other, same):
+    assert _are_same(one, other) is same
 
 
 def test_repeats_in_many_files_take_one_sort(tmp_path):
