@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 from urllib.parse import urlparse
 
 import pyarrow as pa
 import pytest
 
+from neve.errors import StorageError
 from neve.index import maintain
 from neve.index.compaction import with_compacted
 from neve.index.current_root import find_root
@@ -18,6 +21,7 @@ from neve.index.maintain import build
 from neve.index.verify import verify
 from neve.lake.identifier import parse_identifier
 from neve.lake.live_files import live_files
+from neve.lake.plain_types import NeedsSparkError
 from neve.merge import strategy
 from neve.merge.batch import BatchWork
 from neve.merge.strategy import INDEXED_ROWS, Strategy
@@ -134,6 +138,40 @@ def test_a_damaged_index_is_noticed_and_changes_nothing(mirrored):
     report = change(mirrored, 8)
     assert (report.strategy, report.index_rebuilds) == ("index", 0)
     assert report.index_files_indexed >= 1
+
+
+@contextmanager
+def away(*paths):
+    """Have files there that cannot be read now, as from a store that does not answer."""
+    for path in paths:
+        path.rename(path.with_suffix(".away"))
+        path.mkdir()
+    try:
+        yield
+    finally:
+        for path in paths:
+            path.rmdir()
+            path.with_suffix(".away").rename(path)
+
+
+@pytest.mark.parametrize("looked_up", ["here", "in tasks", "for partial events"])
+def test_a_store_that_is_away_is_no_broken_index(mirrored, monkeypatch, looked_up):
+    if looked_up == "in tasks":
+        reading = mock.Mock(side_effect=NeedsSparkError("as asked"))
+        monkeypatch.setattr("neve.merge.batch.read_newest", reading)
+    elif looked_up == "for partial events":
+        partial = {"unchanged_marker": "?"}
+        mirrored.settings = mirrored.settings.model_copy(update=partial)
+    mirrored.append(event("U", 3, 3, "c"), event("D", 3, 4))
+    before = mirrored.past()
+    for paths in ([root_path(mirrored)], shards(mirrored)):
+        with away(*paths), pytest.raises(StorageError) as told:
+            mirrored.merge(attempts=2)
+        assert told.value.retryable
+        assert mirrored.past() == before
+    report = mirrored.merge()
+    assert (report.strategy, report.index_rebuilds) == ("index", 0)
+    mirrored.check()
 
 
 def test_an_index_that_breaks_between_two_looks_is_noticed_too(mirrored, monkeypatch):

@@ -99,12 +99,10 @@ def file_stamp(path: Path, name: str) -> tuple[int, int, int]:
 
 
 def map_local(path: Path, name: str) -> mmap.mmap:
-    """Map a local file. Raises CorruptionError where there is none."""
+    """Map a local file. Raises as `opened`."""
     try:
-        with path.open("rb") as file:
+        with _explained(name), path.open("rb") as file:
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except FileNotFoundError as error:
-        raise _missing(name) from error
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         # A file of no bytes cannot be mapped.
         raise CorruptionError(f"index file {name} cannot be read: {error}") from error

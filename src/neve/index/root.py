@@ -16,7 +16,7 @@ from typing import Any
 
 from pyiceberg.io import FileIO
 
-from neve.errors import CorruptionError, NotFoundError, UnsupportedError
+from neve.errors import CorruptionError, NotFoundError, StorageError, UnsupportedError
 from neve.index.cache import BucketCache
 from neve.index.entries import Entries, SequenceType, no_entries
 from neve.index.files import add_checked, opened, read_checked
@@ -224,9 +224,11 @@ def _read_root(io: FileIO, path: str) -> Root:
     try:
         with _opened(io, path) as (stream, size):
             body, names = read_checked(stream, size, path, ROOT_BLOB, FILES_BLOB)
-    except (OSError, UnsupportedError) as error:
+    except UnsupportedError as error:
         # Not of a kind that this module writes.
         raise CorruptionError(f"index root {path} cannot be read: {error}") from error
+    except OSError as error:
+        raise StorageError(f"index root {path} cannot be read: {error}", retryable=True) from error
     return replace(Root.from_json(body), files=tuple(names.split("\n") if names else ()))
 
 

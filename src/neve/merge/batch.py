@@ -286,6 +286,7 @@ class BatchWork:
             duplicate_keys=of(tr.DUPLICATE).keys,
             has_truncate=truncates > 0,
             index_is_broken=any(kind.broken for kind in tally.values()),
+            index_is_away=any(kind.away for kind in tally.values()),
         )
         if indexed:
             self.counts.index_hits = sum(kind.known for kind in of_keys)

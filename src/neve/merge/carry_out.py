@@ -90,8 +90,6 @@ def _with_index(plan: MergePlan, mirror: MirrorAccess, forced: Strategy) -> Merg
         root, why = find_root(mirror.indexed)
     except UnsupportedError as error:
         return next_plan(plan, Obstacle.NOT_INDEXABLE, error.message)
-    except StorageError as error:
-        return next_plan(plan, Obstacle.INDEX_BROKEN, error.message)
     if root is None and forced is not Strategy.INDEX:
         # A merge does not wait for a whole index, unless it was asked to.
         return next_plan(plan, Obstacle.NO_INDEX, f"{Obstacle.NO_INDEX.value}: {why}")
@@ -236,7 +234,7 @@ class PlannedWrite:
                     files = writer.write(work, locator, self.batch_id, self.now)
                 self._check(plan)
             writer.require_balance(work)
-        except (_PlanFailedError, CorruptionError):
+        except (_PlanFailedError, NeveError):
             writer.discard()
             raise
         writer.begin_commit(work)
@@ -245,6 +243,13 @@ class PlannedWrite:
     def _check(self, plan: MergePlan) -> None:
         """Refuse a batch that has to be written otherwise, or whose events do not add up."""
         work = self.work
+        if work.counts.index_is_away:
+            # Nothing is wrong with the index: a scan and a new index would cost much for nothing.
+            raise StorageError(
+                f"{work.spec.name}: its index could not be read, since the store did not answer",
+                hint="it is tried again",
+                retryable=True,
+            )
         obstacle = find_obstacle(plan, work.counts)
         if obstacle is not None:
             raise _PlanFailedError(obstacle)
@@ -261,7 +266,7 @@ class PlannedWrite:
                 index = refreshed(work.lake, mirror.indexed, self.progress, may_rebuild=may_rebuild)
         except UnsupportedError as error:
             raise _PlanFailedError(Obstacle.NOT_INDEXABLE, error.message) from error
-        except (CorruptionError, StorageError) as error:
+        except CorruptionError as error:
             raise _PlanFailedError(Obstacle.INDEX_BROKEN, error.message) from error
         self.report.count_index(index)
         return index

@@ -31,6 +31,8 @@ KNOWN_KEY = "_neve_known_key"
 CACHE_HITS = "_neve_cache_hits"
 # Whether the index could not be read, so that what it said does not count: 1, or 0.
 INDEX_BROKEN = "_neve_index_broken"
+# Whether the store did not let the index be read: 1, or 0. It may do so a moment later.
+INDEX_AWAY = "_neve_index_away"
 DISPOSITION = "_neve_disposition"
 # How many events of the batch a key has.
 EVENTS = "_neve_events"
@@ -48,4 +50,4 @@ DROPPED = "_neve_dropped_"
 FILE, POSITION = "_file", "_pos"
 
 # What is summed up for each disposition, as `report.Tally` has it.
-SUMMED = (EVENTS, OVERTAKEN, KNOWN_KEY, CACHE_HITS, CONTESTED, INDEX_BROKEN)
+SUMMED = (EVENTS, OVERTAKEN, KNOWN_KEY, CACHE_HITS, CONTESTED, INDEX_BROKEN, INDEX_AWAY)

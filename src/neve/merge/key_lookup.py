@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,6 +15,8 @@ from neve.index.hashing import KeyHasher
 from neve.index.root import Root
 from neve.index.search import IndexReader, SearchResult, in_order, lookup
 from neve.merge import columns as cols
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -37,18 +40,24 @@ class KeyLookup:
             # The search will count it.
             return 0
 
-    def search(self, batch: pa.RecordBatch) -> tuple[SearchResult, int, bool]:
-        """Find the keys of a batch; also say what was in memory, and if the index is broken."""
+    def search(self, batch: pa.RecordBatch) -> tuple[SearchResult, dict[str, pa.Array]]:
+        """Find the keys of a batch; also return what is counted of the search, by its columns."""
         hashes = self.hash_keys([batch.column(key) for key in self.keys])
-        before, is_broken = process_cache.hits, False
+        count, before, is_broken, is_away = len(batch), process_cache.hits, False, False
         try:
             hits = lookup(self.root_json, self.io_properties, hashes.first, hashes.second)
-        except (CorruptionError, StorageError):
+        except (CorruptionError, StorageError) as error:
             # Counted, since what a task raises reaches the driver as text.
+            logger.warning("the index was not read: %s", error)
             kind = Root.from_json(self.root_json).sequence_type
-            hits, is_broken = in_order(len(batch), [], [], frozenset(), kind), True
-        hits = hits.without_tombstones_before(self.forget_before)
-        return hits, process_cache.hits - before, is_broken
+            hits = in_order(count, [], [], frozenset(), kind)
+            is_away = isinstance(error, StorageError)
+            is_broken = not is_away
+        return hits.without_tombstones_before(self.forget_before), {
+            cols.CACHE_HITS: once(process_cache.hits - before, count),
+            cols.INDEX_BROKEN: once(int(is_broken), count),
+            cols.INDEX_AWAY: once(int(is_away), count),
+        }
 
 
 def with_key_and_without(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -31,7 +31,7 @@ from neve.lake.plain_types import NeedsSparkError
 from neve.merge import columns as cols
 from neve.merge import transforms as tr
 from neve.merge.decision import UPSERT, dispositions
-from neve.merge.key_lookup import KeyLookup, once, with_key_and_without
+from neve.merge.key_lookup import KeyLookup, with_key_and_without
 from neve.merge.partial_rows import LocateRows
 from neve.merge.shape import Shape, barrier_column, quoted
 
@@ -239,7 +239,7 @@ def _is_remote(root: Root) -> bool:
 
 _ADDED = (
     *(cols.ROW_FILE, cols.ROW_POSITION, cols.DISPOSITION),
-    *(cols.OVERTAKEN, cols.KNOWN_KEY, cols.CACHE_HITS, cols.INDEX_BROKEN),
+    *(cols.OVERTAKEN, cols.KNOWN_KEY, cols.CACHE_HITS, cols.INDEX_BROKEN, cols.INDEX_AWAY),
 )
 
 
@@ -259,7 +259,7 @@ class _Decide:
                 yield self._decided(part) if has_key else _counted_only(part)
 
     def _decided(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        hits, cache_hits, is_broken = self.keys.search(batch)
+        hits, counted = self.keys.search(batch)
         is_row = hits.file >= 0
         own = encode_sequences([batch.column(name) for name in self.sequence])
         disposition = decided(batch.column(cols.RANK), own, hits.sequence, is_row, self.barrier)
@@ -274,8 +274,7 @@ class _Decide:
             disposition,
             pa.array(np.zeros(count, np.int64)),
             pa.array(hits.has_entry.astype(np.int64)),
-            once(cache_hits, count),
-            once(int(is_broken), count),
+            *counted.values(),
         )
 
 
@@ -307,7 +306,7 @@ def decided(rank: pa.Array, own: pa.Array, known: pa.Array, is_row: Mask, barrie
 def _counted_only(batch: pa.RecordBatch) -> pa.RecordBatch:
     zeros = pa.array(np.zeros(len(batch), np.int64))
     nowhere = pa.nulls(len(batch), pa.string()), pa.nulls(len(batch), pa.int64())
-    return _with(batch, *nowhere, batch.column(cols.OTHER), zeros, zeros, zeros, zeros)
+    return _with(batch, *nowhere, batch.column(cols.OTHER), *[zeros] * 5)
 
 
 def _with(batch: pa.RecordBatch, *columns: pa.Array) -> pa.RecordBatch:

@@ -32,7 +32,7 @@ from neve.index.sequences import decode_sequences, encode_sequences
 from neve.lake.uuids import has_uuids
 from neve.merge import columns as cols
 from neve.merge import transforms as tr
-from neve.merge.key_lookup import KeyLookup, once, with_key_and_without
+from neve.merge.key_lookup import KeyLookup, with_key_and_without
 from neve.merge.shape import Shape
 
 _FILES_AT_ONCE = 8
@@ -79,6 +79,7 @@ class LocateRows:
             T.StructField(cols.SEVERAL, T.IntegerType()),
             T.StructField(cols.CACHE_HITS, T.LongType()),
             T.StructField(cols.INDEX_BROKEN, T.LongType()),
+            T.StructField(cols.INDEX_AWAY, T.LongType()),
             *(
                 T.StructField(cols.BASE + name, columns[name].dataType)
                 for name in self.shape.marked
@@ -94,7 +95,7 @@ class LocateRows:
                     yield self._with(part, {cols.NUMBER: pa.array(np.ones(len(part), np.int32))})
 
     def _located(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        hits, cache_hits, is_broken = self.keys.search(batch)
+        hits, counted = self.keys.search(batch)
         is_row, count = hits.file >= 0, len(batch)
         chosen = np.flatnonzero(is_row & self._needs_row(batch, hits))
         rows = self._read(hits.file[chosen], hits.position[chosen])
@@ -117,8 +118,7 @@ class LocateRows:
             cols.ROW_POSITION: pa.array(hits.position, mask=~is_row),
             cols.NUMBER: pa.array(np.ones(count, np.int32)),
             cols.SEVERAL: pa.array(hits.several.astype(np.int32)),
-            cols.CACHE_HITS: once(cache_hits, count),
-            cols.INDEX_BROKEN: once(int(is_broken), count),
+            **counted,
             **{cols.BASE + name: _spread(rows[name], chosen, count) for name in self.shape.marked},
         }
         read_bytes = sum(column.nbytes for column in rows.values())

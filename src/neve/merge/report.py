@@ -21,6 +21,7 @@ class Tally(NamedTuple):
     cached: int = 0
     contested: int = 0
     broken: int = 0
+    away: int = 0
 
     def plus(self, other: Tally) -> Tally:
         return Tally(*(mine + more for mine, more in zip(self, other, strict=True)))
@@ -62,6 +63,8 @@ class Counts:
     index_cache_hits: int = 0
     # The index could not be read: nothing else here counts.
     index_is_broken: bool = False
+    # The store did not let the index be read, which says nothing of the index.
+    index_is_away: bool = False
     vectors_written: int = 0
 
 

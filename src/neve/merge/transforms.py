@@ -330,7 +330,7 @@ def disposed(events: DataFrame, shape: Shape, barrier: Column | None) -> DataFra
             # A scan uses no index.
             **{
                 name: F.lit(0).cast("long")
-                for name in (cols.CACHE_HITS, cols.INDEX_BROKEN)
+                for name in (cols.CACHE_HITS, cols.INDEX_BROKEN, cols.INDEX_AWAY)
                 if name not in events.columns
             },
         }
