@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 import requests
@@ -13,11 +15,12 @@ from neve.errors import ConflictError, UnknownOutcomeError
 from neve.lake.java_tables import JavaTable
 from neve.lake.row_delta import PreparedCommit
 from neve.lake.staging import StagingTable
+from neve.merge import merge_into
 from neve.merge.merge_into import BRANCH_PREFIX, MergeInto
 from neve.merge.plan import LoadedTables
 from neve.merge.strategy import Strategy
 from tests.support.merging import Mirrored, event
-from tests.support.power_cut import meanwhile
+from tests.support.power_cut import meanwhile, power_cut
 
 POINTS = [name for name in failpoints.POINTS if name.startswith("merge.")]
 
@@ -192,6 +195,47 @@ def test_two_mergers_take_turns(mirrored, monkeypatch):
         assert (report.batches, others[0].batches) == (int(first_won), int(not first_won))
         assert (report.conflicts, others[0].conflicts) == (int(not first_won), 0)
         assert report.rows_scanned + others[0].rows_scanned == 6
+
+
+def test_a_merge_of_more_than_an_hour_keeps_its_branch(mirrored, monkeypatch):
+    """Another worker removes only what cannot be published any more."""
+    mirrored.append(*wave(1))
+    mirrored.merge()
+    mirrored.lake.sql(f"ALTER TABLE {mirrored.mirror} CREATE BRANCH `neve-merge-test`").collect()
+    mirrored.append(*wave(2))
+    clock = SimpleNamespace(time=lambda: time.time() - 7200)
+    monkeypatch.setattr(merge_into, "time", clock)
+
+    def another_dies():
+        clock.time = time.time
+        with power_cut("merge.applied"):
+            mirrored.merge(strategy=Strategy.MERGE)
+        assert len(branches(mirrored)) == 3
+
+    with meanwhile("merge.applied", another_dies):
+        report = mirrored.merge(strategy=Strategy.MERGE)
+    assert (report.batches, report.conflicts) == (1, 0)
+    check(mirrored, 2)
+    # What the dead one left goes with the next merge, an hour later.
+    clock.time = lambda: time.time() + 7200
+    mirrored.append(*wave(3))
+    mirrored.merge(strategy=Strategy.MERGE)
+    assert branches(mirrored) == ["neve-merge-test"]
+
+
+def test_a_branch_that_somebody_removed_costs_an_attempt(mirrored):
+    mirrored.append(*wave(1))
+    mirrored.merge()
+    mirrored.append(*wave(2))
+
+    def removed():
+        (branch,) = branches(mirrored)
+        mirrored.lake.sql(f"ALTER TABLE {mirrored.mirror} DROP BRANCH `{branch}`").collect()
+
+    with meanwhile("merge.applied", removed):
+        report = mirrored.merge(strategy=Strategy.MERGE)
+    assert (report.batches, report.conflicts) == (1, 1)
+    check(mirrored, 2)
 
 
 def test_two_mergers_make_the_mirror_at_once(mirrored, once):

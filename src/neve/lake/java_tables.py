@@ -110,14 +110,14 @@ class JavaTable:
         """Move `main` to a branch's head, if `main` is still at `base_id`; drop the branch.
 
         Raises:
-            ConflictError: `main` has moved; nothing was applied.
+            ConflictError: `main` has moved, or the branch is gone; nothing was applied.
             UnknownOutcomeError: the answer was lost.
         """
         with self._committing(f"publishing {branch}"):
             head = tables.publish_branch(self.session, self.ref, branch, base_id, properties)
         if head is None:
             raise ConflictError(
-                f"{self.name}: main has moved away from snapshot {base_id}",
+                f"{self.name}: main has moved away from snapshot {base_id}, or {branch} is gone",
                 hint="it is tried again",
                 retryable=True,
             )

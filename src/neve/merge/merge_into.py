@@ -5,6 +5,7 @@ The other strategies are tested against it.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 BRANCH_PREFIX = "neve-merge-"
 STALE_BRANCH_SECONDS = 3600
+_BRANCH = re.compile(rf"{BRANCH_PREFIX}(?P<seconds>\d+)-[0-9a-f]+")
 
 _SOURCE = "neve_changes"
 _DELETES = "_neve_deletes"
@@ -113,14 +115,21 @@ class MergeInto:
         require_written(work.spec.name, "rows", work.counts.upserted, written)
 
     def _remove_stale_branches(self, tables: Look) -> None:
-        """Forget what killed workers left; those at work may still need theirs."""
-        before = time.time() - STALE_BRANCH_SECONDS
-        refs = tables.mirror.refs if tables.mirror else {}
-        stale = [
-            name
-            for name in refs
-            if name.startswith(BRANCH_PREFIX) and int(name.split("-")[2]) < before
-        ]
+        """Forget what killed workers left; those at work may still need theirs.
+
+        A branch can be published while `main` is where it began, however long its merge takes.
+        """
+        if tables.mirror is None or tables.state is None:
+            return
+        before, main_id = time.time() - STALE_BRANCH_SECONDS, tables.state.main_id
+        stale = []
+        for name, ref in tables.mirror.refs.items():
+            begun = _BRANCH.fullmatch(name)
+            head = tables.mirror.snapshot_by_id(ref.snapshot_id)
+            if begun is None or head is None or int(begun["seconds"]) >= before:
+                continue
+            if main_id not in (head.snapshot_id, head.parent_snapshot_id):
+                stale.append(name)
         if stale:
             self.mirror.remove_branches(stale)
 

@@ -100,10 +100,14 @@ def create_branch(session: SparkSession, ref: TableRef, branch: str, snapshot_id
 
 
 def remove_branches(session: SparkSession, ref: TableRef, branches: Iterable[str]) -> None:
-    update = load(session, ref).manageSnapshots()
-    for branch in branches:
+    table = load(session, ref)
+    # Another worker may have removed one of them a moment ago.
+    present = [branch for branch in branches if table.refs().containsKey(branch)]
+    update = table.manageSnapshots()
+    for branch in present:
         update = update.removeBranch(branch)
-    update.commit()
+    if present:
+        update.commit()
 
 
 def append_nothing(
@@ -131,14 +135,15 @@ def publish_branch(
 ) -> int | None:
     """Move `main` to a branch's head and drop the branch, if `main` is still at `base_id`.
 
-    One compare-and-set, one attempt. None: `main` has moved, nothing was sent.
+    One compare-and-set, one attempt. None: `main` has moved, or somebody has removed the branch;
+    nothing was sent.
     """
     operations = load(session, ref).operations()
     base = operations.refresh()
-    main = base.ref(MAIN)
-    if main is None or main.snapshotId() != base_id:
+    main, written = base.ref(MAIN), base.ref(branch)
+    if main is None or main.snapshotId() != base_id or written is None:
         return None
-    head = int(base.ref(branch).snapshotId())
+    head = int(written.snapshotId())
     update = _jvm(session).org.apache.iceberg.TableMetadata.buildFrom(base)
     update.setBranchSnapshot(head, MAIN)
     update.removeRef(branch)
