@@ -91,6 +91,34 @@ def test_every_mirror_gets_its_turn_before_a_failure_is_raised(tmp_path):
                 call()
 
 
+def test_an_internal_error_of_one_mirror_stops_no_other(tmp_path, monkeypatch):
+    settings = sqlite_settings(tmp_path)
+    mirror = {"namespace": "shop", "primary_keys": "id", "sequence_column": "lsn"}
+    tables = [
+        {**mirror, "changelog_table": f"{name}_changes", "mirror_table": name}
+        for name in ("first", "second")
+    ]
+    merging = {"tables": tables, "parallel_tables": 1}
+    document = settings.model_dump(include={"catalog", "spark"}) | {"merge": merging}
+    from neve.merge import merger
+    from neve.merge.once import merge_once, preview_once
+    from neve.observe import sentry
+
+    def look(lake, spec, **known):
+        raise ValueError("a cell's value") if spec.name == "shop.first" else NotFoundError("none")
+
+    captured = []
+    monkeypatch.setattr(merger, "look", look)
+    monkeypatch.setattr(sentry, "capture", lambda error, *where: captured.append(where))
+    with neve.open(Settings.model_validate(document)) as lake:
+        for turns in (merge_once(lake, ()), preview_once(lake, ())):
+            first, second = (turn.error for turn in turns)
+            assert first.message == "shop.first: internal error: ValueError"
+            assert isinstance(first.__cause__, ValueError)
+            assert isinstance(second, NotFoundError)
+    assert captured == [("merge", "shop.first")] * 2
+
+
 def test_progress_goes_where_the_caller_wants_it(tmp_path):
     lines: list[str] = []
     with neve.open(sqlite_settings(tmp_path), progress=lines.append) as lake:

@@ -383,7 +383,7 @@ class Merger:
         try:
             retention = self.spec.tombstone_retention_seconds
             report.count_index(build(self.lake, self.spec.mirror, self.progress, retention))
-        except NeveError as error:
+        except (NeveError, OSError) as error:
             report.note(f"{self.name}: the index was not built: {error}")
             ended = time.monotonic()
             self._no_index_before = ended + max(_LEAST_PAUSE, _PAUSES * (ended - started))

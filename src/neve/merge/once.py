@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -9,9 +10,12 @@ from neve.errors import NeveError
 from neve.merge.merger import Merger, configured_mergers
 from neve.merge.report import Preview, TableReport
 from neve.merge.side_by_side import side_by_side
+from neve.observe import sentry
 
 if TYPE_CHECKING:
     from neve.lake import Lake
+
+logger = logging.getLogger(__name__)
 
 
 def merge_once(
@@ -46,8 +50,8 @@ def merge_once(
                 merger.retry_rejected(report)
             else:
                 merger.merge(report=report)
-        except NeveError as error:
-            report.outcome, report.error = "failed", error
+        except Exception as error:  # noqa: BLE001 - one mirror's defect costs no other its turn
+            report.outcome, report.error = "failed", _reported(error, merger.name)
         return report
 
     mergers = configured_mergers(lake, tuple(tables), lake.progress, strategy)
@@ -73,7 +77,22 @@ def preview_once(
             preview = merger.preview(
                 rebuild=rebuild, retry_rejected=retry_rejected, accept_loss=accept_loss
             )
-        except NeveError as error:
-            preview = Preview(merger.name, error=error)
+        except Exception as error:  # noqa: BLE001 - one mirror's defect costs no other its turn
+            preview = Preview(merger.name, error=_reported(error, merger.name))
         previews.append(preview)
     return previews
+
+
+def _reported(error: Exception, mirror: str) -> NeveError:
+    """Return what a mirror's turn failed with; a defect, ours or a library's, goes to Sentry."""
+    if isinstance(error, NeveError):
+        return error
+    sentry.capture(error, "merge", mirror)
+    # What it says may hold a cell's value.
+    logger.debug("%s: merge failed", mirror, exc_info=error)
+    defect = NeveError(
+        f"{mirror}: internal error: {type(error).__name__}",
+        hint="run it again with -vv to see where, and report it",
+    )
+    defect.__cause__ = error
+    return defect
