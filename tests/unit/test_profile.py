@@ -37,7 +37,7 @@ def test_sqlite_gives_both_engines_the_same_file_and_warehouse(tmp_path):
     assert spark["jdbc.schema-version"] == "V1"
     assert spark["uri"].startswith(f"jdbc:sqlite:{tmp_path}/my db.sqlite?")
     assert python["uri"].startswith(f"sqlite:///{tmp_path}/my%20db.sqlite?")
-    assert spark["warehouse"] == python["warehouse"] == f"file://{tmp_path}/w%20h"
+    assert spark["warehouse"] == python["warehouse"] == f"file://{tmp_path}/w h"
     assert found.local_warehouse == tmp_path / "w h"
 
 

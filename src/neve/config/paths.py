@@ -15,7 +15,12 @@ def resolve_path(value: str, info: ValidationInfo) -> str:
     """Make a local path absolute, counted from where neve.yaml lies; leave addresses alone."""
     if "://" in value or value.startswith(("arn:", "file:")):
         return value
-    return str(Path((info.context or {}).get(DIRECTORY, "."), Path(value).expanduser()).resolve())
+    try:
+        path = Path(value).expanduser()
+    except RuntimeError as error:
+        user = value.partition("/")[0]
+        raise ValueError(f"{user} is no user's home directory; write ./{value}") from error
+    return str(Path((info.context or {}).get(DIRECTORY, "."), path).resolve())
 
 
 LocalPath = Annotated[str, AfterValidator(resolve_path)]

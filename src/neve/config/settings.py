@@ -42,6 +42,11 @@ def _resolve_sqlite(value: str | None, info: ValidationInfo) -> str | None:
     return _SQLITE + resolve_path(value.removeprefix(_SQLITE), info)
 
 
+def _resolve_warehouse(value: str | None, info: ValidationInfo) -> str | None:
+    # That of a REST catalog is a name that the server knows.
+    return value if value is None or info.data.get("type") == "rest" else resolve_path(value, info)
+
+
 def _text(value: Any) -> Any:
     """Write YAML's booleans and numbers the way Java properties are written."""
     if isinstance(value, bool):
@@ -98,7 +103,7 @@ class CatalogSettings(Section):
             "from the region."
         ),
     )
-    warehouse: LocalPath | None = Field(
+    warehouse: Annotated[str | None, AfterValidator(_resolve_warehouse)] = Field(
         None,
         description=(
             "Where new tables are put: a directory or s3://bucket/prefix; for s3tables the table "

@@ -19,6 +19,7 @@ from neve.lake.create import unregistered_metadata
 from neve.lake.data_files import EncodedFile, encode_files, timed_file_name
 from neve.lake.file_store import FileStore
 from neve.lake.local_files import HIDDEN_PREFIX
+from neve.lake.warehouse import require_usable_warehouse
 from neve.publish.telemetry_tables import telemetry_table
 from neve.telemetry.schemas import SCHEMAS
 
@@ -43,8 +44,8 @@ class ParquetSink:
     def __init__(self, profile: CatalogProfile, spec: DirectSpec) -> None:
         self._spec = spec
         self._files = FileStore(profile, temporary_prefix=HIDDEN_PREFIX)
-        # Not the address, in which special characters of a local path are encoded.
-        self._warehouse = str(profile.local_warehouse or profile.settings.warehouse).rstrip("/")
+        require_usable_warehouse(profile)
+        self._warehouse = str(profile.local_warehouse or profile.warehouse).rstrip("/")
         self._metadata = {name: self._describe(name) for name in SCHEMAS}
 
     def begin(self, table: str, deadline: Deadline) -> ParquetWrite:

@@ -21,6 +21,7 @@ from neve.lake.near_names import missing_namespace_error, missing_table_error
 from neve.lake.profile import CatalogProfile
 from neve.lake.pyiceberg_catalogs import NeveRestCatalog, NeveSqlCatalog
 from neve.lake.timeouts import Timeouts
+from neve.lake.warehouse import require_usable_warehouse
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -35,6 +36,7 @@ _UNSUPPORTED_TYPE = re.compile(r"Unsupported field type: '([^']+)'")
 def open_catalog(profile: CatalogProfile) -> Catalog:
     """Connect to a catalog and prove that it answers; an embedded one is made on first use."""
     profile.require_catalog("this")
+    require_usable_warehouse(profile)
     with explained(profile):
         if profile.sqlite_file:
             profile.sqlite_file.parent.mkdir(parents=True, exist_ok=True)

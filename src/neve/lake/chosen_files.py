@@ -35,7 +35,7 @@ from neve.lake.manifests import (
     inherit,
 )
 from neve.lake.metadata_json import MetadataJson, decode_document
-from neve.lake.paths import local_path
+from neve.lake.paths import local_address, local_path
 from neve.lake.temporary_manifests import manifest_directory
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class TableReader:
             if times[path] > 1 or not self._has_only(manifest, keys):
                 copy = directory / f"{number}.avro"
                 _copy(copy, self.manifests.avro(manifest), manifest, keys)
-                path, length = _location(copy), copy.stat().st_size
+                path, length = local_address(copy), copy.stat().st_size
             # The spec in the manifest list decides, not the one in the manifest.
             lines.append({**_line(manifest, path, length), "partition_spec_id": spec_id})
         lines += [_line(manifest, manifest.path, manifest.length) for manifest in deletes]
@@ -296,11 +296,6 @@ def _write_list(target: Path, lines: Sequence[Mapping[str, Any]]) -> None:
         fastavro.writer(stream, _LIST_SCHEMA, lines)
 
 
-def _location(path: Path) -> str:
-    """Name a file as Hadoop does, which takes the %20 of a URI for three characters."""
-    return f"file://{path}"
-
-
 def _document(
     metadata: MetadataJson,
     schema_id: int,
@@ -319,7 +314,7 @@ def _document(
         "sequence-number": original.get("last-sequence-number", 0),
         "timestamp-ms": original["last-updated-ms"],
         "summary": {"operation": "append", "total-records": str(records)},
-        "manifest-list": _location(manifest_list),
+        "manifest-list": local_address(manifest_list),
         "schema-id": schema_id,
     }
     if metadata.format_version > 2:

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+
+from neve.lake.paths import local_path
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -17,6 +18,8 @@ logger = logging.getLogger(__name__)
 # Iceberg's own: false forbids everybody to delete files of the table, which others may share.
 GC_ENABLED = "gc.enabled"
 _AT_ONCE = 16
+# Where a URL's path ends, and what Python removes from URLs.
+_LOST_IN_URLS = frozenset("?#\t\r\n")
 
 
 def may_delete_files(properties: Mapping[str, str]) -> bool:
@@ -27,7 +30,8 @@ def may_delete_files(properties: Mapping[str, str]) -> bool:
 def delete_paths(io: FileIO, table: str, paths: Sequence[str]) -> int:
     """Delete files, the first ones first; return how many are gone. Idempotent.
 
-    A file that does not exist is no error. One whose name a URL cannot have is left.
+    A file that does not exist is no error. One in an object store whose name a URL cannot have is
+    left: PyIceberg takes a path for a URL, so that `a.parquet#old` would be `a.parquet`.
     """
     if not paths:
         return 0
@@ -46,21 +50,15 @@ def delete_paths(io: FileIO, table: str, paths: Sequence[str]) -> int:
 
 def _delete(io: FileIO, path: str) -> str | None:
     try:
-        if not _is_taken_whole(path):
+        local = local_path(path)
+        if local is not None:
+            local.unlink()
+        elif _LOST_IN_URLS & set(path):
             return f"{path}: PyIceberg would take it for another file"
-        io.delete(path)
+        else:
+            io.delete(path)
     except FileNotFoundError:
         return None
     except Exception as error:  # noqa: BLE001 - each store has errors of its own
         return f"{path}: {type(error).__name__}"
     return None
-
-
-def _is_taken_whole(path: str) -> bool:
-    """Tell whether PyIceberg deletes this very file.
-
-    It takes a path with a scheme for a URL, so that `a.parquet#old` would be `a.parquet`.
-    """
-    if path.startswith("/"):
-        return True
-    return not {"?", "#"} & set(path) and path.endswith(urlsplit(path).path)

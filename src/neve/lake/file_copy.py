@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from neve import failpoints
 from neve.errors import CorruptionError, NotFoundError, StorageError
+from neve.lake.paths import store_path
 from neve.lake.store_faults import WRITING, repeated
-from neve.lake.store_paths import store_path
 from neve.lake.stored_files import (
     PART_BYTES,
     Bytes,

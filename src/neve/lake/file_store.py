@@ -31,11 +31,11 @@ from neve.lake.local_faults import one_line
 from neve.lake.local_files import TEMPORARY_PREFIX, LocalFiles
 from neve.lake.object_access import object_access
 from neve.lake.object_files import ObjectFiles
+from neve.lake.paths import StorePath, store_path
 from neve.lake.profile import CatalogProfile
 from neve.lake.ranged_file import RangedFile
 from neve.lake.s3_files import S3Files
 from neve.lake.store_faults import WRITING, explaining, repeated
-from neve.lake.store_paths import StorePath, store_path
 from neve.lake.stored_files import (
     Bytes,
     FileFacts,
@@ -334,9 +334,9 @@ class FileStore:
             return self._buckets[bucket], place.key
 
     def _open_bucket(self, place: StorePath) -> StoredFiles:
-        if place.scheme == "file":
+        if place.is_local:
             return LocalFiles(self._temporary_prefix)
-        if place.scheme == "s3":
+        if place.is_s3:
             return S3Files(place.bucket, self.access)
         try:
             return ObjectFiles(from_url(f"{place.scheme}://{place.bucket}/"))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Union
 from neve.config import Settings
 from neve.errors import NeveError
 from neve.lake.identifier import Identifier, parse_identifier, quote_identifier
+from neve.lake.paths import may_make_unusable_place, require_usable_place
 from neve.lake.profile import DEFAULT_CATALOG, CatalogProfile, profile_named, profiles
 from neve.lake.table_ref import TableRef
 
@@ -159,6 +160,11 @@ class Lake:
         """
         spark = self.spark
         with self.explaining():
+            if may_make_unusable_place(statement):
+                from neve.lake.jvm.new_places import new_places
+
+                for place in new_places(spark, statement):
+                    require_usable_place(place)
             return spark.sql(statement, args)
 
     def query(self, statement: str) -> pa.Table:
@@ -235,8 +241,11 @@ class Lake:
     def _start_session(self) -> SparkSession:
         from neve.lake.session import new_session
         from neve.lake.shared_paths import require_shared
+        from neve.lake.warehouse import require_usable_warehouse
 
         known = profiles(self.settings)
+        for profile in known.values():
+            require_usable_warehouse(profile)
         require_shared(self.settings.spark, "catalog.warehouse", self.profile.local_warehouse)
         if self.profile.has_catalog:
             # Python says in a second, and more clearly, what Java would say after ten.

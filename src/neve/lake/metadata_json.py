@@ -17,10 +17,10 @@ from typing import Any
 
 from neve.errors import UnsupportedError
 from neve.lake.identifier import Identifier
+from neve.lake.paths import store_path
 from neve.lake.staged_snapshot import StagedSnapshot
 
 MAIN = "main"
-_FILE_SCHEME = re.compile(r"^file:/+")
 _GZIP = b"\x1f\x8b"
 # The types that PyIceberg knows; it reads no table that has another one.
 _KNOWN_TYPE = re.compile(
@@ -165,8 +165,7 @@ def read_metadata_file(
         OSError: the file cannot be read.
         UnsupportedError: PyIceberg cannot read the table either.
     """
-    # Iceberg's paths are taken letter by letter: a percent sign is one.
-    content = Path(_FILE_SCHEME.sub("/", location)).read_bytes()
+    content = Path(store_path(location).key).read_bytes()
     try:
         metadata = MetadataJson(location, decode_document(content))
     except ValueError as error:

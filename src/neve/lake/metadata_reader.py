@@ -14,6 +14,7 @@ from neve.lake.identifier import Identifier
 from neve.lake.local_faults import one_line, sqlite_fault, storage_fault
 from neve.lake.metadata_json import MetadataJson, read_metadata_file, require_readable
 from neve.lake.near_names import missing_namespace_error, missing_table_error
+from neve.lake.paths import store_path
 from neve.lake.profile import SQLITE_WAIT_SECONDS, CatalogProfile
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ class EmbeddedReader:
 
     def read_document(self, identifier: Identifier) -> MetadataJson:
         location = self._location(identifier)
-        if not location.startswith(("/", "file:")):
+        if not store_path(location).is_local:
             return self._through_pyiceberg.read_document(identifier)
         with self._explained():
             return read_metadata_file(identifier, location, any_type=True)
@@ -195,7 +196,7 @@ class EmbeddedReader:
         return any(dict(row).get("iceberg_type") == "VIEW" for row in rows)
 
     def _read_file(self, identifier: Identifier, location: str) -> MetadataJson:
-        if location.startswith(("/", "file:")):
+        if store_path(location).is_local:
             return read_metadata_file(identifier, location)
         return self._through_pyiceberg.read(identifier)
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import io
 from types import TracebackType
 from typing import Any
-from urllib.parse import urlsplit
 
 from obstore.exceptions import BaseError
 from pyiceberg.io import InputFile, InputStream, OutputFile, OutputStream
@@ -21,7 +20,8 @@ from neve.errors import Code, NeveError, NotFoundError
 from neve.lake.immutable_files import held_files
 from neve.lake.local_faults import PassingStoreError
 from neve.lake.object_files import ObjectFiles, is_plain
-from neve.lake.range_reads import S3_SCHEMES, objects_of
+from neve.lake.paths import store_path
+from neve.lake.range_reads import objects_of
 from neve.lake.store_faults import WRITING, repeated
 
 # What is written up to this size is held in memory, and is one request.
@@ -79,9 +79,8 @@ class ObjectFileIO(PyArrowFileIO):
     def _key(self, location: str) -> str | None:
         if any(self.properties.get(name) for name in _LEFT_TO_PYARROW):
             return None
-        parts = urlsplit(location)
-        key = location.partition(f"{parts.netloc}/")[2]
-        return key if parts.scheme in S3_SCHEMES and is_plain(key) else None
+        place = store_path(location)
+        return place.key if place.is_s3 and is_plain(place.key) else None
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
         """Delete a file."""

@@ -9,6 +9,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from neve.config import CatalogSettings, Settings, StorageSettings
 from neve.errors import UnsupportedError, UsageError
+from neve.lake.paths import local_address, local_path
 
 # Not neve: the namespace of our own tables has that name, and neve.batches must mean it.
 DEFAULT_CATALOG = "lake"
@@ -43,17 +44,15 @@ class CatalogProfile:
 
     @property
     def warehouse(self) -> str | None:
-        """Where new tables go, as an address: local paths become file:// ones."""
+        """Where new tables go, as an address: local paths become file:// ones, letter by letter."""
         warehouse = self.settings.warehouse
-        if warehouse and warehouse.startswith("/"):
-            return Path(warehouse).as_uri()
-        return warehouse
+        return local_address(warehouse) if warehouse and warehouse.startswith("/") else warehouse
 
     @property
     def local_warehouse(self) -> Path | None:
         """The warehouse as a local directory, if it is one."""
         address = self.warehouse or ""
-        return Path(unquote(urlsplit(address).path)) if address.startswith("file:") else None
+        return local_path(address) if address.startswith("file:") else None
 
     @property
     def sqlite_file(self) -> Path | None:

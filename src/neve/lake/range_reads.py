@@ -12,19 +12,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
-from urllib.parse import urlsplit
 
 from obstore.exceptions import BaseError
 from pyiceberg.io import FileIO, load_file_io
 
 from neve.lake.object_access import ObjectAccess, file_io_access
 from neve.lake.object_files import ObjectFiles, is_plain
+from neve.lake.paths import store_path
 from neve.lake.s3_store import s3_store
 from neve.lake.store_faults import repeated
 
 # Most of a request is waiting.
 REQUESTS_AT_ONCE = 32
-S3_SCHEMES = frozenset({"s3", "s3a", "s3n"})
 
 
 @dataclass(frozen=True)
@@ -68,11 +67,10 @@ def read_whole(properties: Mapping[str, str], path: str) -> bytes:
 
 
 def _whole_reader(properties: Mapping[str, str], path: str) -> Callable[[], Any]:
-    parts = urlsplit(path)
-    key = path.partition(f"{parts.netloc}/")[2]
-    if parts.scheme in S3_SCHEMES and is_plain(key):
+    place = store_path(path)
+    if place.is_s3 and is_plain(place.key):
         files = objects_of(path, properties)
-        return lambda: files.get(key, sys.maxsize).data
+        return lambda: files.get(place.key, sys.maxsize).data
 
     def read() -> bytes:
         with load_file_io(dict(properties), path).new_input(path).open() as stream:
@@ -83,17 +81,16 @@ def _whole_reader(properties: Mapping[str, str], path: str) -> Callable[[], Any]
 
 
 def _reader(properties: Mapping[str, str], wanted: FileRange) -> Callable[[], Any]:
-    parts = urlsplit(wanted.path)
-    key = wanted.path.partition(f"{parts.netloc}/")[2]
-    if parts.scheme in S3_SCHEMES and is_plain(key):
+    place = store_path(wanted.path)
+    if place.is_s3 and is_plain(place.key):
         files = objects_of(wanted.path, properties)
-        return lambda: _read_object(files, key, wanted)
+        return lambda: _read_object(files, place.key, wanted)
     return lambda: _read_by_file_io(load_file_io(dict(properties), wanted.path), wanted)
 
 
 def objects_of(path: str, properties: Mapping[str, str]) -> ObjectFiles:
     """Return the objects of the bucket that a file of S3 is in; clients are kept."""
-    return _objects(urlsplit(path).netloc, file_io_access(properties))
+    return _objects(store_path(path).bucket, file_io_access(properties))
 
 
 @lru_cache(maxsize=16)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from functools import lru_cache
 
-from neve.lake.store_paths import object_place, store_path
+from neve.lake.paths import local_address, object_place, store_path
 
 # Of a million files in a table, most lie beside the one before.
 _MOST_DIRECTORIES_KEPT = 16_384
@@ -25,19 +25,19 @@ class ResolvedPlaces:
     def file(self, path: str) -> str:
         """Return where a file is. A link in place of the file itself is a file of its own."""
         place = store_path(path)
-        if place.scheme != "file":
+        if not place.is_local:
             return object_place(place)
         directory, _, name = place.key.rpartition("/")
         if name in _NO_NAMES:
-            return "file://" + self._real(place.key)
-        return f"file://{self._real(directory).rstrip('/')}/{name}"
+            return local_address(self._real(place.key))
+        return local_address(f"{self._real(directory).rstrip('/')}/{name}")
 
     def directory(self, path: str) -> str:
         """Return where a directory is; it ends with a slash."""
         place = store_path(path)
-        if place.scheme != "file":
+        if not place.is_local:
             return object_place(place).rstrip("/") + "/"
-        return f"file://{self._real(place.key).rstrip('/')}/"
+        return local_address(f"{self._real(place.key).rstrip('/')}/")
 
 
 def _real_path(path: str) -> str:

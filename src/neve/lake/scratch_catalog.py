@@ -20,6 +20,7 @@ from neve.lake.catalog import open_catalog, read_table
 from neve.lake.faults import explained
 from neve.lake.identifier import quote_identifier
 from neve.lake.metadata_json import MetadataJson
+from neve.lake.paths import local_address
 from neve.lake.profile import CatalogProfile
 from neve.lake.pyiceberg_catalogs import NeveSqlCatalog
 
@@ -76,7 +77,7 @@ def scratch_table(
         if not is_written:
             file = Path(directory, "00000-scratch.metadata.json")
             file.write_text(json.dumps(dict(metadata.document)))
-            location = f"file://{file}"
+            location = local_address(file)
         catalog = open_catalog(scratch)
         try:
             if not isinstance(catalog, NeveSqlCatalog):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import locale
 import logging
 import os
 import sys
@@ -30,6 +31,7 @@ logger = logging.getLogger(__name__)
 started_logger = logging.getLogger(f"{__name__}.started")
 
 _IVY_SETTINGS = "spark.jars.ivySettings"
+_UTF8 = "C.UTF-8"
 # The JVM reads these before any code of ours can run in it.
 _LAUNCH_KEYS = ("spark.driver.", "spark.jars", "spark.master", "spark.submit.")
 
@@ -131,12 +133,13 @@ def _start(settings: SparkSettings, report: Callable[[str], None]) -> SparkConte
     java = find_java()
     jars = ensure_jars(java, report, settings.conf.get(_IVY_SETTINGS))
     report("starting Spark")
+    name_files_in_utf8()
     started = time.monotonic()
     with as_file(files("neve.lake") / "log4j2.properties") as logging_properties:
         java_options = _java_options(java, jars, logging_properties)
         conf = _defaults(settings.master, jars, java_options)
         if not is_local(settings.master):
-            conf |= executor_conf(report)
+            conf |= {**executor_conf(report), "spark.executorEnv.LC_ALL": _UTF8}
         conf |= settings.conf
         launch = {key: value for key, value in conf.items() if key.startswith(_LAUNCH_KEYS)}
         rest = {key: value for key, value in conf.items() if key not in launch}
@@ -155,6 +158,12 @@ def _start(settings: SparkSettings, report: Callable[[str], None]) -> SparkConte
     # Not a step of the work, which a spinner would show for as long as the next one takes.
     started_logger.info("Spark is ready after %.1f s", time.monotonic() - started)
     return context
+
+
+def name_files_in_utf8() -> None:
+    """Give Java a locale of UTF-8: it names files by it, and with another `ü` would be `?`."""
+    if locale.nl_langinfo(locale.CODESET).upper() != "UTF-8":
+        os.environ["LC_ALL"] = _UTF8
 
 
 def _executor_python(settings: SparkSettings) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
 from neve.lake.manifests import Manifest, ManifestBlock, ManifestReader, ReadFile
-from neve.lake.store_paths import place_of
+from neve.lake.paths import place_of
 
 Snapshot = Mapping[str, Any]
 

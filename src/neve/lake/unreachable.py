@@ -29,8 +29,8 @@ from neve.lake.manifests import (
     open_avro,
 )
 from neve.lake.metadata_json import MetadataJson
+from neve.lake.paths import place_of
 from neve.lake.snapshot_lists import SnapshotLists
-from neve.lake.store_paths import place_of
 
 Snapshot = Mapping[str, Any]
 

@@ -11,6 +11,7 @@ from pyiceberg.exceptions import NoSuchNamespaceError
 
 from neve.errors import UsageError
 from neve.lake.faults import explained
+from neve.lake.paths import require_usable_place
 from neve.lake.profile import profile_named
 from neve.move.paths import below, normal_path
 
@@ -44,6 +45,8 @@ def target_location(
         return _checked(wanted, "--location")
     profile, catalog = profile_named(lake.settings, target.catalog), lake.catalog(target.catalog)
     *namespace, name = target.identifier
+    for part in target.identifier:
+        require_usable_place(part)
     with explained(profile):
         try:
             properties = catalog.load_namespace_properties(tuple(namespace))
@@ -67,6 +70,7 @@ def _checked(location: str, option: str) -> str:
             f"{option} {location} is no address",
             hint="begin it with s3:// or another scheme, or with / for a local directory",
         )
+    require_usable_place(location)
     stripped = location.rstrip("/")
     if not stripped.rpartition(":")[2].strip("/"):
         raise UsageError(f"{option} {location} has no directory", hint="name one below it")

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from neve.errors import NotFoundError, UnsupportedError
 from neve.lake.identifier import quote_identifier
 from neve.lake.metadata_reader import as_json
+from neve.lake.paths import store_path
 from neve.lake.profile import profile_named
 from neve.query.plain_read import NotPlainError
 from neve.query.sql_types import of_iceberg
@@ -86,7 +87,7 @@ class TableScans:
         """Read a table's metadata: without PyIceberg from the local disk, else open its store."""
         if profile_named(self._lake.settings, ref.catalog).local_warehouse is not None:
             metadata = self._lake.reader(ref.catalog).read(ref.identifier)
-            if metadata.metadata_location.startswith(("/", "file:")):
+            if store_path(metadata.metadata_location).is_local:
                 return metadata
         table = self._lake.load(ref)
         self._open_store(table.metadata.location, table.io.properties)

@@ -21,9 +21,9 @@ from neve.lake.file_store import FileStore
 from neve.lake.horizons import KEYS
 from neve.lake.metadata_json import MetadataJson, decode_document
 from neve.lake.near_names import missing_table_error
+from neve.lake.paths import local_path, place_of
 from neve.lake.profile import profile_named
 from neve.lake.registering import registered_table, require_registering
-from neve.lake.store_paths import place_of
 from neve.lake.tables import summarize
 from neve.upkeep.metadata_of_others import METADATA_FILE
 from neve.upkeep.newest_metadata import newest_metadata, number_of
@@ -335,6 +335,5 @@ def _default_location(lake: Lake, ref: TableRef) -> str:
         raise UsageError(
             f"where the files of {ref.name} lie is not known", hint="say it with --location"
         )
-    # From the address, as tables are created with it: a space in it is `%20` on the disk, too.
-    place = warehouse.removeprefix("file://")
-    return "/".join((place.rstrip("/"), *ref.identifier))
+    place = local_path(warehouse) or warehouse
+    return "/".join((str(place).rstrip("/"), *ref.identifier))

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from neve.errors import NeveError, NotFoundError
 from neve.lake.manifests import in_parallel
 from neve.lake.metadata_json import decode_document
+from neve.lake.paths import place_of
 from neve.lake.reachable_files import metadata_files
 from neve.lake.resolved_places import ResolvedPlaces
-from neve.lake.store_paths import place_of
 from neve.upkeep.newest_metadata import number_of
 
 if TYPE_CHECKING:

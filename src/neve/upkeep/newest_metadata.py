@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from neve.errors import ConflictError, NotFoundError
-from neve.lake.store_paths import place_of
+from neve.lake.paths import place_of
 
 if TYPE_CHECKING:
     from neve.lake.metadata_json import MetadataJson

@@ -22,9 +22,9 @@ from neve.lake.deletion import GC_ENABLED, delete_paths, may_delete_files
 from neve.lake.expiry import reading
 from neve.lake.file_store import FileStore
 from neve.lake.json_table import JsonTable, json_table
+from neve.lake.paths import store_path
 from neve.lake.profile import profile_named
 from neve.lake.reachable_files import ReachableFiles
-from neve.lake.store_paths import store_path
 from neve.upkeep.metadata_of_others import MetadataOfOthers
 from neve.upkeep.table_places import TablePlaces
 

@@ -27,7 +27,6 @@ def unregistered_tables(lake: Lake) -> list[str]:
     Raises:
         NeveError: the catalog or the store cannot be asked.
     """
-    # As an address, as tables are created with it: a space in it is `%20` on the disk, too.
     warehouse = (lake.profile.warehouse or "").rstrip("/")
     is_place = warehouse.startswith("/") or "://" in warehouse
     if not is_place or not lake.profile.has_catalog:
