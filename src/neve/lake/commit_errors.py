@@ -59,7 +59,7 @@ def outcome_of(error: Exception, profile: CatalogProfile) -> CommitOutcome:
     if isinstance(error, requests.exceptions.RequestException):
         return CommitOutcome.FAILED if _was_not_sent(error) else CommitOutcome.UNKNOWN
     if isinstance(error, sqlalchemy.exc.DBAPIError):
-        return _outcome_in_database(error)
+        return _outcome_in_database(error, is_sqlite=profile.sqlite_file is not None)
     # An answer that was cut, or is not a catalog's. A ValueError, but nobody refused anything.
     if isinstance(error, pydantic.ValidationError | iceberg.RESTError):
         return CommitOutcome.UNKNOWN
@@ -112,17 +112,18 @@ _SQLITE_FAILED = re.compile(r"readonly|is full|not a database|malformed|unable t
 _NO_CONNECTION = re.compile(r"^(connection to server .* failed:|could not (connect|translate))")
 
 
-def _outcome_in_database(error: sqlalchemy.exc.DBAPIError) -> CommitOutcome:
+def _outcome_in_database(error: sqlalchemy.exc.DBAPIError, *, is_sqlite: bool) -> CommitOutcome:
     text = str(error.orig or error)
     code: str | None = getattr(error.orig, "pgcode", None)
-    if code in _PG_CONFLICT or _SQLITE_CONFLICT.search(text):
+    # SQLite's messages quote nothing; PostgreSQL's have names and values in them.
+    if code in _PG_CONFLICT or (is_sqlite and _SQLITE_CONFLICT.search(text)):
         return CommitOutcome.REFUSED
     if error.statement is not None:
         # A statement failed before COMMIT was sent: the database rolls its transaction back.
         return CommitOutcome.FAILED
     if code is not None:
         return CommitOutcome.UNKNOWN if _PG_UNKNOWN.fullmatch(code) else CommitOutcome.FAILED
-    is_failed = _SQLITE_FAILED.search(text) or _NO_CONNECTION.search(text)
+    is_failed = _SQLITE_FAILED.search(text) if is_sqlite else _NO_CONNECTION.match(text)
     return CommitOutcome.FAILED if is_failed else CommitOutcome.UNKNOWN
 
 
@@ -144,16 +145,16 @@ _JAVA_OUTCOMES: tuple[tuple[re.Pattern[str], CommitOutcome], ...] = (
     # Of drivers: the catalog's one statement was not carried out.
     (
         re.compile(
-            r".*\[SQLITE_(BUSY|LOCKED|CONSTRAINT)|"
-            r".*\.PSQLException: ERROR: (could not serialize|deadlock detected|duplicate key|"
+            r"[\w.]*\.SQLiteException: \[SQLITE_(BUSY|LOCKED|CONSTRAINT)|"
+            r"[\w.]*\.PSQLException: ERROR: (could not serialize|deadlock detected|duplicate key|"
             r"canceling statement|could not obtain lock)"
         ),
         CommitOutcome.REFUSED,
     ),
     (
         re.compile(
-            r".*\[SQLITE_(READONLY|FULL|CORRUPT|NOTADB|CANTOPEN)|"
-            r".*\.PSQLException: (ERROR: (cannot execute|permission denied)|"
+            r"[\w.]*\.SQLiteException: \[SQLITE_(READONLY|FULL|CORRUPT|NOTADB|CANTOPEN)|"
+            r"[\w.]*\.PSQLException: (ERROR: (cannot execute|permission denied)|"
             r"This connection has been closed|Connection to .* refused|"
             r"The connection attempt failed)"
         ),

@@ -20,6 +20,7 @@ _REFUSED_LOGIN = re.compile(
     r"permission denied for|no pg_hba\.conf entry",
     re.IGNORECASE,
 )
+_QUOTED = re.compile(r'"[^"]*"')
 _BAD_CERTIFICATE = re.compile(r"certificate|SSL error|SSLError|handshake", re.IGNORECASE)
 # Answers after which the same request may succeed a moment later.
 _PASSING_ANSWERS = (
@@ -129,9 +130,11 @@ def _database_fault(profile: CatalogProfile, error: sqlalchemy.exc.DBAPIError) -
     reason = one_line(error.orig or error)
     if profile.sqlite_file:
         return sqlite_fault(profile, reason)
-    if _REFUSED_LOGIN.search(reason):
+    # A connection that failed has no code, only a text. Names in it are quoted.
+    unnamed = _QUOTED.sub("", reason)
+    if _REFUSED_LOGIN.search(unnamed):
         return refused(profile, reason)
-    if _BAD_CERTIFICATE.search(reason):
+    if _BAD_CERTIFICATE.search(unnamed):
         return untrusted(profile, reason)
     return unreachable(profile, reason)
 

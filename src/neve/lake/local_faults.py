@@ -3,17 +3,63 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from neve.errors import CatalogError, Code, NeveError, StorageError
 from neve.lake.profile import CatalogProfile
 
 _BROKEN_SQLITE = re.compile(r"not a database|malformed|disk image", re.IGNORECASE)
 _CLOSED_SQLITE = re.compile(r"unable to open|readonly", re.IGNORECASE)
-_PASSING_STORE = re.compile(
-    r"AWS Error (NETWORK_CONNECTION|SLOW_DOWN|SERVICE_UNAVAILABLE|INTERNAL_FAILURE|"
-    r"REQUEST_TIMEOUT|THROTTLING)|HTTP status code: 5\d\d|timed out|timeout",
-    re.IGNORECASE,
+# How pyarrow ends an error of S3. What is before it names the file, whose name may be anything.
+_ARROW = re.compile(
+    r".*\bAWS Error (?P<name>[A-Z0-9_]+|\[code \d+\])(?: \(HTTP status (?P<status>\d{3})\))? "
+    r"during \w+ operation(?:: Unable to parse ExceptionName: (?P<code>\w+))?",
+    re.DOTALL,
 )
+_PASSING_STATUSES = frozenset({408, 409, 425, 429})
+_NOT_IMPLEMENTED = 501
+# Codes of S3 with a status of 4xx that say that a request was damaged or cut on its way, or that an
+# upload has ended, perhaps by a request whose answer was lost; and those that pyarrow gives without
+# the status.
+_PASSING_CODES = frozenset(
+    {
+        "BadDigest",
+        "XAmzContentSHA256Mismatch",
+        "IncompleteBody",
+        "InternalFailure",
+        "NetworkConnection",
+        "NoSuchUpload",
+        "RequestTimeout",
+        "ServiceUnavailable",
+        "SlowDown",
+        "Throttling",
+    }
+)
+
+
+@dataclass(frozen=True)
+class StoreAnswer:
+    """How a store refused a request: the status of HTTP, and S3's code, where they are known."""
+
+    status: int | None = None
+    code: str = ""
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether the same request may succeed later."""
+        status = self.status or 0
+        is_servers = status >= 500 and status != _NOT_IMPLEMENTED
+        return is_servers or status in _PASSING_STATUSES or self.code in _PASSING_CODES
+
+
+def arrow_answer(error: OSError) -> StoreAnswer | None:
+    """Return what S3 answered to pyarrow, whose errors have only a text; None: it is no store's."""
+    match = None if error.errno is not None else _ARROW.match(str(error))
+    if match is None:
+        return None
+    # NO_SUCH_BUCKET is S3's NoSuchBucket.
+    code = match["code"] or "".join(word.title() for word in match["name"].split("_"))
+    return StoreAnswer(int(match["status"]) if match["status"] else None, code)
 
 
 class PassingStoreError(OSError):
@@ -45,13 +91,14 @@ def sqlite_fault(profile: CatalogProfile, reason: str) -> NeveError:
 
 def storage_fault(profile: CatalogProfile, error: OSError) -> StorageError:
     """Say which file or store of a catalog failed, and how."""
+    answer = arrow_answer(error)
+    passing = (PassingStoreError, TimeoutError, ConnectionError)
     return StorageError(
         f"catalog {profile.name}: {error.filename or profile.warehouse}: "
         f"{error.strerror or one_line(error)}",
         hint=f"check {profile.section}.uri, {profile.section}.warehouse, the storage section and "
         "the permissions",
-        retryable=isinstance(error, PassingStoreError)
-        or _PASSING_STORE.search(str(error)) is not None,
+        retryable=answer.may_pass if answer else isinstance(error, passing),
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
+from http import HTTPStatus
 from typing import Any
 
 from obstore.exceptions import BaseError
@@ -20,7 +21,7 @@ from neve.lake.object_access import ObjectAccess, file_io_access
 from neve.lake.object_files import ObjectFiles, is_plain
 from neve.lake.paths import store_path
 from neve.lake.s3_store import s3_store
-from neve.lake.store_faults import repeated
+from neve.lake.store_faults import answer_of, repeated
 
 # Most of a request is waiting.
 REQUESTS_AT_ONCE = 32
@@ -102,8 +103,8 @@ def _read_object(files: ObjectFiles, key: str, wanted: FileRange) -> Any:
     try:
         return files.get_range(key, wanted.offset, wanted.length)
     except BaseError as error:
-        # 416: the file ends before the range begins.
-        if "InvalidRange" in str(error) or " 416 " in str(error):
+        if answer_of(error).status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+            # The file ends before the range begins.
             return b""
         raise
 

@@ -72,6 +72,8 @@ _PASSING = re.compile(
     r"Service(Unavailable|Failure)Exception|Status Code: (5\d\d|429)|SlowDown|SdkClientException|"
     r"timed out"
 )
+# Names of files in a message say nothing of what went wrong.
+_FILE = re.compile(r"(?:\b[a-z][a-z0-9+.-]*:|(?<!\S))/\S*")
 _NO_SUCH_TABLE = "TABLE_OR_VIEW_NOT_FOUND"
 
 
@@ -88,15 +90,16 @@ def explain(error: Exception) -> NeveError:
     if isinstance(error, PySparkException) and error.getCondition():
         return SqlError(_own_words(error))
     causes = jvm.messages(error)
+    unnamed = [_FILE.sub("", cause) for cause in causes]
     for telling, kind, code, hint in _JAVA_FAULTS:
-        for cause in causes:
-            if telling.search(cause):
-                retryable = code in (Code.LOCKED, Code.UNREACHABLE) or bool(_PASSING.search(cause))
+        for cause, text in zip(causes, unnamed, strict=True):
+            if telling.search(text):
+                retryable = code in (Code.LOCKED, Code.UNREACHABLE) or bool(_PASSING.search(text))
                 return kind(_without_class(cause), code=code, hint=hint, retryable=retryable)
     return CatalogError(
         f"Spark failed: {_without_class(causes[-1])}",
         hint="run again with -v for Spark's own log",
-        retryable=any(_PASSING.search(cause) for cause in causes),
+        retryable=any(map(_PASSING.search, unnamed)),
     )
 
 

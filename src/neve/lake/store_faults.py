@@ -13,6 +13,7 @@ from typing import TypeVar
 from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 
 from neve.errors import Code, NeveError, NotFoundError, StorageError
+from neve.lake.local_faults import StoreAnswer, arrow_answer
 from neve.lake.timeouts import is_time_over
 
 Result = TypeVar("Result")
@@ -23,15 +24,26 @@ FIRST_WAIT_SECONDS = 0.1
 _WAIT_GROWTH = 3.0
 _MOST_LETTERS = 300
 
-_EXPIRED = re.compile(r"ExpiredToken|TokenRefreshRequired|RequestTimeTooSkewed")
-_DENIED = re.compile(
-    r"AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|AllAccessDisabled|"
-    r"\b40[13]\b|Forbidden|Unauthorized|NoCredentials|Unable to locate credentials"
+_EXPIRED = frozenset({"ExpiredToken", "TokenRefreshRequired", "RequestTimeTooSkewed"})
+_DENIED = frozenset(
+    {
+        "AccessDenied",
+        "AllAccessDisabled",
+        "InvalidAccessKeyId",
+        "InvalidToken",
+        "SignatureDoesNotMatch",
+    }
 )
-# Answers of S3 with status 400 to a request that may succeed later: damaged or cut on its way.
-_PASSING = re.compile(r"BadDigest|SHA256Mismatch|IncompleteBody|RequestTimeout")
-# S3's answers to a request that will not succeed later. 404 is for a bucket, here.
-_FINAL = re.compile(r"NoSuchBucket|InvalidBucketName|\b40[04]\b|NotImplemented|InvalidRequest")
+_DENIED_STATUSES = frozenset({401, 403})
+# Of botocore, which nobody may have loaded.
+_WITHOUT_LOGIN = frozenset({"NoCredentialsError", "PartialCredentialsError"})
+# How obstore tells of a status. In an error that has no type of its own, nothing before it is free
+# text: the address is one word, in which letters are encoded. In others a file's name may be.
+_OBSTORE = re.compile(
+    r"(?:Generic \S+ error|(?!Generic ).*): (?:Error performing [a-z ]+: )?"
+    r"Error performing [A-Z]+ \S+ in [^<]*? - Server returned non-2xx status code: (\d{3})\b(.*)",
+    re.DOTALL,
+)
 _S3_ERROR = re.compile(r"<Code>([^<]*)</Code>(?:.*?<Message>([^<]*)</Message>)?", re.DOTALL)
 
 
@@ -80,27 +92,54 @@ def explain(what: str, path: str, error: Exception) -> NeveError:
     )
     if is_missing:
         return NotFoundError(f"{what}: {path} does not exist")
-    reason = _reason(error)
-    text = f"{type(error).__name__} {error}"
-    if _EXPIRED.search(text):
+    reason, answer, judged = _reason(error), answer_of(error), error.__cause__
+    if isinstance(judged, StorageError):
+        # By `object_io.ObjectFileIO`, which raises what a file system does.
+        return StorageError(
+            f"{what}: {reason}", hint=judged.hint, code=judged.code, retryable=judged.retryable
+        )
+    if answer.code in _EXPIRED:
         return StorageError(
             f"{what}: {path}: the credentials have expired ({reason})",
             hint="renew them and run the command again: it goes on where it stopped",
             code=Code.REFUSED,
         )
     denied = (PermissionDeniedError, UnauthenticatedError, PermissionError)
-    if isinstance(error, denied) or _DENIED.search(text):
+    if (
+        isinstance(error, denied)
+        or answer.status in _DENIED_STATUSES
+        or answer.code in _DENIED
+        or type(error).__name__ in _WITHOUT_LOGIN
+    ):
         return StorageError(
             f"{what}: {path}: access was refused ({reason})",
             hint="check the storage section of this catalog, and the permissions there",
             code=Code.REFUSED,
         )
     is_local = isinstance(error, OSError) and error.errno is not None
+    was_answered = answer != StoreAnswer()
     return StorageError(
         f"{what}: {path}: {reason}",
         hint="check the storage section of this catalog, and that the store can be reached",
-        retryable=not is_local and (not _FINAL.search(text) or _PASSING.search(text) is not None),
+        retryable=answer.may_pass if was_answered else not is_local,
     )
+
+
+def answer_of(error: Exception) -> StoreAnswer:
+    """Return the status and the code of a store's answer, and none where it gave no answer.
+
+    Never by what may be part of a path: a partition may be called `http_status=404`.
+    """
+    response = getattr(error, "response", None)
+    if isinstance(response, dict):
+        # As botocore's ClientError has it.
+        status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        return StoreAnswer(status, str(response.get("Error", {}).get("Code", "")))
+    if match := _OBSTORE.match(str(error)) if isinstance(error, BaseError) else None:
+        body = _S3_ERROR.search(match[2])
+        return StoreAnswer(int(match[1]), body[1] if body else "")
+    answer = arrow_answer(error) if isinstance(error, OSError) else None
+    return answer or StoreAnswer()
 
 
 def _reason(error: Exception) -> str:
