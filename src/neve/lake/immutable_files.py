@@ -42,8 +42,8 @@ class ImmutableFiles:
         """Hold a file that was read or written, if it is small and its name is given once."""
         if len(data) > MOST_FILE_BYTES or not _NAMES.fullmatch(path.rpartition("/")[2]):
             return
-        self.forget(store, path)
         with self._lock:
+            self._drop(store, path)
             self._files[store, path] = data
             self.size += len(data)
             while self.size > self._most_bytes:
@@ -52,7 +52,10 @@ class ImmutableFiles:
     def forget(self, store: str, path: str) -> None:
         """Give up a file that is deleted."""
         with self._lock:
-            self.size -= len(self._files.pop((store, path), b""))
+            self._drop(store, path)
+
+    def _drop(self, store: str, path: str) -> None:
+        self.size -= len(self._files.pop((store, path), b""))
 
 
 # One for the process: each load of a table makes a FileIO of its own.

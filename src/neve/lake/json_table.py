@@ -274,17 +274,22 @@ class _RestTable(_Table):
         self._catalog = catalog
         # When the login to the store was handed out.
         self._login_at = 0.0
+        # The last metadata file that the server has sent, and its ETag: a commit's answer has none.
+        self._sent: tuple[str, str | None] = ("", None)
 
     def _read(self) -> tuple[MetadataJson, FileIO]:
         known, io, began = self._metadata, self._io, time.monotonic()
         if known is None or io is None or began - self._login_at > LOGIN_SECONDS:
             answer = self._catalog.read_document(self.identifier)
         else:
-            changed = self._catalog.read_changed_document(self.identifier, known)
+            location, sent = self._sent
+            etag = sent if location == known.metadata_location else known.etag
+            changed = self._catalog.read_changed_document(self.identifier, etag)
             if changed is None:
                 return known, io
             answer = changed
         self._login_at = began
+        self._sent = answer[0].metadata_location, answer[0].etag
         if known is not None and known.metadata_location == answer[0].metadata_location:
             # A server that gives no ETag, or a new login. Metadata files never change.
             return known, answer[1]

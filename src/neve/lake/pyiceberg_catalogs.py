@@ -84,16 +84,16 @@ class NeveRestCatalog(RestCatalog):
         return self._read_answer(self._get_table(identifier))
 
     def read_changed_document(
-        self, identifier: Identifier, known: MetadataJson
+        self, identifier: Identifier, etag: str | None
     ) -> tuple[MetadataJson, FileIO] | None:
         """Return a table as `read_document` does; None: the server says that it is as it was.
 
         Args:
-            known: as it was when it was read, or committed to.
+            etag: what the server called the version that was read, or committed; None: unknown.
         """
-        if known.etag is None:
+        if etag is None:
             return self.read_document(identifier)
-        response = self._get_table(identifier, {"If-None-Match": known.etag})
+        response = self._get_table(identifier, {"If-None-Match": etag})
         is_same = response.status_code == HTTPStatus.NOT_MODIFIED
         return None if is_same else self._read_answer(response)
 

@@ -1,5 +1,6 @@
 """Files of a store that are held in memory. No store."""
 
+import threading
 import uuid
 
 from neve.lake.immutable_files import MOST_FILE_BYTES, ImmutableFiles
@@ -34,6 +35,35 @@ def test_names_that_may_be_given_twice_and_large_files_are_not_held():
     large = manifest()
     files.put("", large, bytes(MOST_FILE_BYTES + 1))
     assert files.get("", large) is None
+
+
+def test_a_file_that_two_threads_bring_at_once_counts_once():
+    """The second stops before it takes the lock for the second time, if it ever does."""
+    files, path, second_waits = ImmutableFiles(most_bytes=10), manifest(), threading.Event()
+    lock, holders = files._lock, []
+
+    class Lock:
+        def __enter__(self):
+            holders.append(threading.current_thread())
+            if holders.count(other) == 2 and threading.current_thread() is other:
+                second_waits.set()
+                first_is_done.wait(10)
+            return lock.__enter__()
+
+        def __exit__(self, *error):
+            return lock.__exit__(*error)
+
+    first_is_done = threading.Event()
+    other = threading.Thread(target=lambda: (files.put("", path, b"abcdef"), second_waits.set()))
+    files._lock = Lock()
+    other.start()
+    second_waits.wait(10)
+    files.put("", path, b"abcdef")
+    first_is_done.set()
+    other.join()
+    assert files.size == 6
+    files.forget("", path)
+    assert files.size == 0
 
 
 def test_the_least_recently_used_go_first():

@@ -90,6 +90,38 @@ def test_a_table_that_nobody_else_changes_gets_a_new_login(server, later, is_bus
             assert server.statuses[-1] == 200
 
 
+def test_metadata_is_read_once_after_a_commit_whose_answer_has_no_etag(server, monkeypatch):
+    """The specification names none there: the next answer gives it."""
+    make, made = server.history.metadata, {}
+
+    def one_file_of_each_version():
+        if server.history.next_id not in made:
+            made[server.history.next_id] = make()
+        return made[server.history.next_id]
+
+    monkeypatch.setattr(server.history, "metadata", one_file_of_each_version)
+
+    def without_etag_of_commits(request, forward):
+        answer = server(request, forward)
+        return Response(200, {}, answer.body) if request.method == "POST" else answer
+
+    with running_proxy(0, [without_etag_of_commits]) as proxy:
+        settings = rest_settings(proxy.uri, S3Server("http://127.0.0.1:1", "lake"))
+        with neve.open(settings) as lake:
+            table = json_table(lake.profile, lake.catalog(), ("sales", "orders"))
+            table.refresh()
+            table.commit("main", [], "a commit")
+            committed = table.metadata
+            for _ in range(3):
+                table.refresh()
+            assert table.renewed().metadata is committed
+            assert server.statuses == [200, 200, 304, 304, 304]
+            server.history.append()
+            table.refresh()
+            assert server.statuses[-1] == 200
+            assert table.metadata.metadata_location != committed.metadata_location
+
+
 def test_metadata_of_a_server_without_etags_stays_the_same_object(server, monkeypatch):
     """So that nothing is made of it again; the server has sent it, all the same."""
     later, present = server.history.metadata(), server.history.metadata()
