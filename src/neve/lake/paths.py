@@ -34,6 +34,11 @@ class StorePath:
     key: str
 
     @property
+    def store(self) -> str:
+        """What holds the path: a bucket, or the file system of this machine."""
+        return f"{_SAME_STORE.get(self.scheme, self.scheme)}://{self.bucket}"
+
+    @property
     def is_local(self) -> bool:
         return self.scheme == "file"
 
@@ -82,7 +87,7 @@ def place_of(path: str) -> str:
 
 def object_place(place: StorePath) -> str:
     """Return a path of an object store in one spelling."""
-    return f"{_SAME_STORE.get(place.scheme, place.scheme)}://{place.bucket}/{place.key}"
+    return f"{place.store}/{place.key}"
 
 
 def unusable_part(path: str) -> str | None:
