@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +20,8 @@ from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
 Row = tuple[Any, ...]
 Changes = Counter[Row]
+_ALONE = ("delete", "insert")
+_UPDATED = ("update_preimage", "update_postimage")
 
 
 class VersionOracle:
@@ -84,12 +87,30 @@ class VersionOracle:
     def net(
         self, since: int | None, until: int | str | None, keys: Sequence[str] | None = None
     ) -> Changes:
-        """Return what differs between two versions."""
+        """Return what differs between two versions, each row with the commit that made it so.
+
+        A row names the commit since which it is there, or is not; both rows of an update name the
+        commit of the later one.
+        """
         end_id, schema = self.end(until)
-        if end_id is None:
-            return Counter()
-        stamp = (end_id, self._committed_at(end_id, [end_id]))
-        return self._difference(since, end_id, schema, stamp, keys)
+        line = self.line(end_id)
+        ids = [*reversed(line[: line.index(since)] if since is not None else line)]
+        versions = [self.version(each, schema) for each in (since, *ids)]
+        stamps = [(each, self._committed_at(each, line)) for each in ids]
+        deleted, inserted = versions[0] - versions[-1], versions[-1] - versions[0]
+        updated = _updated_keys(schema, deleted, inserted, keys)
+        places = _places(schema, keys)
+        steps = {row: _crossings([rows[row] for rows in versions]) for row in (*deleted, *inserted)}
+        last = defaultdict(int)
+        for row, crossed in steps.items():
+            last[_key(row, places)] = max(last[_key(row, places)], *crossed)
+        found: Changes = Counter()
+        for row, crossed in steps.items():
+            is_updated = _key(row, places) in updated
+            kind = (_UPDATED if is_updated else _ALONE)[row in inserted]
+            for step in crossed:
+                found[(*row, kind, *stamps[last[_key(row, places)] if is_updated else step])] += 1
+        return found
 
     def operations(self, since: int | None, until: int | str | None) -> set[str]:
         line = self.line(self.end(until)[0])
@@ -172,6 +193,19 @@ def _projected(value: Any, own: IcebergType, target: IcebergType) -> Any:
     if isinstance(target, MapType) and isinstance(own, MapType):
         return [(key, _projected(each, own.value_type, target.value_type)) for key, each in value]
     return value
+
+
+def _crossings(counts: Sequence[int]) -> list[int]:
+    """Return, for each copy of a row that one end has more, the step since which that is so."""
+    first, last = counts[0], counts[-1]
+    return [
+        max(
+            step
+            for step, (before, after) in enumerate(pairwise(counts))
+            if (before < level <= after if first < last else after < level <= before)
+        )
+        for level in range(min(first, last) + 1, max(first, last) + 1)
+    ]
 
 
 def _updated_keys(

@@ -54,6 +54,50 @@ def find_changes(
     return kept, kinds[kept]
 
 
+def find_net_changes(
+    rows: pa.Table, signs: Numbers, steps: Numbers, keys: Sequence[int]
+) -> tuple[Numbers, Numbers, Numbers]:
+    """Cancel what one step does and another one undoes, and pair what is left of one key.
+
+    Returns:
+        The rows that are changes, the kind of each as a place in KINDS, and the step since which
+        it is there, or is not. Both rows of an update have the later step.
+    """
+    values = _groups(np.zeros_like(steps), [_exact(each) for each in rows.columns])
+    kept = _surplus(_groups(steps, [values]), signs)
+    kept = np.sort(kept[_lasting(values[kept], signs[kept], steps[kept])])
+    kinds, made_by = (signs[kept] > 0).astype(np.int8), steps[kept]
+    if keys:
+        some = rows.take(pa.array(kept))
+        groups = _groups(np.zeros_like(kept), [_key(some.column(place)) for place in keys])
+        is_update = _has_one_of_each(groups, signs[kept])[groups]
+        kinds[is_update] += 2
+        last = np.zeros(int(groups.max(initial=-1)) + 1, np.int64)
+        np.maximum.at(last, groups, made_by)
+        made_by = np.where(is_update, last[groups], made_by)
+    return kept, kinds, made_by
+
+
+def _lasting(groups: Numbers, signs: Numbers, steps: Numbers) -> Numbers:
+    """Return the rows that no later step undid: as many of a group as its signs come to.
+
+    Seen from the last step back, a row lasts if the sum of the signs has not been as high before.
+    """
+    order = np.lexsort((-steps, groups))
+    groups, signs = groups[order], signs[order].astype(np.int64)
+    total = np.bincount(groups, weights=signs).astype(np.int64)[groups]
+    first = np.searchsorted(groups, groups)
+    sums = np.cumsum(signs * np.sign(total))
+    sums -= np.where(first > 0, sums[first - 1], 0)
+    # One running maximum for all groups: each begins above all that the groups before it reach.
+    above = groups * (2 * len(groups) + 1)
+    highest = np.maximum.accumulate(sums + above) - above
+    is_first = np.arange(len(groups)) == first
+    before = np.where(is_first, 0, np.maximum(np.roll(highest, 1), 0))
+    lasting: Numbers = order[(sums > before) & (sums <= np.abs(total))]
+    return lasting
+
+
 def _surplus(groups: Numbers, signs: Numbers) -> Numbers:
     """Return the rows that are left where as many were deleted as inserted are taken away."""
     surplus: Numbers = np.bincount(groups, weights=signs)

@@ -75,18 +75,12 @@ def read_changes(
 
 def plan_changes(table: TableReader, versions: VersionRange, mode: Mode) -> ChangePlan:
     """Say which files must be read."""
-    planner = Planner(table)
+    planner = Planner(table, is_net=mode == "net")
     snapshots = table.metadata.snapshots
-    start = None if versions.start_id is None else snapshots[versions.start_id]["manifest-list"]
-    if not versions.commits:
-        return planner.plan
-    if mode == "net":
-        planner.add(Step(len(versions.commits) - 1, start, versions.commits[-1].manifest_list))
-        return planner.plan
+    before = None if versions.start_id is None else snapshots[versions.start_id]["manifest-list"]
     table.manifests.prefetch([commit.manifest_list for commit in versions.commits])
-    before = start
-    for number, commit in enumerate(versions.commits):
-        if commit.operation == _REPLACE:
+    for number, (commit, step) in enumerate(zip(versions.commits, versions.steps, strict=True)):
+        if step is not None and step.operation == _REPLACE:
             planner.skip()
         else:
             planner.add(Step(number, before, commit.manifest_list))

@@ -16,7 +16,12 @@ from pyspark.sql import types as T  # noqa: N812 - as everywhere
 
 from neve.lake.plain_rows import Allowance, PlainReader, PlainRows
 from neve.lake.plain_types import NeedsSparkError
-from neve.versions.arrow_changes import KINDS, Numbers, find_changes
+from neve.versions.arrow_changes import (
+    KINDS,
+    Numbers,
+    find_changes,
+    find_net_changes,
+)
 from neve.versions.change_columns import CHANGE_TYPE, SNAPSHOT_ID, TIMESTAMP, Key
 from neve.versions.plan import ChangePlan, DeletedRows, files_of
 
@@ -51,16 +56,21 @@ def read_on_driver(
     if any(key.inner or pa.types.is_nested(reader.schema.field(key.place).type) for key in keys):
         raise NeedsSparkError("a key is nested")
     rows, signs, steps = _read(reader, plan)
+    places = [key.place for key in keys]
     try:
-        kept, kinds = find_changes(
-            rows, signs, steps, plan.steps_that_do_both, [key.place for key in keys]
-        )
+        if plan.has_steps_to_undo:
+            kept, kinds, made_by = find_net_changes(rows, signs, steps, places)
+        else:
+            kept, kinds = find_changes(rows, signs, steps, plan.steps_that_do_both, places)
+            made_by = steps[kept]
     except (ValueError, OverflowError) as error:
         raise NeedsSparkError("Python has no such values") from error
-    commits = versions.commits
-    step = pa.array(steps[kept])
-    ids = pa.array([each.snapshot_id for each in commits], pa.int64())
-    times = pa.array([each.committed_ms for each in commits], pa.timestamp("ms", tz="UTC"))
+    step = pa.array(made_by)
+    ids = pa.array([each.snapshot_id if each else None for each in versions.steps], pa.int64())
+    times = pa.array(
+        [each.committed_ms if each else None for each in versions.steps],
+        pa.timestamp("ms", tz="UTC"),
+    )
     columns = (*rows.take(pa.array(kept)).columns, pa.array(KINDS).take(pa.array(kinds)))
     schema = T.StructType([*reader.columns.fields, *_OURS])
     return pa.table([*columns, ids.take(step), times.take(step)], names=schema.names), schema

@@ -61,8 +61,13 @@ class Comparison:
 
 @dataclass
 class ChangePlan:
-    """What to read. The group of each file is the number of its step."""
+    """What to read. The group of each file is the number of its step.
 
+    Args:
+        is_net: what one step does and another one undoes is no change.
+    """
+
+    is_net: bool = False
     added: list[ChosenFile] = field(default_factory=list)
     removed: list[ChosenFile] = field(default_factory=list)
     deleted: list[DeletedRows] = field(default_factory=list)
@@ -85,17 +90,23 @@ class ChangePlan:
         """Only where a step both adds and deletes can there be carry-overs and updates."""
         return self.steps_that_add & self.steps_that_delete
 
+    @property
+    def has_steps_to_undo(self) -> bool:
+        """Whether rows of several steps must be compared with one another."""
+        added, deleted = self.steps_that_add, self.steps_that_delete
+        return self.is_net and bool(added and deleted) and len(added | deleted) > 1
+
 
 class Planner:
     """Plans step after step; the steps follow one another."""
 
-    def __init__(self, table: TableReader) -> None:
+    def __init__(self, table: TableReader, *, is_net: bool = False) -> None:
         self._table = table
         self._reader = table.manifests
         self._known: dict[str, FileEntry] = {}
         # Files with deleted rows: further rows of the same file are read together with them.
         self._open: dict[str, DeletedRows] = {}
-        self.plan = ChangePlan()
+        self.plan = ChangePlan(is_net)
 
     def skip(self) -> None:
         """Pass over a commit that changes files but no rows."""

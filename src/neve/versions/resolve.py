@@ -55,6 +55,14 @@ class VersionRange:
     schema_id: int
     is_complete: bool = True
 
+    @property
+    def steps(self) -> tuple[Commit | None, ...]:
+        """The commit of each step to the next manifest list; None: several, not to be told apart.
+
+        Where snapshots have expired, what they changed is in the first step.
+        """
+        return self.commits if self.is_complete else (None, *self.commits[1:])
+
 
 def resolve_version(name: str, metadata: MetadataJson, version: Version) -> int:
     """Return the snapshot that an id, a ref or a time means.

@@ -23,17 +23,21 @@ _MARKS_IN_ONE = 60
 _HASH = "hash"
 
 
-def cancel(rows: DataFrame, columns: Sequence[str], *, in_one_task: bool = False) -> DataFrame:
+def cancel(
+    rows: DataFrame, columns: Sequence[str], *, in_one_task: bool = False, is_net: bool = False
+) -> DataFrame:
     """Remove pairs of a deleted and an inserted row of a step that have the same values.
 
     Args:
+        is_net: of several steps, too. Each row that is left has the step since which it is there,
+            or is not.
         in_one_task: the rows are in one partition. Otherwise those that may be the same are brought
             together first: to count in each task before that would find none, and takes as long.
     """
     types = {one.name: one.dataType for one in rows.schema.fields}
     values = _comparables({name: types[name] for name in columns})
-    keys = [STEP, *(name for name in columns if _compares(types[name])), *values]
-    others = [name for name in columns if name not in keys]
+    same = [*(name for name in columns if _compares(types[name])), *values]
+    others = [name for name in columns if name not in same]
     signed = rows.select(
         STEP,
         *columns,
@@ -41,18 +45,41 @@ def cancel(rows: DataFrame, columns: Sequence[str], *, in_one_task: bool = False
         F.when(F.col(TYPE) == INSERT, 1).otherwise(-1).alias("sign"),
     )
     if not in_one_task:
-        signed = signed.withColumn(_HASH, F.xxhash64(*keys)).repartition(_HASH)
-        keys = [_HASH, *keys]
+        together = same if is_net else [STEP, *same]
+        signed = signed.withColumn(_HASH, F.xxhash64(*together)).repartition(_HASH)
+        same = [_HASH, *same]
     counted = (
-        signed.groupBy(*keys)
+        signed.groupBy(*same[:1], STEP, *same[1:])
         .agg(F.sum("sign").alias("surplus"), *(F.first(name).alias(name) for name in others))
         .where("surplus != 0")
     )
+    if is_net:
+        counted = _lasting(counted, same)
     kind = F.when(F.col("surplus") > 0, INSERT).otherwise(DELETE)
     copies = F.explode(F.expr("array_repeat(0, CAST(abs(surplus) AS INT))"))
     return counted.select(
         *_with_negative_zeros(columns, types), kind.alias(TYPE), STEP, copies.alias("copy")
     ).drop("copy")
+
+
+def _lasting(counted: DataFrame, same: Sequence[str]) -> DataFrame:
+    """Keep what no later step undid.
+
+    Seen from the last step back, rows last as far as the sum of `surplus` has not been as high
+    before: up to what it comes to in all.
+    """
+    of_values = Window.partitionBy(*same)
+    back = of_values.orderBy(F.desc(STEP))
+    total = F.sum("surplus").over(of_values)
+    here = F.sum("surplus").over(back.rowsBetween(Window.unboundedPreceding, Window.currentRow))
+    before = F.max("reached").over(back.rowsBetween(Window.unboundedPreceding, -1))
+    return (
+        counted.withColumn("sign", F.signum(total).cast("bigint"))
+        .withColumn("reached", F.least(F.col("sign") * here, F.abs(total)))
+        .withColumn("more", F.col("reached") - F.greatest(F.coalesce(before, F.lit(0)), F.lit(0)))
+        .where("more > 0")
+        .withColumn("surplus", F.col("sign") * F.col("more"))
+    )
 
 
 def _with_negative_zeros(columns: Sequence[str], types: Mapping[str, T.DataType]) -> list[Column]:
@@ -73,14 +100,24 @@ def _is_marked(place: int) -> str:
     return f"{_ZEROS}{group} & {1 << bit}L != 0"
 
 
-def pair_updates(rows: DataFrame, keys: Sequence[Column]) -> DataFrame:
-    """Call a delete and an insert of one key in one step an update, if the key has no others."""
-    same_key = Window.partitionBy(STEP, *keys)
+def pair_updates(rows: DataFrame, keys: Sequence[Column], *, is_net: bool = False) -> DataFrame:
+    """Call a delete and an insert of one key in one step an update, if the key has no others.
+
+    Args:
+        is_net: also of two steps; both rows then have the later one.
+    """
+    same_key = Window.partitionBy(*keys) if is_net else Window.partitionBy(STEP, *keys)
     inserts = F.count_if(F.col(TYPE) == INSERT).over(same_key)
     deletes = F.count_if(F.col(TYPE) == DELETE).over(same_key)
     updated = F.when(F.col(TYPE) == INSERT, AFTER_UPDATE).otherwise(BEFORE_UPDATE)
     is_update = (inserts == 1) & (deletes == 1)
-    return rows.withColumn(TYPE, F.when(is_update, updated).otherwise(F.col(TYPE)))
+    step = F.when(is_update, F.max(STEP).over(same_key)).otherwise(F.col(STEP))
+    return rows.withColumns(
+        {
+            TYPE: F.when(is_update, updated).otherwise(F.col(TYPE)),
+            STEP: step if is_net else F.col(STEP),
+        }
+    )
 
 
 def _comparables(types: Mapping[str, T.DataType]) -> dict[str, Column]:

@@ -58,7 +58,10 @@ class SparkRows:
 
     def frame(self, plan: ChangePlan, keys: Sequence[Key]) -> DataFrame:
         """Return the changes; nothing is read yet."""
+        is_net = plan.has_steps_to_undo
         both = plan.steps_that_do_both
+        if is_net:
+            both = plan.steps_that_add | plan.steps_that_delete
         simple = [
             *self._added(one for one in plan.added if one.group not in both),
             *self._removed(one for one in plan.removed if one.group not in both),
@@ -75,16 +78,16 @@ class SparkRows:
             # One task does it sooner than several that exchange rows.
             is_small = sum(file.bytes for file in files_of(plan)) <= _ONE_TASK_BYTES
             rows = rows.coalesce(1) if is_small else rows
-            rows = cancel(rows, self._names, in_one_task=is_small)
+            rows = cancel(rows, self._names, in_one_task=is_small, is_net=is_net)
             columns = [_column(self._names[key.place], key.inner) for key in keys]
-            simple.append(pair_updates(rows, columns) if columns else rows)
+            simple.append(pair_updates(rows, columns, is_net=is_net) if columns else rows)
         return self._named(_union(simple or [self._with_step(self._scan([]), INSERT)]))
 
     def _named(self, rows: DataFrame) -> DataFrame:
-        commits = self._versions.commits
+        commits = self._versions.steps
         number = f"{STEP} + 1"
-        snapshot_id = _lookup([one.snapshot_id for one in commits], number)
-        committed_ms = _lookup([one.committed_ms for one in commits], number)
+        snapshot_id = _lookup([one.snapshot_id if one else None for one in commits], number)
+        committed_ms = _lookup([one.committed_ms if one else None for one in commits], number)
         for column, field in zip(self._names, self._fields, strict=True):
             if field.metadata:
                 # Such as a comment, which not every step above keeps.
@@ -242,9 +245,11 @@ def _union(parts: Sequence[DataFrame]) -> DataFrame:
     return reduce(DataFrame.unionByName, parts)
 
 
-def _lookup(values: Sequence[int], place: str) -> str:
+def _lookup(values: Sequence[int | None], place: str) -> str:
     """Return SQL for the n-th of some numbers, counted from 1; Spark makes a constant of them."""
-    if len(set(values)) <= 1:
-        return f"CAST({values[0] if values else 'NULL'} AS BIGINT)"
-    numbers = ",".join(map(str, values))
-    return f"element_at(CAST(split('{numbers}', ',') AS ARRAY<BIGINT>), {place})"
+    texts = ["NULL" if value is None else str(value) for value in values]
+    if len(set(texts)) <= 1:
+        return f"CAST({texts[0] if texts else 'NULL'} AS BIGINT)"
+    if "NULL" in texts:
+        return f"element_at(ARRAY({', '.join(texts)}), {place})"
+    return f"element_at(CAST(split('{','.join(texts)}', ',') AS ARRAY<BIGINT>), {place})"
