@@ -13,6 +13,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Union
 
 from neve.errors import NeveError, NotFoundError, UsageError
+from neve.lake.first_snapshot import is_first_snapshot
 
 if TYPE_CHECKING:
     from neve.lake.metadata_json import MetadataJson
@@ -34,7 +35,7 @@ class Commit:
     manifest_list: str
     summary: Mapping[str, str]
     is_first: bool
-    """Nothing was before it: it has no parent, and did not lose one to an expiry."""
+    """Nothing was before it, and that is proven."""
 
 
 @dataclass(frozen=True)
@@ -121,12 +122,12 @@ def ancestors(metadata: MetadataJson, snapshot_id: int | None) -> Iterator[Commi
     while snapshot_id is not None and (snapshot := metadata.snapshots.get(snapshot_id)):
         # A snapshot that was never current itself became visible with the one that follows it.
         seen_since = published.get(snapshot_id, seen_since)
-        commit = _commit(snapshot, seen_since)
+        commit = _commit(metadata, snapshot, seen_since)
         yield commit
         snapshot_id = commit.parent_id
 
 
-def _commit(snapshot: Mapping[str, Any], seen_since: int | None) -> Commit:
+def _commit(metadata: MetadataJson, snapshot: Mapping[str, Any], seen_since: int | None) -> Commit:
     summary = snapshot.get("summary") or {}
     return Commit(
         snapshot_id=snapshot["snapshot-id"],
@@ -135,24 +136,8 @@ def _commit(snapshot: Mapping[str, Any], seen_since: int | None) -> Commit:
         committed_ms=snapshot["timestamp-ms"] if seen_since is None else seen_since,
         manifest_list=snapshot.get("manifest-list", ""),
         summary=summary,
-        is_first=_is_first(snapshot),
+        is_first=is_first_snapshot(metadata, snapshot),
     )
-
-
-def _is_first(snapshot: Mapping[str, Any]) -> bool:
-    """Tell the first snapshot of a history from one whose parent was removed.
-
-    PyIceberg's expiry clears the parent of the oldest snapshot that it keeps. A table that was
-    replaced has a later sequence number, too; but what its first snapshot has, that one added.
-    """
-    if snapshot.get("parent-snapshot-id") is not None:
-        return False
-    summary = snapshot.get("summary") or {}
-    if snapshot.get("sequence-number") == 1 or "total-data-files" not in summary:
-        return True
-    added = int(summary.get("added-data-files", 0)) + int(summary.get("added-delete-files", 0))
-    total = int(summary["total-data-files"]) + int(summary.get("total-delete-files", 0))
-    return total == added and not int(summary.get("deleted-data-files", 0))
 
 
 def _resolve(name: str, metadata: MetadataJson, version: Version) -> int | None:
@@ -164,22 +149,44 @@ def _resolve(name: str, metadata: MetadataJson, version: Version) -> int | None:
     if isinstance(version, str) and version in metadata.refs:
         return metadata.refs[version]
     milliseconds = _milliseconds(name, metadata, version)
+    log = _log(metadata)
     # Clocks differ, so that times do not always rise. All engines take the last that fits.
-    reached = (one for one in reversed(_log(metadata)) if one["timestamp-ms"] <= milliseconds)
-    current = next((one["snapshot-id"] for one in reached), None)
-    if current is not None and current not in metadata.snapshots:
+    reached = [place for place, entry in enumerate(log) if entry["timestamp-ms"] <= milliseconds]
+    if not reached:
+        return None
+    entry, following = log[reached[-1]], log[reached[-1] + 1 :]
+    current = int(entry["snapshot-id"])
+    if current not in metadata.snapshots:
         raise NotFoundError(
             f"{name}: snapshot {current}, which was current at {version}, has expired",
             hint=_nearest(metadata),
         )
+    is_exact = entry["timestamp-ms"] == milliseconds
+    if following and not is_exact and _is_gap(metadata, current, following[0]["snapshot-id"]):
+        raise NotFoundError(
+            f"{name}: the snapshot that was current at {version} may have expired: the history log "
+            f"lacks what came after {current}",
+            hint=_nearest(metadata),
+        )
     return current
+
+
+def _is_gap(metadata: MetadataJson, before: int, after: int) -> bool:
+    """Tell whether snapshots may have expired that were current between two entries of the log.
+
+    PyIceberg's expiry takes single entries out of the log, and leaves those before them.
+    """
+    line = list(ancestors(metadata, after))
+    ids = {commit.snapshot_id for commit in ancestors(metadata, before)}
+    is_joined = any(commit.snapshot_id in ids for commit in line)
+    return bool(line) and not is_joined and not line[-1].is_first
 
 
 def _before_log(name: str, metadata: MetadataJson, version: Version) -> NotFoundError:
     """Say whether the table was empty at a time, or its versions of then have expired."""
     reason = f"{name} had no snapshot at {version} yet"
     first = next((metadata.snapshots.get(entry["snapshot-id"]) for entry in _log(metadata)), None)
-    if first is not None and not _is_first(first):
+    if first is not None and not is_first_snapshot(metadata, first):
         reason = f"{name}: its history log begins after {version}; older snapshots have expired"
     return NotFoundError(reason, hint=_nearest(metadata))
 
@@ -241,11 +248,13 @@ def _not_between(
             hint="swap the two versions",
         )
     oldest = commits[-1]
-    if not oldest.is_first:
+    is_apart = bool(behind.intersection(commit.snapshot_id for commit in commits))
+    if not (oldest.is_first or is_apart):
+        reason = "have expired" if oldest.parent_id else "may have expired"
         return NotFoundError(
-            f"{name}: snapshots between {start_id or 'the beginning'} and {end_id} have expired, "
+            f"{name}: snapshots between {start_id or 'the beginning'} and {end_id} {reason}, "
             "so that the commits there can no longer be told apart",
-            hint=f"the oldest version still there is {_shown(oldest)}"
+            hint=f"the oldest version still there is {_shown(oldest)}: changes after it can be read"
             + ("" if start_id is None else "; mode net compares the two ends"),
         )
     return NotFoundError(
