@@ -70,6 +70,61 @@ def test_each_change_has_its_commit(embedded_lake):
     }
 
 
+@pytest.mark.parametrize(
+    "properties",
+    ["'format-version' = '2'", f"'format-version' = '3', {MERGE_ON_READ}"],
+    ids=["copy-on-write", "deletion vectors"],
+)
+def test_each_net_change_has_its_own_commit(embedded_lake, properties):
+    """The one since which a row is there, or is not; whatever files were written again."""
+    table = Versioned(embedded_lake, properties=properties)
+    before = table.sql("INSERT INTO {t} SELECT id, 'a' FROM range(0, 8, 1, 1)")
+    first = table.sql("UPDATE {t} SET name = 'b' WHERE id = 1")
+    second = table.sql("DELETE FROM {t} WHERE id IN (2, 6)")
+    table.sql("INSERT INTO {t} VALUES (9, 'a'), (6, 'a')")
+    third = table.sql("UPDATE {t} SET name = 'c' WHERE id IN (9, 3)")
+    fourth = table.sql("DELETE FROM {t} WHERE id = 6")
+    table.lake.sql(
+        f"CALL system.rewrite_data_files(table => '{table.name}', "
+        "options => map('rewrite-all', 'true'))"
+    )
+    # Files are written again, and no row is another one.
+    table.sql("UPDATE {t} SET name = name WHERE id IN (1, 3, 9)")
+    rows = table.rows(before, mode="net", keys=["id"])
+    assert {(row.id, row.name, row._change_type): row._commit_snapshot_id for row in rows} == {
+        (1, "a", "update_preimage"): first,
+        (1, "b", "update_postimage"): first,
+        (2, "a", "delete"): second,
+        (9, "c", "insert"): third,
+        (3, "a", "update_preimage"): third,
+        (3, "c", "update_postimage"): third,
+        (6, "a", "delete"): fourth,
+    }
+    logged = table.lake.sql(f"SELECT snapshot_id, made_current_at FROM {table.name}.history")
+    times = {row.snapshot_id: row.made_current_at for row in logged.collect()}
+    assert all(row._commit_timestamp == times[row._commit_snapshot_id] for row in rows)
+
+
+def test_net_changes_of_expired_commits_name_none(embedded_lake):
+    table = Versioned(embedded_lake)
+    before = table.sql("INSERT INTO {t} SELECT id, 'a' FROM range(0, 4, 1, 1)")
+    table.sql("ALTER TABLE {t} CREATE TAG start")
+    gone = table.sql("DELETE FROM {t} WHERE id = 0")
+    table.sql("INSERT INTO {t} VALUES (8, 'a')")
+    last = table.sql("UPDATE {t} SET name = 'b' WHERE id IN (1, 8)")
+    table.lake.sql(
+        f"CALL system.expire_snapshots(table => '{table.name}', snapshot_ids => array({gone}))"
+    )
+    rows = table.rows(before, mode="net")
+    assert {(row.id, row.name, row._commit_snapshot_id) for row in rows} == {
+        (0, "a", None),
+        (1, "a", last),
+        (1, "b", last),
+        (8, "b", last),
+    }
+    assert {row._commit_timestamp is None for row in rows if row.id == 0} == {True}
+
+
 def test_only_changed_files_are_read(embedded_lake):
     """A file that did not change may as well not exist; filters and columns reach the scan."""
     table = Versioned(embedded_lake, properties=f"'format-version' = '3', {MERGE_ON_READ}")

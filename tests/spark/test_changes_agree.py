@@ -47,7 +47,7 @@ def test_icebergs_changelog_view_agrees(embedded_lake):
         answer = read_changes(table.lake, table.ref, start, **ours).toArrow()
         answer = answer.drop_columns("_commit_timestamp")
         if ours.get("mode") == "net":
-            # Theirs has the last commit that touched a row; ours compares the two ends.
+            # Theirs has the last commit that wrote a row, also as it was.
             answer, theirs = (one.drop_columns("_commit_snapshot_id") for one in (answer, theirs))
         theirs = theirs.select(answer.column_names)
         assert not list(differences(*(read_rows(one.to_pylist()) for one in (answer, theirs))))

@@ -53,6 +53,19 @@ def helper_views(lake):
     return [view["viewName"] for view in views if view["viewName"].startswith("neve_")]
 
 
+def test_a_tag_of_digits_is_named_by_a_quoted_word(lake):
+    first, *_ = ids(lake)
+    lake.sql(f"ALTER TABLE clauses.t CREATE TAG `20261101` AS OF VERSION {first}")
+    rows = "SELECT id FROM clauses.t VERSION"
+    try:
+        assert values(lake.sql(f"{rows} AS OF '20261101'")) == [(1,)]
+        assert values(lake.sql(f"{rows} AS OF :v", {"v": "20261101"})) == [(1,)]
+        assert values(lake.sql(f"{rows} SINCE '20261101'")) == [(2,), (3,), (4,)]
+        assert values(lake.sql(f"{rows} AS OF '{first}'")) == [(1,)]
+    finally:
+        lake.sql("ALTER TABLE clauses.t DROP TAG `20261101`")
+
+
 def test_a_range_adds_what_changed_to_the_rows(lake):
     first, second, _ = ids(lake)
     frame = lake.sql(f"SELECT * FROM clauses.t VERSION BETWEEN {first} AND {second}")

@@ -21,14 +21,15 @@ _COLUMN = re.compile(r"(?<![^,])(?:\s*`(?:[^`]|``)+`\s*|[^`,]*)(?![^,])")
 
 
 def parse_version(value: Any) -> Version:
-    """Return a version: digits, quoted or not, are a snapshot id; a date is its midnight.
+    """Return a version: a number is a snapshot id, and a date its midnight.
+
+    What a text means, only the table's refs tell.
 
     Raises:
         UsageError: the value is of a type that no version has.
     """
     if isinstance(value, str):
-        is_id = value.isdecimal() and len(value) <= MOST_DIGITS
-        return int(value) if is_id else value
+        return value
     # Those of NumPy are no `int`.
     if isinstance(value, Integral) and not isinstance(value, bool):
         return int(value)

@@ -81,7 +81,10 @@ class Replacing:
             raise
 
     def _snapshot_for(self, clause: VersionClause) -> str | None:
-        """Return the snapshot at a time; ids and refs are Spark's own."""
+        """Return the snapshot at a time; ids and refs are Spark's own.
+
+        But for refs of digits, which Iceberg takes for ids.
+        """
         (point,) = clause.points
         version = self._version(point)
         if clause.is_cte or (isinstance(version, int) and not isinstance(point, Parameter)):
@@ -89,7 +92,7 @@ class Replacing:
         if not isinstance(version, int):
             ref = named_table(self._lake, clause.table)
             metadata = readable_metadata(self._lake, ref)
-            if metadata is None or (isinstance(version, str) and version in metadata.refs):
+            if metadata is None or (version in metadata.refs and not str(version).isdecimal()):
                 return None
             version = resolve_version(ref.name, metadata, version)
         # Spark binds no numbers there.

@@ -7,6 +7,7 @@ and clocks differ, so that a time is not exact. An id is.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -14,14 +15,16 @@ from typing import TYPE_CHECKING, Any, Union
 
 from neve.errors import NeveError, NotFoundError, UsageError
 from neve.lake.first_snapshot import is_first_snapshot
+from neve.versions.arguments import MOST_DIGITS
 
 if TYPE_CHECKING:
     from neve.lake.metadata_json import MetadataJson
 
 _SHOWN = 3
+_DAY = re.compile(r"([0-9]{4})(0[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01])")
 
 Version = Union[int, str, datetime]  # noqa: UP007 - a type at run time on Python 3.10 too
-"""A snapshot id, a tag, a branch, or a time: as ISO-8601 text, or as a datetime."""
+"""A snapshot id, a time, or a text: a tag or a branch, else an id in digits, else an ISO time."""
 
 
 @dataclass(frozen=True)
@@ -142,12 +145,14 @@ def _commit(metadata: MetadataJson, snapshot: Mapping[str, Any], seen_since: int
 
 def _resolve(name: str, metadata: MetadataJson, version: Version) -> int | None:
     """Return a snapshot; None: the time is before the first one."""
+    if isinstance(version, str):
+        if version in metadata.refs:
+            return metadata.refs[version]
+        version = _id_or_time(metadata, version)
     if isinstance(version, int):
         if version not in metadata.snapshots:
             raise NotFoundError(f"{name} has no snapshot {version}", hint=_nearest(metadata))
         return version
-    if isinstance(version, str) and version in metadata.refs:
-        return metadata.refs[version]
     milliseconds = _milliseconds(name, metadata, version)
     log = _log(metadata)
     # Clocks differ, so that times do not always rise. All engines take the last that fits.
@@ -169,6 +174,14 @@ def _resolve(name: str, metadata: MetadataJson, version: Version) -> int | None:
             hint=_nearest(metadata),
         )
     return current
+
+
+def _id_or_time(metadata: MetadataJson, text: str) -> int | str:
+    """Tell digits that are a snapshot id from 20261101, which is a day, too."""
+    if not text.isdecimal() or len(text) > MOST_DIGITS:
+        return text
+    day = _DAY.fullmatch(text)
+    return "-".join(day.groups()) if day and int(text) not in metadata.snapshots else int(text)
 
 
 def _is_gap(metadata: MetadataJson, before: int, after: int) -> bool:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neve.versions.arrow_changes import KINDS, find_changes
+from neve.versions.arrow_changes import KINDS, find_changes, find_net_changes
 
 VALUES = [None, 0.0, -0.0, math.nan, 1.5]
 ROWS = st.lists(
@@ -26,7 +26,7 @@ ROWS = st.lists(
 )
 
 
-def found(rows, both, keys=()):
+def given_rows(rows):
     table = pa.table(
         {
             "id": pa.array([row[2] for row in rows], pa.int64()),
@@ -36,7 +36,11 @@ def found(rows, both, keys=()):
     )
     signs = np.array([row[0] for row in rows], np.int8)
     steps = np.array([row[1] for row in rows], np.int64)
-    kept, kinds = find_changes(table, signs, steps, both, keys)
+    return table, signs, steps
+
+
+def found(rows, both, keys=()):
+    kept, kinds = find_changes(*given_rows(rows), both, keys)
     return Counter(
         (KINDS[kind], repr(rows[number][1:])) for number, kind in zip(kept, kinds, strict=True)
     )
@@ -55,6 +59,33 @@ def test_rows_that_are_the_same_cancel_inside_a_step(rows):
         if values[0] == 2:
             expected[("insert" if sign > 0 else "delete"), repr(tuple(values))] += 1
     assert found(rows, both={0, 1}) == expected
+
+
+@given(ROWS)
+def test_what_lasts_has_the_step_since_which_it_is_so(rows):
+    expected = Counter()
+    for text in {repr(row[2:]) for row in rows}:
+        counts = [0]
+        for step in range(3):
+            signs = [row[0] for row in rows if row[1] == step and repr(row[2:]) == text]
+            counts.append(counts[-1] + sum(signs))
+        last, kind = counts[-1], "insert" if counts[-1] > 0 else "delete"
+        for level in range(1, abs(last) + 1):
+            reached = [count * (1 if last > 0 else -1) >= level for count in counts]
+            step = max(at for at in range(3) if not reached[at] and reached[at + 1])
+            expected[kind, step, text] += 1
+    kept, kinds, steps = find_net_changes(*given_rows(rows), keys=())
+    assert expected == Counter(
+        (KINDS[kind], step, repr(rows[number][2:]))
+        for number, kind, step in zip(kept, kinds, steps, strict=True)
+    )
+
+
+def test_both_rows_of_a_net_update_have_its_last_step():
+    rows = [(-1, 0, 1, 0.5, None), (1, 1, 1, 1.5, None), (1, 1, 2, 1.5, None)]
+    _, kinds, steps = find_net_changes(*given_rows(rows), keys=[0])
+    assert [KINDS[kind] for kind in kinds] == ["update_preimage", "update_postimage", "insert"]
+    assert list(steps) == [1, 1, 1]
 
 
 @pytest.mark.parametrize(

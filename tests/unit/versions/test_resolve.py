@@ -82,6 +82,23 @@ def test_ranges(since, until, expected):
     assert ids(resolve_range("a.t", LINE, since, until)) == expected
 
 
+def test_a_text_of_digits_is_a_ref_then_an_id_then_a_day():
+    days = {"20261101": 2, "3": 1}
+    line = table({1: None, 2: 1, 3: 2}, [(1, -3000), (2, 0), (3, 20)], days)
+    named = {text: resolve_version("a.t", line, text) for text in ("20261101", "3", "2")}
+    assert named == {"20261101": 2, "3": 1, "2": 2}
+    assert resolve_version("a.t", line, 3) == 3
+    assert resolve_version("a.t", line, "20261031") == 1
+    assert resolve_version("a.t", line, "20261102") == 3
+    with_id = table({20261102: None}, [(20261102, 0)])
+    assert resolve_version("a.t", with_id, "20261102") == 20261102
+    for text in ("20261301", "7", "30517296755745970"):
+        with pytest.raises(NotFoundError, match=f"has no snapshot {text}"):
+            resolve_version("a.t", line, text)
+    with pytest.raises(UsageError, match="no tag or branch"):
+        resolve_version("a.t", line, "7" * 5000)
+
+
 def test_a_version():
     assert resolve_version("a.t", LINE, 2) == 2
     assert resolve_version("a.t", LINE, "v2") == 2
