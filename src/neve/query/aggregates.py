@@ -17,6 +17,7 @@ from neve.query.sql_types import (
     WHOLE_NUMBERS,
     decimal,
     is_decimal,
+    is_floating,
     is_nested,
 )
 from neve.query.typed import Handler, Handlers, Scope, Typed, combine_names
@@ -74,6 +75,8 @@ def _extreme(function: str) -> Handler:
         value = scope.translate(node.this)
         if is_nested(value.type):
             raise NotPlainError(f"{function} of structs, lists or maps")
+        if is_floating(value.type):
+            raise NotPlainError(f"{function} of floating-point numbers, which may be NaN")
         return Typed(
             f"{function}({value.sql})", value.type, combine_names(f"{function}({{}})", value)
         )

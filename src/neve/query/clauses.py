@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 
 from neve.query.plain_read import NotPlainError, require_only
-from neve.query.sql_types import DOUBLE, FLOAT, SqlType, is_nested
+from neve.query.sql_types import SqlType, is_floating, is_nested
 from neve.query.typed import Typed
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def require_groupable(kinds: Iterable[SqlType]) -> None:
         if is_nested(kind):
             raise NotPlainError("a group of structs, lists or maps")
         # Spark writes a group of -0.0 and 0.0 as 0.0, DuckDB as the first that it met.
-        if kind in (FLOAT, DOUBLE):
+        if is_floating(kind):
             raise NotPlainError("a group of floating-point numbers")
 
 
@@ -81,18 +81,24 @@ def _ordered(key: Any, outputs: Outputs, scope: SelectScope | None) -> str:
     names = [name.lower() for name, _ in outputs]
     if _is_ordinal(node):
         position = _ordinal(node, outputs)
-        sql, kind = str(position + 1), outputs[position][1].type
+        sql, value = str(position + 1), outputs[position][1]
     elif isinstance(node, exp.Column) and not node.table and node.name.lower() in names:
         if names.count(node.name.lower()) > 1:
             raise NotPlainError(f"ORDER BY {node.name}, which is in the result twice")
         position = names.index(node.name.lower())
-        sql, kind = str(position + 1), outputs[position][1].type
+        sql, value = str(position + 1), outputs[position][1]
     elif scope is None:
         raise NotPlainError("ORDER BY other than a column of the result")
     else:
         value = replace(scope, first="result").translate(node)
-        sql, kind = value.sql, value.type
-    if is_nested(kind):
+        sql = value.sql
+    if is_nested(value.type):
         raise NotPlainError("ORDER BY a struct, a list or a map")
+    if is_floating(value.type):
+        if scope is None:
+            raise NotPlainError("ORDER BY a floating-point number of such a result")
+        # DuckDB takes the column that it sorts by from its keys, where -0.0 is 0.0, and leaves out
+        # files by statistics that have no NaN. Of an expression it does neither.
+        sql = f"(CASE WHEN {value.sql} = 0 THEN 0 ELSE {value.sql} END)"
     direction = "DESC" if key.args.get("desc") else "ASC"
     return f"{sql} {direction} NULLS {'FIRST' if key.args.get('nulls_first') else 'LAST'}"

@@ -69,6 +69,10 @@ def is_decimal(kind: SqlType) -> bool:
     return kind.name == "DECIMAL"
 
 
+def is_floating(kind: SqlType) -> bool:
+    return kind in (FLOAT, DOUBLE)
+
+
 def is_nested(kind: SqlType) -> bool:
     return bool(kind.fields)
 
