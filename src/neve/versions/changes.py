@@ -36,6 +36,8 @@ def read_changes(
     until: Version | None = None,
     mode: Mode = "changes",
     keys: Sequence[str] | None = None,
+    *,
+    names_commits: bool = True,
 ) -> DataFrame:
     """Return the rows that changed after `since`, up to and including `until`.
 
@@ -48,6 +50,7 @@ def read_changes(
             ends; `appends` are added rows only, and an error if there are other changes.
         keys: columns that identify a row, so that updates are told from deletes and inserts.
             Without them, the identifier fields of the table, or the keys of a mirror.
+        names_commits: without it, mode `net` reads the two ends alone, and rows name no commit.
 
     Raises:
         NotFoundError: there is no such version or table.
@@ -57,6 +60,8 @@ def read_changes(
     parse_mode(ref.name, mode)
     table = TableReader(lake, ref)
     versions = resolve_range(ref.name, table.metadata, since, until, only_ends=mode == "net")
+    if mode == "net" and not names_commits:
+        versions = versions.ends
     require_free_names(ref.name, table.metadata, versions.schema_id)
     key_columns = find_keys(ref.name, table.metadata, versions.schema_id, keys)
     plan = plan_changes(table, versions, mode)

@@ -236,7 +236,10 @@ class _Batch:
     def _write(self) -> None:
         keeper, target = self._keeper, self._keeper.target
         with keeper.lake.explaining():
-            rows = self._shaped(keeper.source.rows(keeper.lake, self._commits))
+            # Only a transform sees the columns that name commits.
+            is_seen = keeper.spec.transform is not None
+            rows = keeper.source.rows(keeper.lake, self._commits, names_commits=is_seen)
+            rows = self._shaped(rows)
             fields = tr.data_fields(rows)
         keys = self._keys([field.name for field in fields])
         target.prepare(fields, self._metadata.format_version, self._renamed())

@@ -186,8 +186,12 @@ class SourceTable:
             f"{self.name} {self.spec.name}"
         )
 
-    def rows(self, lake: Lake, commits: CommitRange) -> DataFrame:
-        """Return the changes of some commits."""
+    def rows(self, lake: Lake, commits: CommitRange, *, names_commits: bool = True) -> DataFrame:
+        """Return the changes of some commits.
+
+        Args:
+            names_commits: without it, mode `net` reads less, and rows name no commit.
+        """
         from neve.versions.changes import read_changes
         from neve.versions.target_rows import all_as_inserts
 
@@ -195,8 +199,16 @@ class SourceTable:
         if commits.is_whole_table:
             with lake.explaining():
                 frame = lake.spark.read.option("versionAsOf", commits.until).table(spec.ref.quoted)
-            return all_as_inserts(frame, commits.commits[-1])
-        return read_changes(lake, spec.ref, commits.since, commits.until, spec.mode, spec.keys)
+            return all_as_inserts(frame)
+        return read_changes(
+            lake,
+            spec.ref,
+            commits.since,
+            commits.until,
+            spec.mode,
+            spec.keys,
+            names_commits=names_commits,
+        )
 
     def move(
         self,

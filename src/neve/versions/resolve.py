@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Union
 
@@ -66,6 +66,12 @@ class VersionRange:
         Where snapshots have expired, what they changed is in the first step.
         """
         return self.commits if self.is_complete else (None, *self.commits[1:])
+
+    @property
+    def ends(self) -> VersionRange:
+        """The same range in one step."""
+        is_one_commit = self.is_complete and len(self.commits) < 2
+        return replace(self, commits=self.commits[-1:], is_complete=is_one_commit)
 
 
 def resolve_version(name: str, metadata: MetadataJson, version: Version) -> int:

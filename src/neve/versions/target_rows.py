@@ -11,7 +11,6 @@ from pyspark.sql import types as T  # noqa: N812 - as everywhere
 
 from neve.lake.identifier import quote_identifier
 from neve.versions.change_columns import CHANGE_TYPE, SNAPSHOT_ID, TIMESTAMP
-from neve.versions.resolve import Commit
 
 SOURCE = "neve_follow_rows"
 DELETES = "_neve_deletes"
@@ -43,13 +42,16 @@ class MergeColumns:
     count: str | None = None
 
 
-def all_as_inserts(rows: DataFrame, commit: Commit) -> DataFrame:
-    """Return the rows of a version as the changes that made it from the empty table."""
+def all_as_inserts(rows: DataFrame) -> DataFrame:
+    """Return the rows of a version as the changes that made it from the empty table.
+
+    Which commits did that, nobody knows: they have expired.
+    """
     return rows.select(
         "*",
         F.lit("insert").alias(CHANGE_TYPE),
-        F.lit(commit.snapshot_id).cast("bigint").alias(SNAPSHOT_ID),
-        F.timestamp_millis(F.lit(commit.committed_ms)).alias(TIMESTAMP),
+        F.lit(None).cast("bigint").alias(SNAPSHOT_ID),
+        F.lit(None).cast("timestamp").alias(TIMESTAMP),
     )
 
 
