@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import io
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
+
+import fastavro
+
+from neve.lake.store_faults import explaining
 
 if TYPE_CHECKING:
     from neve.lake.metadata_json import MetadataJson
+
+ReadFile = Callable[[str], bytes]
 
 # The number that a writer gives to the first metadata file of a table.
 _FIRST_VERSION = 0
 
 
-def is_first_snapshot(metadata: MetadataJson, snapshot: Mapping[str, Any]) -> bool:
+def is_first_snapshot(
+    metadata: MetadataJson, snapshot: Mapping[str, Any], read: ReadFile | None = None
+) -> bool:
     """Tell whether it is proven that a snapshot never had a parent.
 
     That it names none is no proof: PyIceberg's expiry clears the parent of the oldest snapshot that
-    it keeps. So nothing may have been there before it (its totals are what it added itself), and
-    no commit may be missing before it:
+    it keeps. But nobody changes its manifest list, and Iceberg and PyIceberg write the parent into
+    the header of that file. Where there is no such header, or nothing to read it with, the metadata
+    must prove it: nothing was there before the snapshot (its totals are what it added itself), and
+    no commit is missing before it:
 
     - Every commit takes the next sequence number. The snapshots with lower numbers are all
       retained, so that none of them was removed. A table that was replaced (`CREATE OR REPLACE
@@ -27,8 +38,17 @@ def is_first_snapshot(metadata: MetadataJson, snapshot: Mapping[str, Any]) -> bo
 
     False means that it cannot be proven. One history is not told apart by metadata: a table of
     format version 1 that was emptied, then upgraded, then filled.
+
+    Args:
+        read: reads a file of the table.
     """
-    if snapshot.get("parent-snapshot-id") is not None or not _added_all_it_has(snapshot):
+    if snapshot.get("parent-snapshot-id") is not None:
+        return False
+    added_all = _added_all_it_has(snapshot)
+    parent = None if read is None else _parent_in_manifest_list(snapshot, read)
+    if parent is not None:
+        return parent == "null" and added_all is not False
+    if not added_all:
         return False
     number = snapshot.get("sequence-number") or 0
     if number == 0:
@@ -37,11 +57,23 @@ def is_first_snapshot(metadata: MetadataJson, snapshot: Mapping[str, Any]) -> bo
     return retained.issuperset(range(1, number))
 
 
-def _added_all_it_has(snapshot: Mapping[str, Any]) -> bool:
-    """Tell whether the summary says that the table was empty before; it may say nothing."""
+def _parent_in_manifest_list(snapshot: Mapping[str, Any], read: ReadFile) -> str | None:
+    """Return the parent that a snapshot was written with, "null" for none; None: not known."""
+    path = snapshot.get("manifest-list")
+    if not path:
+        return None
+    with explaining("reading the manifest list", path):
+        content = read(path)
+    header = fastavro.reader(io.BytesIO(content)).metadata
+    is_its_own = header.get("snapshot-id") == str(snapshot["snapshot-id"])
+    return header.get("parent-snapshot-id") if is_its_own else None
+
+
+def _added_all_it_has(snapshot: Mapping[str, Any]) -> bool | None:
+    """Tell whether the summary says that the table was empty before; None: it says nothing."""
     summary = snapshot.get("summary") or {}
     if "total-records" not in summary or "total-data-files" not in summary:
-        return False
+        return None
 
     def number(key: str) -> int:
         return int(summary.get(key, 0))

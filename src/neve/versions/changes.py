@@ -59,7 +59,9 @@ def read_changes(
     """
     parse_mode(ref.name, mode)
     table = TableReader(lake, ref)
-    versions = resolve_range(ref.name, table.metadata, since, until, only_ends=mode == "net")
+    versions = resolve_range(
+        ref.name, table.metadata, since, until, only_ends=mode == "net", read=table.read
+    )
     if mode == "net" and not names_commits:
         versions = versions.ends
     require_free_names(ref.name, table.metadata, versions.schema_id)

@@ -13,7 +13,8 @@ from neve.errors import NotFoundError, UsageError
 from neve.lake.commit_loop import RetryPolicy, read_until_available
 from neve.lake.follower_tags import PROPERTY_PREFIX, check_name
 from neve.lake.metadata_json import MAIN
-from neve.versions.resolve import Commit, ancestors, resolve_range
+from neve.lake.table_reads import file_reader
+from neve.versions.resolve import Commit, ancestors, is_first, resolve_range
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -80,6 +81,7 @@ class SourceTable:
         self.spec = spec
         self.stop = stop
         self._kept = kept
+        self._read_file = file_reader(lake, spec.ref)
         self._uuid: str | None = None
 
     @property
@@ -122,11 +124,16 @@ class SourceTable:
                 return []
         elif isinstance(start, int) and start != spec.since:
             raise self._expired(start)
-        elif start is None and spec.mode == "net" and line and not line[-1].is_first:
+        elif start is None and spec.mode == "net" and line and not self._is_first(metadata, line):
             commits = tuple(reversed(line))
             return [CommitRange(None, line[0].snapshot_id, commits, is_whole_table=True)]
         versions = resolve_range(
-            self.name, metadata, start, spec.until, only_ends=spec.mode == "net"
+            self.name,
+            metadata,
+            start,
+            spec.until,
+            only_ends=spec.mode == "net",
+            read=self._read_file,
         )
         ranges = []
         before = versions.start_id
@@ -136,6 +143,10 @@ class SourceTable:
             ranges.append(CommitRange(before, until, commits))
             before = until
         return ranges
+
+    def _is_first(self, metadata: MetadataJson, line: Sequence[Commit]) -> bool:
+        """Tell whether a line, the newest commit first, goes back to the table's first commit."""
+        return is_first(metadata, line[-1], self._read_file)
 
     def _is_past(
         self, metadata: MetadataJson, position: int, end_id: int | None, line: Sequence[Commit]
@@ -148,7 +159,7 @@ class SourceTable:
         if self.branch(metadata) is None and (end_id is None or end_id in before):
             return True
         shared = next((each for each in before if each in ids), None)
-        if shared is not None or not line or line[-1].is_first:
+        if shared is not None or not line or self._is_first(metadata, line):
             raise self._rolled_back(position, end_id, shared)
         return False
 

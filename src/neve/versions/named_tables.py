@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from neve.errors import NotFoundError, UnsupportedError
 from neve.lake.identifier import Identifier, parse_identifier
 from neve.lake.profile import profiles
+from neve.lake.table_reads import file_reader
 from neve.lake.table_ref import TableRef
 from neve.versions.resolve import resolve_range
 
@@ -77,4 +78,5 @@ def require_range(
     except UnsupportedError:
         # Only Spark reads the table.
         return
-    resolve_range(ref.name, metadata, since, until, only_ends=only_ends)
+    read = file_reader(lake, ref)
+    resolve_range(ref.name, metadata, since, until, only_ends=only_ends, read=read)

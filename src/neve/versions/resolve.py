@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Union
 
 from neve.errors import NeveError, NotFoundError, UsageError
-from neve.lake.first_snapshot import is_first_snapshot
+from neve.lake.first_snapshot import ReadFile, is_first_snapshot
 from neve.versions.arguments import MOST_DIGITS
 
 if TYPE_CHECKING:
@@ -37,8 +37,6 @@ class Commit:
     committed_ms: int
     manifest_list: str
     summary: Mapping[str, str]
-    is_first: bool
-    """Nothing was before it, and that is proven."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +92,7 @@ def resolve_range(
     until: Version | None,
     *,
     only_ends: bool = False,
+    read: ReadFile | None = None,
 ) -> VersionRange:
     """Return the commits after `since`, up to `until`; without them, from the first to the current.
 
@@ -101,6 +100,7 @@ def resolve_range(
 
     Args:
         only_ends: snapshots between the two ends may have expired.
+        read: reads a file of the table, to prove which snapshot is the first.
 
     Raises:
         NotFoundError: a version does not exist, is not an ancestor of the end, or was expired.
@@ -114,14 +114,14 @@ def resolve_range(
         if commit.snapshot_id == start_id:
             return VersionRange(start_id, end_id, tuple(reversed(commits)), schema_id)
         commits.append(commit)
-    is_complete = not commits or commits[-1].is_first
+    is_complete = not commits or is_first(metadata, commits[-1], read)
     if start_id is None and is_complete:
         return VersionRange(None, end_id, tuple(reversed(commits)), schema_id)
     if only_ends and not is_complete and _may_come_before(metadata, start_id, end_id):
         return VersionRange(
             start_id, end_id, tuple(reversed(commits)), schema_id, is_complete=False
         )
-    raise _not_between(name, metadata, start_id, end_id, commits)
+    raise _not_between(name, metadata, start_id, end_id, commits, is_complete=is_complete)
 
 
 def ancestors(metadata: MetadataJson, snapshot_id: int | None) -> Iterator[Commit]:
@@ -131,12 +131,17 @@ def ancestors(metadata: MetadataJson, snapshot_id: int | None) -> Iterator[Commi
     while snapshot_id is not None and (snapshot := metadata.snapshots.get(snapshot_id)):
         # A snapshot that was never current itself became visible with the one that follows it.
         seen_since = published.get(snapshot_id, seen_since)
-        commit = _commit(metadata, snapshot, seen_since)
+        commit = _commit(snapshot, seen_since)
         yield commit
         snapshot_id = commit.parent_id
 
 
-def _commit(metadata: MetadataJson, snapshot: Mapping[str, Any], seen_since: int | None) -> Commit:
+def is_first(metadata: MetadataJson, commit: Commit, read: ReadFile | None = None) -> bool:
+    """Tell whether nothing was before a commit, and that is proven."""
+    return is_first_snapshot(metadata, metadata.snapshots[commit.snapshot_id], read)
+
+
+def _commit(snapshot: Mapping[str, Any], seen_since: int | None) -> Commit:
     summary = snapshot.get("summary") or {}
     return Commit(
         snapshot_id=snapshot["snapshot-id"],
@@ -145,7 +150,6 @@ def _commit(metadata: MetadataJson, snapshot: Mapping[str, Any], seen_since: int
         committed_ms=snapshot["timestamp-ms"] if seen_since is None else seen_since,
         manifest_list=snapshot.get("manifest-list", ""),
         summary=summary,
-        is_first=is_first_snapshot(metadata, snapshot),
     )
 
 
@@ -198,7 +202,7 @@ def _is_gap(metadata: MetadataJson, before: int, after: int) -> bool:
     line = list(ancestors(metadata, after))
     ids = {commit.snapshot_id for commit in ancestors(metadata, before)}
     is_joined = any(commit.snapshot_id in ids for commit in line)
-    return bool(line) and not is_joined and not line[-1].is_first
+    return bool(line) and not is_joined and not is_first(metadata, line[-1])
 
 
 def _before_log(name: str, metadata: MetadataJson, version: Version) -> NotFoundError:
@@ -206,7 +210,8 @@ def _before_log(name: str, metadata: MetadataJson, version: Version) -> NotFound
     reason = f"{name} had no snapshot at {version} yet"
     first = next((metadata.snapshots.get(entry["snapshot-id"]) for entry in _log(metadata)), None)
     if first is not None and not is_first_snapshot(metadata, first):
-        reason = f"{name}: its history log begins after {version}; older snapshots have expired"
+        expired = "have expired" if first.get("parent-snapshot-id") else "may have expired"
+        reason = f"{name}: its history log begins after {version}; older snapshots {expired}"
     return NotFoundError(reason, hint=_nearest(metadata))
 
 
@@ -258,6 +263,8 @@ def _not_between(
     start_id: int | None,
     end_id: int | None,
     commits: list[Commit],
+    *,
+    is_complete: bool,
 ) -> NeveError:
     """Say why the walk from the end did not arrive at the start."""
     behind = {commit.snapshot_id for commit in ancestors(metadata, start_id)}
@@ -268,7 +275,7 @@ def _not_between(
         )
     oldest = commits[-1]
     is_apart = bool(behind.intersection(commit.snapshot_id for commit in commits))
-    if not (oldest.is_first or is_apart):
+    if not (is_complete or is_apart):
         reason = "have expired" if oldest.parent_id else "may have expired"
         return NotFoundError(
             f"{name}: snapshots between {start_id or 'the beginning'} and {end_id} {reason}, "

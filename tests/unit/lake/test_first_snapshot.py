@@ -8,8 +8,10 @@ import pyarrow as pa
 import pytest
 
 import neve
+from neve.errors import NotFoundError
 from neve.lake.first_snapshot import is_first_snapshot
 from neve.lake.metadata_json import MetadataJson
+from neve.lake.table_reads import file_reader
 from tests.support.lakes import sqlite_settings
 
 ROWS = pa.table({"id": pa.array([1], pa.int64())})
@@ -28,6 +30,7 @@ class History:
     def __init__(self, lake, name, format_version):
         properties = {"format-version": str(format_version)}
         self.lake, self.name = lake, name
+        self.read = file_reader(lake, lake.ref(f"shop.{name}"))
         self.table = lake.catalog().create_table(f"shop.{name}", ROWS.schema, properties=properties)
 
     def append(self):
@@ -67,11 +70,18 @@ def test_the_first_snapshot_is_known_as_such(lake, format_version):
     for _ in range(3):
         history.append()
     first, *others = history.metadata.snapshots.values()
-    assert is_first_snapshot(history.metadata, first)
-    assert not any(is_first_snapshot(history.metadata, each) for each in others)
+    for read in (None, history.read):
+        assert is_first_snapshot(history.metadata, first, read)
+        assert not any(is_first_snapshot(history.metadata, each, read) for each in others)
     if format_version == 1:
         history.upgrade()
         assert is_first_snapshot(history.metadata, first)
+    # What the metadata does not say, the manifest list does.
+    unknown = {**first, "sequence-number": 7, "summary": {"operation": "append"}}
+    assert not is_first_snapshot(history.metadata, unknown)
+    assert is_first_snapshot(history.metadata, unknown, history.read)
+    contradicted = {**first, "summary": {**first["summary"], "total-records": "9"}}
+    assert not is_first_snapshot(history.metadata, contradicted, history.read)
 
 
 @pytest.mark.parametrize(
@@ -97,6 +107,31 @@ def test_what_is_left_of_a_past_that_expired_is_not_the_first(lake, past, format
     history.expire()
     snapshot = history.metadata.snapshots[history.main.snapshot_id]
     assert not is_first_snapshot(history.metadata, snapshot)
+    assert not is_first_snapshot(history.metadata, snapshot, history.read)
+
+
+def test_a_table_that_was_emptied_then_upgraded_then_filled(lake):
+    """Only the manifest list tells that something was there."""
+    history = History(lake, "emptied_then_upgraded", 1)
+    history.append()
+    history.empty()
+    history.upgrade()
+    history.append()
+    history.expire()
+    (snapshot,) = history.metadata.snapshots.values()
+    assert not is_first_snapshot(history.metadata, snapshot, history.read)
+
+
+def test_a_manifest_list_of_another_snapshot_proves_nothing(lake):
+    history = History(lake, "borrowed", 2)
+    history.append()
+    history.append()
+    first, second = history.metadata.snapshots.values()
+    borrowed = {**second, "manifest-list": first["manifest-list"], "parent-snapshot-id": None}
+    assert not is_first_snapshot(history.metadata, borrowed, history.read)
+    gone = {**first, "manifest-list": first["manifest-list"] + ".gone"}
+    with pytest.raises(NotFoundError, match="reading the manifest list"):
+        is_first_snapshot(history.metadata, gone, history.read)
 
 
 def metadata_of(*snapshots, **document):
