@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from neve.buffer.layout import NUMBER_DIGITS
-from neve.buffer.payload import NO_SENDER, Codec, pack, unpack
+from neve.buffer.payload import NO_SENDER, SENDER_BYTES, Codec, pack, unpack
 from neve.errors import CorruptionError, NotFoundError, UsageError
 from neve.signals import Signal
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 PREFIX = "dead-letters"
 _SIGNALS = "|".join(signal.value for signal in Signal)
 _FILE = re.compile(rf"{PREFIX}/({_SIGNALS})/[^/.]+/[0-9]{{{NUMBER_DIGITS}}}(-[0-9]+)?\.json")
+# What each has, also that of a damaged segment.
+_KEYS = {"stream", "segment", "position", "received_unix_nano", "reasons"}
 
 
 @dataclass(frozen=True)
@@ -97,15 +99,31 @@ def list_dead_letters(store: BufferStore) -> list[StoredFile]:
 
 
 def read_dead_letters(store: BufferStore) -> Iterator[dict[str, Any]]:
-    """Yield what was set aside, in the order of streams and segments, without the payloads."""
+    """Yield what was set aside, in the order of streams and segments, without the payloads.
+
+    Of a file that is damaged: what its name says, and the damage as the reason.
+    """
     for file in list_dead_letters(store):
         try:
             document = read_dead_letter(store, file.path)
         except NotFoundError:
             # It was replayed or removed after it was listed.
             continue
+        except CorruptionError as error:
+            document = _damaged(file.path, error.message)
         document.pop("payload", None)
         yield {**document, "file": file.path}
+
+
+def _damaged(file: str, reason: str) -> dict[str, Any]:
+    stream, _, name = file.removeprefix(f"{PREFIX}/").rpartition("/")
+    return {
+        "stream": stream,
+        "segment": int(name[:NUMBER_DIGITS]),
+        "position": None,
+        "received_unix_nano": None,
+        "reasons": [{"path": "", "reason": reason}],
+    }
 
 
 def check_file_name(file: str) -> None:
@@ -124,9 +142,14 @@ def read_dead_letter(store: BufferStore, file: str) -> dict[str, Any]:
         CorruptionError: the file is damaged.
     """
     try:
-        document: dict[str, Any] = json.loads(store.read(file))
+        document = json.loads(store.read(file))
     except ValueError as error:
         raise CorruptionError(f"{file} is not a dead letter: {error}") from error
+    if not isinstance(document, dict) or not document.keys() >= _KEYS:
+        raise CorruptionError(f"{file} is not a dead letter: it lacks what each one has")
+    reasons = document["reasons"]
+    if not isinstance(reasons, list) or not all(isinstance(each, dict) for each in reasons):
+        raise CorruptionError(f"{file} is not a dead letter: its reasons are none")
     return document
 
 
@@ -134,7 +157,7 @@ def stored_request(document: dict[str, Any]) -> DeadRequest | None:
     """Return the request of a dead letter; None for a damaged segment. Raises CorruptionError."""
     try:
         return None if document["position"] is None else _stored_request(document)
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise CorruptionError(f"a dead letter lacks what it should have: {error}") from error
 
 
@@ -142,7 +165,7 @@ def _stored_request(document: dict[str, Any]) -> DeadRequest:
     stored = base64.b64decode(document["payload"])
     codec = Codec[document["codec"].upper()]
     sender = document.get("sender")
-    return DeadRequest(
+    dead = DeadRequest(
         stream=document["stream"],
         segment=document["segment"],
         position=document["position"],
@@ -153,6 +176,21 @@ def _stored_request(document: dict[str, Any]) -> DeadRequest:
         sender=bytes.fromhex(sender) if sender else NO_SENDER,
         sender_name=document.get("sender_name") or "",
     )
+    _require_storable(dead)
+    return dead
+
+
+def _require_storable(dead: DeadRequest) -> None:
+    """Raise ValueError if a request cannot be stored again: one odd letter must stop no other."""
+    numbers = dead.segment, dead.position, dead.received_unix_nano
+    if not all(isinstance(number, int) and 0 <= number < 1 << 63 for number in numbers):
+        raise ValueError(f"segment, position and time are {numbers}")
+    if not _FILE.fullmatch(dead.path):
+        raise ValueError(f"no request is at {dead.path}")
+    if len(dead.sender) != SENDER_BYTES or not isinstance(dead.sender_name, str):
+        raise ValueError("the sender is none")
+    if not all(isinstance(path, str) for path, _ in dead.reasons):
+        raise ValueError("a path is no text")
 
 
 def remove_dead_letters(store: BufferStore, files: Iterable[str]) -> None:

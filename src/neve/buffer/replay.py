@@ -182,9 +182,14 @@ def _intents(store: BufferStore, prefix: str = PREFIX) -> list[Intent]:
     for file in store.files(prefix):
         try:
             document = json.loads(store.read(file.path))
+            intents.append(Intent(document["stream"], tuple(document["letters"])))
         except NotFoundError:
             continue
-        intents.append(Intent(document["stream"], tuple(document["letters"])))
+        except (KeyError, TypeError, ValueError) as error:
+            raise CorruptionError(
+                f"{file.path} is damaged, so nobody knows which dead letters were replayed in it",
+                hint="replay none of those before you know; then remove the file",
+            ) from error
     return intents
 
 

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import threading
 
 import pytest
 from obstore.store import MemoryStore
 
 from neve.buffer import replay as replaying
-from neve.buffer.dead_letters import DeadRequest, list_dead_letters, set_aside, set_segment_aside
+from neve.buffer.dead_letters import (
+    DeadRequest,
+    list_dead_letters,
+    read_dead_letter,
+    read_dead_letters,
+    set_aside,
+    set_segment_aside,
+)
 from neve.buffer.reader import BufferReader, Segment
 from neve.buffer.replay import PREFIX, RECORDS_PREFIX, replay
-from neve.errors import ConflictError, StorageError
+from neve.errors import ConflictError, CorruptionError, StorageError
 from neve.signals import Signal
 from tests.support.buffer_stores import DoubtfulStore, disk, memory, payloads
 from tests.support.dead_letters import set_one_aside, stored
@@ -52,6 +60,56 @@ def test_an_empty_path_is_the_whole_request(store):
     set_one_aside(store, "a", paths=())
     assert replay(store).records == 3
     assert stored(store) == ["a 0", "a 1", "a 2"]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        b"[]",
+        b"null",
+        b"\xff",
+        {"stream": "weird/x"},
+        {"stream": 7},
+        {"segment": "1"},
+        {"segment": -1},
+        {"position": 1.5},
+        {"received_unix_nano": "now"},
+        {"received_unix_nano": 2**63},
+        {"sender": "ab"},
+        {"sender_name": 7},
+        {"reasons": [{"path": None, "reason": "why"}]},
+        {"reasons": [{"path": "nope[7]", "reason": "why"}]},
+        {"payload": "!"},
+        {"codec": 7},
+        {"reasons": "why"},
+        {"reasons": ["why"]},
+        b"{}",
+    ],
+    ids=str,
+)
+def test_an_odd_letter_costs_no_other_its_turn(store, odd):
+    dead = set_one_aside(store, "a")
+    document = odd
+    if isinstance(odd, dict):
+        document = json.dumps({**read_dead_letter(store, dead.path), **odd}).encode()
+    path = dead.path.replace("000000.json", "000001.json")
+    store.put_new(path, document)
+    shown = list(read_dead_letters(store))
+    assert [letter["file"] for letter in shown] == [dead.path, path]
+    done = replay(store)
+    assert (done.requests, [file for file, _ in done.skipped]) == (1, [path])
+    assert stored(store) == ["a 1"]
+    assert [file.path for file in list_dead_letters(store)] == [path]
+
+
+@pytest.mark.parametrize("prefix", [PREFIX, RECORDS_PREFIX])
+def test_a_damaged_note_of_a_replay_is_named(store, prefix):
+    """What it was about may be stored already, so nothing is replayed."""
+    set_one_aside(store, "a")
+    store.put_new(f"{prefix}/logs-x.json", b"{}")
+    with pytest.raises(CorruptionError, match=f"{prefix}/logs-x.json is damaged"):
+        replay(store)
+    assert stored(store) == []
 
 
 def test_chosen_letters_only(store):
