@@ -278,6 +278,11 @@ class HttpConnection(asyncio.Protocol):
                 if self._waiting:
                     # Answers to requests that were sent together must not keep others waiting.
                     await asyncio.sleep(0)
+        except Exception:
+            # A defect. Without an answer and a deadline the connection would stay for ever.
+            logger.exception("a connection is cut, since its request cannot be answered")
+            self.abort()
+            return
         finally:
             self._is_answering = False
         if self._transport is None or self._last_answer_sent:

@@ -86,6 +86,11 @@ class Listener:
             logger.debug("TLS handshake failed: %s", error)
             connection.close()
             self._connections.handshake_failed()
+        except Exception:
+            # A defect. Counted as open for ever, such connections would keep all others out.
+            logger.exception("a connection could not be opened")
+            connection.close()
+            self._connections.closed()
 
     def close(self) -> None:
         """Accept no more connections, and end TLS handshakes; the others stay."""

@@ -92,6 +92,25 @@ def test_a_listener_counts_connections_before_their_protocol_is_made():
     asyncio.run(scenario())
 
 
+def test_a_connection_that_cannot_be_opened_is_counted_out():
+    def fail():
+        raise KeyError("a defect")
+
+    connections = Connections(Counters(), max_open=1)
+
+    async def scenario():
+        listening = socket.create_server(("127.0.0.1", 0))
+        listener = Listener(listening, fail, connections)
+        for _ in range(2):
+            reader, writer = await asyncio.open_connection(*listening.getsockname())
+            assert await reader.read() == b""
+            writer.close()
+        assert connections.open == 0
+        listener.close()
+
+    asyncio.run(scenario())
+
+
 class Clockwork:
     """A connection that may break when it is told the time."""
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from neve.receive import http_connection
 from neve.receive.http_connection import END_OF_HEAD, without_upgrade
 from neve.receive.request_handler import RequestHandler
 from neve.receive.spec import ReceiveSpec
@@ -58,6 +59,19 @@ def run_connection(handler, *chunks):
         return asyncio.run(run())
     finally:
         handler.close()
+
+
+def test_a_connection_whose_request_cannot_be_answered_is_cut(sink, monkeypatch, caplog):
+    def fail(*_, **__):
+        raise KeyError("a defect")
+
+    monkeypatch.setattr(http_connection, "encode", fail)
+    written, is_closed = run_connection(
+        RequestHandler(SMALL, sink),
+        *request_bytes("POST", "/v1/logs", {"content-type": PROTOBUF}, [VALID]),
+    )
+    assert (written, is_closed) == (b"", True)
+    assert "cannot be answered" in caplog.text
 
 
 def answers(written):
