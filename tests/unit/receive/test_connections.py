@@ -103,7 +103,7 @@ def test_a_connection_that_cannot_be_opened_is_counted_out():
         listener = Listener(listening, fail, connections)
         for _ in range(2):
             reader, writer = await asyncio.open_connection(*listening.getsockname())
-            assert await reader.read() == b""
+            assert await asyncio.wait_for(reader.read(), 10) == b""
             writer.close()
         assert connections.open == 0
         listener.close()
