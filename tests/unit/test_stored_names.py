@@ -31,6 +31,7 @@ STORED = {
     "neve.batch-id",
     "neve.batch-ranges",
     "neve.contains",
+    "neve.counts",
     "neve.duplicates",
     "neve.follow-position.",
     "neve.follow.",

@@ -21,7 +21,7 @@ from neve.direct.request_rows import (
 )
 from neve.direct.results import RequestResult, TableResult, may_pass
 from neve.direct.sink import RecordCounts
-from neve.errors import InternalError, NeveError, UnavailableError
+from neve.errors import NeveError, UnavailableError, UnbalancedError
 from neve.lake.pending_rows import PendingRows, tables_to_write
 from neve.telemetry.promote import promote
 
@@ -119,7 +119,7 @@ class RequestBatch:
         try:
             self._write_files()
             self._require_balance()
-        except InternalError as error:
+        except UnbalancedError as error:
             self._abandon_all(error)
             return self._write_halves(error)
         except NeveError as error:

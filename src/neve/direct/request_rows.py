@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from neve.errors import InternalError
+from neve.errors import UnbalancedError
 from neve.otlp.encoding import check_size
 from neve.otlp.request import CheckedRequest, check
 from neve.signals import Signal
@@ -84,14 +84,14 @@ def require_balance(
     if that differs, protobuf's own parser counts: of a metric with two kinds the last one counts.
 
     Raises:
-        InternalError: the numbers differ, by a defect.
+        UnbalancedError: the numbers differ, by a defect.
     """
     made = rows + rejections.records - rejections.unreadable
     if made == request.checked.records:
         return
     records = _count(signal, bytes(request.checked.payload))
     if made != records:
-        raise InternalError(
+        raise UnbalancedError(
             f"a request of {signal.value} has {records} records, of which {rows} became rows and "
             f"{rejections.records} were rejected: nothing of it is committed",
             hint="this is a defect of Neve; the sender keeps its data",

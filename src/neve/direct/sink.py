@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from neve.errors import InternalError
+from neve.errors import UnbalancedError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,10 +26,10 @@ class RecordCounts:
         """Check the books of a table, before its commit: records read = rows in files + rejected.
 
         Raises:
-            InternalError: the numbers differ, by a defect; nothing may be committed.
+            UnbalancedError: the numbers differ, by a defect; nothing may be committed.
         """
         if self.read != rows + self.rejected:
-            raise InternalError(
+            raise UnbalancedError(
                 f"{table}: {self.read} records were read, {rows} are rows in data files and "
                 f"{self.rejected} were rejected: nothing is committed",
                 hint="this is a defect of Neve; send the rows again",

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# In the summary of a snapshot: of all writes that it has.
-RECORDS_READ, RECORDS_REJECTED = "neve.records-read", "neve.records-rejected"
 # Of the time that a write has: for the recovery record, if the commit is not confirmed.
 _RECORD_SECONDS = 2.0
 
@@ -144,7 +142,7 @@ class TableAppend:
                 return target.append(
                     self._files,
                     self._append_id,
-                    counts={RECORDS_READ: counts.read, RECORDS_REJECTED: counts.rejected},
+                    counts={"read": counts.read, "dead_letters": counts.rejected},
                     policy=policy,
                     counters=counters,
                 )

@@ -8,6 +8,7 @@ snapshots stay few (`append_snapshot.py`, `snapshot_limit.py`).
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import time
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# In the summary of a snapshot: the books of its records, as JSON.
+COUNTS = "neve.counts"
 # Appends of one process that one commit takes along: their ids are in one summary.
 _MOST_JOINED = 64
 # So long after a commit of ours, few others have committed: the history since then is kept.
@@ -196,8 +199,8 @@ class AppendTable:
         the policy counts, and not its number of attempts.
 
         Args:
-            counts: numbers for the snapshot's summary, where those of appends that share a commit
-                are added up.
+            counts: of records, for the snapshot's summary; those of appends that share a commit are
+                added up.
             others_append: others may apply it since the table was last read, which lacked it then.
 
         Raises:
@@ -344,12 +347,7 @@ class AppendTable:
                 raise unknown(self.name, "an append", "snapshots that may have it have expired")
             each.seen = now
         files = [file for each in left for file in each.files]
-        counts: Counter[str] = Counter()
-        for each in left:
-            counts.update(each.counts)
-        summary = {APPEND_ID: ",".join(each.append_id for each in left)}
-        summary |= {name: str(count) for name, count in counts.items()}
-        new = self._write(files, summary)
+        new = self._write(files, _summary_of(left))
         attempts.manifests += len(new.manifests)
         before = self._table.metadata
         removed = self._snapshots_to_remove()
@@ -409,3 +407,13 @@ class _Attempts:
     manifests: int = 0
     is_look_needless: bool = False
     refused: list[NewSnapshot] = field(default_factory=list)
+
+
+def _summary_of(appends: Sequence[_Append]) -> dict[str, str]:
+    summary = {APPEND_ID: ",".join(each.append_id for each in appends)}
+    counts: Counter[str] = Counter()
+    for each in appends:
+        counts.update(each.counts)
+    if counts:
+        summary[COUNTS] = json.dumps(counts)
+    return summary
