@@ -116,11 +116,11 @@ def behind(server, spec, timeout_seconds):
 
 
 def test_a_slow_line_is_not_silent(spec, s3):
-    content = Random(7).randbytes(3 * MIB)
+    content = Random(7).randbytes(2 * MIB)
     with running_silent_server(urlsplit(s3.endpoint).port) as server:
-        slow = behind(server, spec, timeout_seconds=0.5)
+        slow = behind(server, spec, timeout_seconds=0.7)
         store = open_store(slow)
-        server.bytes_per_second = 2.5 * MIB
+        server.bytes_per_second = 2 * MIB
         log = store.begin("logs")
         log.commit([buffered(content)])
         assert log.fsync_seconds > slow.storage.timeout_seconds

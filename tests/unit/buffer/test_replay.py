@@ -87,7 +87,8 @@ def test_an_empty_path_is_the_whole_request(store):
     ],
     ids=str,
 )
-def test_an_odd_letter_costs_no_other_its_turn(store, odd):
+def test_an_odd_letter_costs_no_other_its_turn(odd):
+    store = memory()()
     dead = set_one_aside(store, "a")
     document = odd
     if isinstance(odd, dict):
