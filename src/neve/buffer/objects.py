@@ -71,8 +71,8 @@ def open_bucket(location: str, storage: ObjectStorage, upload_bytes: int = 0) ->
     """Return a client for `s3://bucket/prefix`.
 
     Time-outs count silence: an answer may take any time while its bytes arrive. But the client
-    takes the sending of a body for silence, too, so that a put has as long again as its bytes take
-    on the slowest line.
+    takes the sending of a body for silence, too. So a put has, in addition, the time that its bytes
+    take on the slowest line.
 
     Args:
         upload_bytes: the largest body that the client is to put.
@@ -97,7 +97,7 @@ def open_bucket(location: str, storage: ObjectStorage, upload_bytes: int = 0) ->
             # Of a whole request, however large: not bounded.
             "timeout": timedelta(days=1),
         },
-        # No retry after a time-out.
+        # Not after a time-out, which is settled by whoever has made the put.
         retry_config={
             "max_retries": 2,
             "retry_timeout": timedelta(seconds=storage.timeout_seconds),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def serve(
     context: typer.Context,
     supervised: Annotated[
-        int | None,
+        Optional[int],  # noqa: UP045 - typer reads it on Python 3.10 too
         typer.Option(
             "--supervised",
             hidden=True,

@@ -119,8 +119,9 @@ class Receiver:
     def require_clocks(self) -> None:
         """Raise InternalError if what ends slow connections has ended."""
         for server in (self._http, self._grpc):
-            if server is not None and server.clock.done():
-                error = server.clock.exception() or asyncio.CancelledError()
+            if server is None or not server.clock.done():
+                continue
+            if error := server.clock.exception():
                 raise unexpected_end(f"the clock of {type(server).__name__}", error) from error
 
     async def stop(self) -> bool:
