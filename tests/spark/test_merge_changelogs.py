@@ -171,3 +171,21 @@ def test_a_changelog_that_pyiceberg_expired_costs_no_key(embedded_lake):
     (note,) = mirrored.merger().rebuild(accept_loss=True).notes
     assert f"cannot be proven that {mirrored.changelog} holds all its events" in note
     assert mirrored.found().keys() == {(2,), (3,)}
+
+
+def test_a_changelog_that_was_replaced_is_no_whole_one(embedded_lake):
+    """It is the same table, and its first snapshot has no parent."""
+    mirrored = Mirrored(embedded_lake, strategy=Strategy.SCAN)
+    mirrored.append(event("I", 1, 1, "a"), event("I", 2, 2, "b"))
+    mirrored.merge()
+    kept = f"SELECT * FROM {mirrored.changelog} WHERE id = 2"
+    for left in ((2,), ()):
+        embedded_lake.sql(f"CREATE OR REPLACE TABLE {mirrored.changelog} USING iceberg AS {kept}")
+        with pytest.raises(CatalogError, match="was rolled back behind"):
+            mirrored.merge()
+        with pytest.raises(CatalogError, match="it cannot be proven that"):
+            mirrored.merger().rebuild()
+        mirrored.merger().rebuild(accept_loss=True)
+        assert mirrored.found().keys() == {(key,) for key in left}
+        assert mirrored.merge().outcome == "idle"
+        kept = kept.replace("id = 2", "false")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.table.metadata import TableMetadataUtil
 
+from neve.errors import UnsupportedError
 from neve.lake.catalog import explaining_unreadable
 from neve.lake.faults import explained
 from neve.lake.json_table import JsonTable, json_table
@@ -55,7 +56,15 @@ class WatchedTable:
 
     @property
     def uuid(self) -> str:
-        return self._read.metadata.uuid
+        """What tells the table from another one of its name. Raises UnsupportedError."""
+        uuid = self._read.metadata.document.get("table-uuid")
+        if uuid is None:
+            raise UnsupportedError(
+                f"{'.'.join(self._identifier)} has no table-uuid, as format version 1 allows it, "
+                "so that it cannot be told from another table of its name",
+                hint="PyIceberg gives it one with its next commit, such as a property",
+            )
+        return str(uuid)
 
     def since(self, snapshot_id: int | None) -> TableMetadata:
         """Return the table with those snapshots of `main` that begin with one, and no other ref.

@@ -29,7 +29,7 @@ SEVERAL = "_neve_several"
 KNOWN_KEY = "_neve_known_key"
 # How many parts of the index were in memory already; said once in a batch of rows.
 CACHE_HITS = "_neve_cache_hits"
-# Whether the index could not be read, so that what it said does not count: 1, or 0.
+# Whether a part of the index is missing or damaged, so that what it said does not count: 1, or 0.
 INDEX_BROKEN = "_neve_index_broken"
 # Whether the store did not let the index be read: 1, or 0. It may do so a moment later.
 INDEX_AWAY = "_neve_index_away"

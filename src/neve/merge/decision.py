@@ -52,8 +52,8 @@ def dispositions(
         is_truncated: it is less than that of the newest TRUNCATE.
     """
     return [
-        # At an equal sequence a delete wins over an upsert, and a second delete changes nothing.
         (TRUNCATED_AWAY, is_truncated),
+        # At an equal sequence a delete wins over an upsert, and a second delete changes nothing.
         (LATE, is_older | (is_equal & ~has_row)),
         (TIE, is_equal & ~is_delete),
         (REMOVE, is_delete & has_row),

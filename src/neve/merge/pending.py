@@ -40,14 +40,15 @@ class Pending:
     # Read every file of this snapshot: a first load, or the checkpoint's snapshot is expired.
     whole: Snapshot | None = None
     note: str | None = None
-    # The changelog was created again, so that the next commit replaces all rows of the mirror.
-    recreated: bool = False
+    # The next commit replaces all rows of the mirror, if need be by none: a rebuild, or the
+    # changelog was created again.
+    replaces_all: bool = False
     # Instead, events that were set aside are merged: those of this snapshot of their table.
     rejected: Snapshot | None = None
 
     @property
     def is_empty(self) -> bool:
-        return not (self.snapshots or self.whole or self.recreated or self.rejected)
+        return not (self.snapshots or self.whole or self.replaces_all or self.rejected)
 
     @property
     def lag_snapshots(self) -> int:
@@ -84,11 +85,13 @@ def pending(
             f"{name} is another table than the one {mirror} was made of",
             hint=f"set on_recreated: truncate, or {REBUILD.format(table=mirror)}",
         )
-    if main is None:
-        return Pending(checkpoint or Checkpoint(uuid))
+    if main is None and checkpoint in (None, Checkpoint(uuid)):
+        return Pending(Checkpoint(uuid))
     if checkpoint is None:
         note = f"{mirror}: how far it has come cannot be proven; all of {name} is merged over it"
         return Pending(Checkpoint(uuid), whole=main, note=note)
+    if main is None:
+        raise _rolled_back(name, mirror, checkpoint)
     if checkpoint.scanning is not None and checkpoint.whole:
         scanned = metadata.snapshot_by_id(checkpoint.scanning)
         if scanned is None:
@@ -98,20 +101,20 @@ def pending(
         return Pending(checkpoint, whole=main)
     newer = _snapshots_after(metadata, checkpoint.snapshot_id)
     if _was_rolled_back(metadata, newer, checkpoint):
-        merged = checkpoint.scanning or checkpoint.snapshot_id
-        raise CatalogError(
-            f"{name} was rolled back behind snapshot {merged}, which {mirror} has merged already",
-            hint=REBUILD.format(table=mirror),
-        )
+        raise _rolled_back(name, mirror, checkpoint)
     if newer is None:
         return _without_start(name, mirror, main, checkpoint)
+    _require_appends(name, mirror, newer)
+    return Pending(checkpoint, tuple(newer))
+
+
+def _require_appends(name: str, mirror: str, newer: Sequence[Snapshot]) -> None:
     if overwrites := _overwrites(newer):
-        first = overwrites[0]
+        told = _told(overwrites[0])
         raise CatalogError(
-            f"{name}: {_told(first)}, and a changelog may only be appended to and compacted",
+            f"{name}: {told}, and a changelog may only be appended to and compacted",
             hint=START_ANEW.format(table=mirror),
         )
-    return Pending(checkpoint, tuple(newer))
 
 
 def recreated(name: str, mirror: str, metadata: TableMetadata) -> Pending:
@@ -122,7 +125,7 @@ def recreated(name: str, mirror: str, metadata: TableMetadata) -> Pending:
     """
     note = f"{mirror}: {name} was dropped and created again; its rows replace all rows"
     main = metadata.snapshot_by_name(MAIN_BRANCH)
-    return Pending(Checkpoint(str(metadata.table_uuid)), whole=main, note=note, recreated=True)
+    return Pending(Checkpoint(str(metadata.table_uuid)), whole=main, note=note, replaces_all=True)
 
 
 def unproven(name: str, metadata: TableMetadata) -> str | None:
@@ -133,12 +136,12 @@ def unproven(name: str, metadata: TableMetadata) -> str | None:
     """
     ancestors = list(main_ancestors(metadata))
     why = None
-    if changed := _overwrites(ancestors):
+    if not ancestors:
+        why = "it has no snapshot"
+    elif changed := _overwrites(ancestors):
         why = _told(changed[0])
     # A first snapshot with a higher number is the first since the table was replaced.
-    elif ancestors and not (
-        (ancestors[-1].sequence_number or 0) <= 1 and _is_first(metadata, ancestors[-1])
-    ):
+    elif not ((ancestors[-1].sequence_number or 0) <= 1 and _is_first(metadata, ancestors[-1])):
         why = f"snapshots before {ancestors[-1].snapshot_id} are expired, or were replaced"
     return why and f"it cannot be proven that {name} holds all its events: {why}"
 
@@ -184,6 +187,14 @@ def _was_rolled_back(
     # Expiry keeps what a ref names and takes what lies between it and `main`.
     is_kept = any(ref.snapshot_id == merged.snapshot_id for ref in metadata.refs.values())
     return not is_kept or (merged.sequence_number or 0) > (oldest.sequence_number or 0)
+
+
+def _rolled_back(name: str, mirror: str, checkpoint: Checkpoint) -> CatalogError:
+    merged = checkpoint.scanning or checkpoint.snapshot_id
+    return CatalogError(
+        f"{name} was rolled back behind snapshot {merged}, which {mirror} has merged already",
+        hint=REBUILD.format(table=mirror),
+    )
 
 
 def _without_start(name: str, mirror: str, main: Snapshot, checkpoint: Checkpoint) -> Pending:

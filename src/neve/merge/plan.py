@@ -168,6 +168,8 @@ def _load(
     watched = loaded.changelog = loaded.changelog or WatchedTable(profile, catalog, spec.changelog)
     if known is None:
         watched.refresh()
+        # First of all: a table without one would be taken for another one each time.
+        _ = watched.uuid
     if known is not None:
         changelog, io = known.metadata, known.io
     else:
@@ -220,7 +222,8 @@ def look_anew(lake: Lake, spec: MergeSpec, *, accept_loss: bool = False) -> Look
         )
     main = changelog.snapshot_by_name(MAIN_BRANCH)
     note = doubt and f"{spec.name}: made anew nevertheless, as asked: {doubt}"
-    waiting = Pending(Checkpoint(str(changelog.table_uuid)), whole=main, note=note)
+    checkpoint = Checkpoint(str(changelog.table_uuid))
+    waiting = Pending(checkpoint, whole=main, note=note, replaces_all=True)
     look_at_all = _replacing(spec, changelog, mirror, waiting)
     require_no_loss(spec, changelog, mirror.metadata.schema(), look_at_all.drift)
     return look_at_all
@@ -234,7 +237,7 @@ def look_rejected(lake: Lake, spec: MergeSpec) -> Look:
         NotFoundError: there is no mirror yet.
     """
     tables = look(lake, spec)
-    if tables.pending.recreated:
+    if tables.pending.replaces_all:
         raise CatalogError(
             f"{spec.changelog_name} was created again, and what {spec.name} set aside is of the "
             "table before it",

@@ -61,7 +61,7 @@ class Counts:
     index_hits: int = 0
     index_misses: int = 0
     index_cache_hits: int = 0
-    # The index could not be read: nothing else here counts.
+    # A part of the index is missing or damaged: nothing else here counts.
     index_is_broken: bool = False
     # The store did not let the index be read, which says nothing of the index.
     index_is_away: bool = False

@@ -1,11 +1,13 @@
 """Looking at a table again and again: the same as reading it, and nothing is parsed twice."""
 
+from dataclasses import replace
+
 import pytest
 from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.table.snapshots import Snapshot
 
 import neve
-from neve.errors import NotFoundError
+from neve.errors import NotFoundError, UnsupportedError
 from neve.lake import json_table
 from neve.lake.ancestry import main_ancestors
 from neve.lake.document_table import find_document_table
@@ -160,3 +162,15 @@ def test_a_table_that_is_loaded_again_is_parsed_if_it_has_changed(lake, appender
     assert same.source.metadata.current_snapshot_id == first.metadata.current_snapshot_id
     lake.catalog().drop_table(NAME)
     assert find(changed) is None
+
+
+def test_a_table_without_a_uuid_is_refused_by_name(lake, appender, watched, monkeypatch):
+    """PyIceberg would give it another one each time."""
+    appender.append(1)
+    watched.refresh()
+    assert watched.uuid
+    document = dict(watched._read.metadata.document)
+    del document["table-uuid"]
+    watched._read.metadata = replace(watched._read.metadata, document=document)
+    with pytest.raises(UnsupportedError, match=r"^ns\.t has no table-uuid"):
+        _ = watched.uuid
