@@ -44,7 +44,7 @@ def _missing(path: str) -> CorruptionError:
 def _explained(path: str) -> Iterator[None]:
     try:
         yield
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise _missing(path) from error
     except OSError as error:
         raise StorageError(f"{path} cannot be read: {error}", retryable=True) from error

@@ -90,6 +90,11 @@ def _with_index(plan: MergePlan, mirror: MirrorAccess, forced: Strategy) -> Merg
         root, why = find_root(mirror.indexed)
     except UnsupportedError as error:
         return next_plan(plan, Obstacle.NOT_INDEXABLE, error.message)
+    except StorageError as error:
+        if error.retryable:
+            raise
+        # Access is refused, say: a new index would not be read either.
+        return next_plan(plan, Obstacle.NOT_INDEXABLE, error.message)
     if root is None and forced is not Strategy.INDEX:
         # A merge does not wait for a whole index, unless it was asked to.
         return next_plan(plan, Obstacle.NO_INDEX, f"{Obstacle.NO_INDEX.value}: {why}")

@@ -51,7 +51,7 @@ class KeyLookup:
             logger.warning("the index was not read: %s", error)
             kind = Root.from_json(self.root_json).sequence_type
             hits = in_order(count, [], [], frozenset(), kind)
-            is_away = isinstance(error, StorageError)
+            is_away = isinstance(error, StorageError) and error.retryable
             is_broken = not is_away
         return hits.without_tombstones_before(self.forget_before), {
             cols.CACHE_HITS: once(process_cache.hits - before, count),

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
+from neve.errors import StorageError
+from neve.merge import carry_out
 from neve.merge.report import Counts
 from neve.merge.strategy import MergePlan, Obstacle, Strategy, find_obstacle, next_plan
 
@@ -55,3 +59,16 @@ def test_deletes_that_are_no_vectors_leave_the_statement_only(plan):
 def test_a_mirror_that_cannot_be_indexed_is_scanned_and_no_index_is_built():
     plan = next_plan(MergePlan(Strategy.INDEX, ""), Obstacle.NOT_INDEXABLE, "a file is Avro")
     assert (plan.strategy, plan.why, plan.builds_index) == (Strategy.SCAN, "a file is Avro", False)
+
+
+@pytest.mark.parametrize("forced", [Strategy.AUTO, Strategy.INDEX])
+def test_an_index_that_a_store_refuses_is_done_without_and_one_that_is_away_is_not(
+    monkeypatch, forced
+):
+    plan, mirror = MergePlan(Strategy.INDEX, "few rows change"), SimpleNamespace(indexed=Mock())
+    refused, away = StorageError("access was refused"), StorageError("503", retryable=True)
+    monkeypatch.setattr(carry_out, "find_root", Mock(side_effect=[refused, away]))
+    otherwise = carry_out._with_index(plan, mirror, forced)
+    assert (otherwise.strategy, otherwise.builds_index) == (Strategy.SCAN, False)
+    with pytest.raises(StorageError, match="503"):
+        carry_out._with_index(plan, mirror, forced)
