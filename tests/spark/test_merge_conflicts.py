@@ -223,17 +223,19 @@ def test_a_merge_of_more_than_an_hour_keeps_its_branch(mirrored, monkeypatch):
     assert branches(mirrored) == ["neve-merge-test"]
 
 
-def test_a_branch_that_somebody_removed_costs_an_attempt(mirrored):
+@pytest.mark.parametrize("step", ["added_records", "publish_branch"])
+def test_a_branch_that_somebody_removed_costs_an_attempt(mirrored, once, step):
     mirrored.append(*wave(1))
     mirrored.merge()
     mirrored.append(*wave(2))
 
-    def removed():
+    def removed(go_on):
         (branch,) = branches(mirrored)
         mirrored.lake.sql(f"ALTER TABLE {mirrored.mirror} DROP BRANCH `{branch}`").collect()
+        return go_on()
 
-    with meanwhile("merge.applied", removed):
-        report = mirrored.merge(strategy=Strategy.MERGE)
+    once(JavaTable, step, removed)
+    report = mirrored.merge(strategy=Strategy.MERGE)
     assert (report.batches, report.conflicts) == (1, 1)
     check(mirrored, 2)
 

@@ -102,9 +102,16 @@ class JavaTable:
             tables.append_nothing(self.session, self.ref, branch, summary)
 
     def added_records(self, branch: str) -> int:
-        """Return how many rows are in the files that the newest commit on a branch has added."""
+        """Return how many rows the newest commit on a branch has added.
+
+        Raises:
+            ConflictError: somebody has removed the branch.
+        """
         with self.lake.explaining():
-            return tables.added_records(self.session, self.ref, branch)
+            added = tables.added_records(self.session, self.ref, branch)
+        if added is None:
+            raise ConflictError(f"{self.name}: {branch} is gone", retryable=True)
+        return added
 
     def publish_branch(self, branch: str, base_id: int, properties: Mapping[str, str]) -> int:
         """Move `main` to a branch's head, if `main` is still at `base_id`; drop the branch.

@@ -62,7 +62,7 @@ class WatchedTable:
             raise UnsupportedError(
                 f"{'.'.join(self._identifier)} has no table-uuid, as format version 1 allows it, "
                 "so that it cannot be told from another table of its name",
-                hint="PyIceberg gives it one with its next commit, such as a property",
+                hint="make a table of format version 2 of it: CREATE TABLE … AS SELECT",
             )
         return str(uuid)
 

@@ -120,10 +120,10 @@ def append_nothing(
     append.commit()
 
 
-def added_records(session: SparkSession, ref: TableRef, branch: str) -> int:
-    """Return how many rows are in the files that the newest commit on a branch has added."""
-    summary = load(session, ref).snapshot(branch).summary()
-    return int(summary.get("added-records") or 0)
+def added_records(session: SparkSession, ref: TableRef, branch: str) -> int | None:
+    """Return how many rows the newest commit on a branch has added; None: there is no branch."""
+    snapshot = load(session, ref).snapshot(branch)
+    return None if snapshot is None else int(snapshot.summary().get("added-records") or 0)
 
 
 def publish_branch(
