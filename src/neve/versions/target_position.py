@@ -10,9 +10,13 @@ import json
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
+from neve.errors import CorruptionError
+from neve.lake.first_snapshot import is_first_snapshot
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from neve.lake.first_snapshot import ReadFile
     from neve.lake.metadata_json import MetadataJson
 
 # In summaries, where one commit has one position.
@@ -50,11 +54,16 @@ class Position:
         return {f"{PROPERTY_PREFIX}{self.follower}": copy.encode()}
 
 
-def find_position(metadata: MetadataJson, follower: str) -> Position | None:
+def find_position(
+    metadata: MetadataJson, follower: str, read: ReadFile | None = None
+) -> Position | None:
     """Return the newest position of a follower among the ancestors of `main`.
 
     Commits of other writers are passed over. Where snapshots have expired before one was found,
     the copy counts, unless the ancestors show that its commit was rolled back.
+
+    Args:
+        read: reads a file of the table, to prove which snapshot is the first.
     """
     copy = _decode(metadata.properties.get(f"{PROPERTY_PREFIX}{follower}"), follower)
     snapshot_id = metadata.current_snapshot_id
@@ -69,6 +78,9 @@ def find_position(metadata: MetadataJson, follower: str) -> Position | None:
         if copy is not None and (snapshot.get("sequence-number") or 0) < copy.sequence_number:
             copy = None
         snapshot_id = snapshot.get("parent-snapshot-id")
+        # PyIceberg's expiry clears the parent of the oldest snapshot that it keeps.
+        if snapshot_id is None and not is_first_snapshot(metadata, snapshot, read):
+            return copy
     return None
 
 
@@ -80,5 +92,11 @@ def position_of(summary: Mapping[str, str], follower: str) -> Position | None:
 def _decode(text: str | None, follower: str) -> Position | None:
     if text is None:
         return None
-    position = Position(**json.loads(text))
+    try:
+        position = Position(**json.loads(text))
+    except (ValueError, TypeError) as error:
+        raise CorruptionError(
+            f"the position of follower {follower} cannot be read: {text}",
+            hint="drop the kept table and the follower to fill it from the beginning",
+        ) from error
     return position if position.follower == follower else None

@@ -21,6 +21,7 @@ from neve.lake.identifier import quote_identifier
 from neve.lake.java_commits import committing_in_java
 from neve.lake.java_tables import MAIN, JavaTable
 from neve.lake.profile import profile_named
+from neve.lake.table_reads import file_reader
 from neve.versions.target_position import SUMMARY, Position, find_position
 from neve.versions.target_rows import is_wider
 
@@ -82,7 +83,9 @@ class TargetTable:
         self.metadata = read_until_available(read, RetryPolicy(), self._stop)
 
     def position(self, follower: str) -> Position | None:
-        return None if self.metadata is None else find_position(self.metadata, follower)
+        if self.metadata is None:
+            return None
+        return find_position(self.metadata, follower, file_reader(self._lake, self.ref))
 
     def prepare(
         self, fields: Sequence[T.StructField], format_version: int, renamed: Mapping[str, str]
