@@ -56,6 +56,8 @@ def follower_tag(metadata: MetadataJson, name: str) -> FollowerTag | None:
         described = json.loads(metadata.properties.get(f"{PROPERTY_PREFIX}{name}", "{}"))
     except ValueError:
         described = {}
+    if not isinstance(described, dict):
+        described = {}
     return FollowerTag(name, snapshot_id, described.get("branch") or MAIN, described.get("target"))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neve.errors import NotFoundError, UsageError
+from neve.errors import NotFoundError, UnsupportedError, UsageError
 from neve.lake.commit_loop import RetryPolicy, read_until_available
 from neve.lake.follower_tags import PROPERTY_PREFIX, check_name
 from neve.lake.metadata_json import MAIN
@@ -89,11 +89,23 @@ class SourceTable:
         return self.spec.ref.name
 
     def read(self) -> MetadataJson:
-        """Read the table's metadata. Raises NotFoundError, also if it was created again."""
+        """Read the table's metadata.
+
+        Raises:
+            NotFoundError: there is no such table, or it was created again.
+            UnsupportedError: it cannot be told from a table that is created again.
+        """
         reader = self.lake.reader(self.spec.ref.catalog)
         metadata = read_until_available(
             lambda: reader.read_document(self.spec.ref.identifier), RetryPolicy(), self.stop
         )
+        if not metadata.document.get("table-uuid"):
+            raise UnsupportedError(
+                f"table {self.name} has no table-uuid, as format version 1 allows, so that a "
+                "follower cannot tell it from another table of that name",
+                hint="upgrade it, which gives it one: "
+                f"ALTER TABLE {self.name} SET TBLPROPERTIES ('format-version' = '2')",
+            )
         if self._uuid not in (None, metadata.uuid):
             raise NotFoundError(
                 f"table {self.name} was dropped and created again",

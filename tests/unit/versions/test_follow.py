@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from neve.errors import ConflictError, NotFoundError, UsageError
+from neve.errors import ConflictError, NotFoundError, UnsupportedError, UsageError
 from neve.lake.follower_tags import TAG_PREFIX
 from neve.lake.tag_commit import TagMove, move_tag
 from neve.versions.followed_table import FollowSpec, SourceTable
@@ -73,6 +73,16 @@ def test_a_table_of_an_old_writer_keeps_its_main(lake):
     refs = lake.reader().read(("shop", "orders")).document["refs"]
     assert refs["main"] == {"snapshot-id": current, "type": "branch"}
     assert tag(lake) == current
+
+
+def test_a_table_without_a_uuid_is_not_followed(lake):
+    append(lake)
+    metadata = lake.reader().read(("shop", "orders"))
+    replace_metadata(
+        metadata, {key: each for key, each in metadata.document.items() if key != "table-uuid"}
+    )
+    with pytest.raises(UnsupportedError, match="has no table-uuid"):
+        next(iter(lake.follow(TABLE, "a")))
 
 
 def test_of_many_that_commit_at_once_one_wins(lake):

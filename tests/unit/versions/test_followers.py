@@ -39,6 +39,17 @@ def test_the_lag_of_followers(lake):
     assert 0 < state.lag_seconds < 60
 
 
+@pytest.mark.parametrize("text", ["[]", "7", "no JSON", '{"branch": null}'])
+def test_a_property_that_says_nothing_of_a_follower(lake, text):
+    append(lake)
+    (batch,) = lake.follow(TABLE, "a")
+    batch.commit()
+    with lake.catalog().load_table(TABLE).transaction() as change:
+        change.set_properties({"neve.follow.a": text})
+    (state,) = lake.followers()
+    assert (state.branch, state.target, state.lag_commits) == ("main", None, 0)
+
+
 def test_ten_thousand_snapshots(lake):
     append(lake)
     metadata = lake.reader().read(("shop", "orders"))
