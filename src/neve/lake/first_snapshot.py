@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import fastavro
 
+from neve.errors import UnsupportedError
 from neve.lake.store_faults import explaining
 
 if TYPE_CHECKING:
@@ -62,8 +63,12 @@ def _parent_in_manifest_list(snapshot: Mapping[str, Any], read: ReadFile) -> str
     path = snapshot.get("manifest-list")
     if not path:
         return None
-    with explaining("reading the manifest list", path):
-        content = read(path)
+    try:
+        with explaining("reading the manifest list", path):
+            content = read(path)
+    except UnsupportedError:
+        # PyIceberg, through which object stores are read without a JVM, refuses the table.
+        return None
     header = fastavro.reader(io.BytesIO(content)).metadata
     is_its_own = header.get("snapshot-id") == str(snapshot["snapshot-id"])
     return header.get("parent-snapshot-id") if is_its_own else None

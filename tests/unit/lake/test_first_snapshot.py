@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import neve
-from neve.errors import NotFoundError
+from neve.errors import NotFoundError, UnsupportedError
 from neve.lake.first_snapshot import is_first_snapshot
 from neve.lake.metadata_json import MetadataJson
 from neve.lake.table_reads import file_reader
@@ -132,6 +132,18 @@ def test_a_manifest_list_of_another_snapshot_proves_nothing(lake):
     gone = {**first, "manifest-list": first["manifest-list"] + ".gone"}
     with pytest.raises(NotFoundError, match="reading the manifest list"):
         is_first_snapshot(history.metadata, gone, history.read)
+
+
+def test_a_table_whose_files_cannot_be_read_is_judged_by_its_metadata(lake):
+    history = History(lake, "unread", 2)
+    history.append()
+
+    def read(_):
+        raise UnsupportedError("PyIceberg does not know a column's type")
+
+    (first,) = history.metadata.snapshots.values()
+    assert is_first_snapshot(history.metadata, first, read)
+    assert not is_first_snapshot(history.metadata, {**first, "sequence-number": 7}, read)
 
 
 def metadata_of(*snapshots, **document):
