@@ -9,6 +9,7 @@ import neve
 from neve.cli.app import run
 from neve.errors import NotFoundError, SqlError, UnsupportedError, UsageError
 from neve.query.run import run as run_query
+from neve.versions import replacing
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +65,25 @@ def test_a_tag_of_digits_is_named_by_a_quoted_word(lake):
         assert values(lake.sql(f"{rows} AS OF '{first}'")) == [(1,)]
     finally:
         lake.sql("ALTER TABLE clauses.t DROP TAG `20261101`")
+
+
+def test_all_ranges_of_a_statement_end_at_one_version(lake, monkeypatch):
+    """Whoever commits while the statement is prepared."""
+    lake.sql("CREATE TABLE clauses.moving AS SELECT 1 AS id")
+    (first,) = ids(lake, "clauses.moving")
+    read = replacing.TableReader
+
+    def read_before_a_commit(*arguments):
+        table = read(*arguments)
+        lake.sql("INSERT INTO clauses.moving VALUES (2)")
+        return table
+
+    monkeypatch.setattr(replacing, "TableReader", read_before_a_commit)
+    changes = f"SELECT count(*) FROM clauses.moving VERSION SINCE {first}"
+    try:
+        assert values(lake.sql(f"SELECT ({changes}) AS a, ({changes}) AS b")) == [(0, 0)]
+    finally:
+        lake.sql("DROP TABLE clauses.moving PURGE")
 
 
 def test_a_range_adds_what_changed_to_the_rows(lake):

@@ -38,6 +38,7 @@ def read_changes(
     keys: Sequence[str] | None = None,
     *,
     names_commits: bool = True,
+    table: TableReader | None = None,
 ) -> DataFrame:
     """Return the rows that changed after `since`, up to and including `until`.
 
@@ -51,6 +52,7 @@ def read_changes(
         keys: columns that identify a row, so that updates are told from deletes and inserts.
             Without them, the identifier fields of the table, or the keys of a mirror.
         names_commits: without it, mode `net` reads the two ends alone, and rows name no commit.
+        table: the table as it was read before; without it, it is read now.
 
     Raises:
         NotFoundError: there is no such version or table.
@@ -58,7 +60,7 @@ def read_changes(
         UnsupportedError: `appends`, and the range holds other changes.
     """
     parse_mode(ref.name, mode)
-    table = TableReader(lake, ref)
+    table = table or TableReader(lake, ref)
     versions = resolve_range(
         ref.name, table.metadata, since, until, only_ends=mode == "net", read=table.read
     )

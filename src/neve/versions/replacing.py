@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from neve.errors import NeveError, UsageError
+from neve.lake.chosen_files import TableReader
 from neve.versions.arguments import parse_options, parse_version
 from neve.versions.changes import read_changes
 from neve.versions.clauses import Parameter, Point, VersionClause
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from neve.lake import Lake
     from neve.lake.lake import SqlArgs
+    from neve.lake.table_ref import TableRef
 
 
 class Replacing:
@@ -37,6 +39,8 @@ class Replacing:
         self._args = args
         self._add_view = add_view
         self._taken: set[Any] = set()
+        # Read once, so that all ranges of a statement end at the same version.
+        self._tables: dict[TableRef, TableReader] = {}
 
     def text_for(self, clause: VersionClause) -> str | None:
         """Return the text in the place of a clause; None leaves it to Spark as it is."""
@@ -73,8 +77,13 @@ class Replacing:
         versions = [self._version(point) for point in clause.points]
         self._take([*clause.points, *clause.options.values()])
         try:
+            if ref not in self._tables:
+                self._tables[ref] = TableReader(self._lake, ref)
+            start, end = versions[0], _second(versions)
             with self._lake.explaining():
-                return read_changes(self._lake, ref, versions[0], _second(versions), mode, keys)
+                return read_changes(
+                    self._lake, ref, start, end, mode, keys, table=self._tables[ref]
+                )
         except NeveError:
             if readable_metadata(self._lake, ref) is None:
                 require_versions(self._lake, clause.table)

@@ -114,7 +114,8 @@ def resolve_range(
         if commit.snapshot_id == start_id:
             return VersionRange(start_id, end_id, tuple(reversed(commits)), schema_id)
         commits.append(commit)
-    is_complete = not commits or is_first(metadata, commits[-1], read)
+    # At a time before the log there may have been another line: a table that was replaced since.
+    is_complete = not commits or is_first(metadata, commits[-1], read if since is None else None)
     if start_id is None and is_complete:
         return VersionRange(None, end_id, tuple(reversed(commits)), schema_id)
     if only_ends and not is_complete and _may_come_before(metadata, start_id, end_id):

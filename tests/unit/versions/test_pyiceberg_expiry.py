@@ -9,6 +9,7 @@ import pytest
 
 import neve
 from neve.errors import NotFoundError
+from neve.lake.table_reads import file_reader
 from neve.versions.resolve import resolve_range, resolve_version
 from tests.support.lakes import sqlite_settings
 
@@ -66,6 +67,18 @@ def test_a_history_that_pyiceberg_cut_is_not_whole(lake, name, format_version, p
     # A follower that begins anew is told, too, and not given a part of the rows.
     with pytest.raises(NotFoundError, match="may have expired"):
         next(iter(lake.follow(identifier, "a", mode=mode)))
+
+
+def test_a_table_that_was_replaced_has_a_beginning_and_no_time_before_it(lake):
+    """The line before may have expired, so that nobody knows what the table was then."""
+    table = lake.catalog().create_table("shop.replaced", ROWS.schema)
+    table.append(ROWS)
+    metadata = lake.reader().read(("shop", "replaced"))
+    metadata.document["snapshots"][0]["sequence-number"] = 7
+    read = file_reader(lake, lake.ref("shop.replaced"))
+    assert len(resolve_range("shop.replaced", metadata, None, None, read=read).commits) == 1
+    with pytest.raises(NotFoundError, match="may have expired"):
+        resolve_range("shop.replaced", metadata, "2000-01-01", None, read=read)
 
 
 def test_a_time_whose_snapshot_pyiceberg_expired_is_not_that_of_the_one_before(lake):
