@@ -6,9 +6,10 @@ written on. The swap also sets the property that copies the position.
 
 from __future__ import annotations
 
+import re
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -35,7 +36,9 @@ if TYPE_CHECKING:
     from neve.lake.table_ref import TableRef
 
 BRANCH_PREFIX = "neve-follow-"
-STALE_BRANCH_SECONDS = 3600
+# Longer than a batch takes: a process at work that lost its branch would begin again, for ever.
+STALE_BRANCH_SECONDS = 24 * 3600
+_OUR_BRANCH = re.compile(rf"{BRANCH_PREFIX}(\d{{1,12}})-[0-9a-f]{{12}}")
 _SESSION_BRANCH = "spark.wap.branch"
 _ALLOWS_SESSION_BRANCH = "write.wap.enabled"
 # Small changes to large tables: deletes are written beside the files.
@@ -187,14 +190,8 @@ class TargetTable:
 
     def _remove_stale_branches(self) -> None:
         """Remove what killed processes left; those at work may still need theirs."""
-        before = time.time() - STALE_BRANCH_SECONDS
         refs = () if self.metadata is None else self.metadata.refs
-        stale = [
-            name
-            for name in refs
-            if name.startswith(BRANCH_PREFIX) and int(name.split("-")[2]) < before
-        ]
-        if stale:
+        if stale := stale_branches(refs, time.time()):
             self._java.remove_branches(stale)
 
     def _create(self, fields: Sequence[T.StructField], format_version: int) -> None:
@@ -243,6 +240,13 @@ class TargetTable:
     def _alter(self, change: str) -> None:
         with committing_in_java(self.name, f"ALTER TABLE {change}"):
             self._session.sql(f"ALTER TABLE {self.ref.quoted} {change}")
+
+
+def stale_branches(refs: Iterable[str], now: float) -> list[str]:
+    """Return the branches of batches that ended without a word; the name has the time of each."""
+    ours = ((name, _OUR_BRANCH.fullmatch(name)) for name in refs)
+    before = now - STALE_BRANCH_SECONDS
+    return [name for name, match in ours if match and int(match[1]) < before]
 
 
 def _ddl(fields: Sequence[T.StructField]) -> str:

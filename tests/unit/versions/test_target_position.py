@@ -9,6 +9,7 @@ import neve
 from neve.errors import CorruptionError
 from neve.lake.table_reads import file_reader
 from neve.versions.target_position import PROPERTY_PREFIX, Position, find_position
+from neve.versions.target_table import stale_branches
 from tests.support.lakes import sqlite_settings
 
 ROWS = pa.table({"id": pa.array([1], pa.int64())})
@@ -63,6 +64,14 @@ def test_a_position_that_was_rolled_back_is_gone(lake, format_version):
     assert kept.position().snapshot_id == 7
     kept.table.manage_snapshots().rollback_to_snapshot(first).commit()
     assert kept.position() is None
+
+
+def test_a_branch_is_stale_after_a_day():
+    """That of a batch at work is not, nor is one that somebody else has called alike."""
+    now = 1_800_000_000
+    names = [f"neve-follow-{now - hours * 3600}-0123456789ab" for hours in (2, 25)]
+    others = ["main", "neve-follow-me", "neve-follow-1-work", "neve-follow-1-"]
+    assert stale_branches([*names, *others], now) == names[1:]
 
 
 def test_a_position_that_cannot_be_read_is_named(lake):
