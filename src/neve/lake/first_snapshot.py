@@ -69,7 +69,11 @@ def _parent_in_manifest_list(snapshot: Mapping[str, Any], read: ReadFile) -> str
     except UnsupportedError:
         # PyIceberg, through which object stores are read without a JVM, refuses the table.
         return None
-    header = fastavro.reader(io.BytesIO(content)).metadata
+    try:
+        header = fastavro.reader(io.BytesIO(content)).metadata
+    except (ValueError, EOFError):
+        # No Avro: who reads the rows says so.
+        return None
     is_its_own = header.get("snapshot-id") == str(snapshot["snapshot-id"])
     return header.get("parent-snapshot-id") if is_its_own else None
 
