@@ -162,7 +162,7 @@ class Follower:
         elif tag_id != self._tag_id:
             raise self._moved(tag)
         self._branch = source.branch(metadata) or MAIN
-        return source.spec.since if self._read_to is None else self._read_to
+        return source.beginning(metadata) if self._read_to is None else self._read_to
 
     def _require_new(self, metadata: MetadataJson) -> None:
         """Refuse to begin again where somebody else removed the tag: all rows would come twice."""

@@ -103,7 +103,7 @@ class _Keeper:
             metadata = source.read()
             self.target.refresh()
             position = self._position(metadata)
-            start = source.spec.since if position is None else position.snapshot_id
+            start = source.beginning(metadata) if position is None else position.snapshot_id
             is_done = True
             for commits in source.ranges(metadata, start):
                 position = self._take(metadata, commits, position)

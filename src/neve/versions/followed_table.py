@@ -83,6 +83,7 @@ class SourceTable:
         self._kept = kept
         self._read_file = file_reader(lake, spec.ref)
         self._uuid: str | None = None
+        self._since_id: int | None = None
 
     @property
     def name(self) -> str:
@@ -120,6 +121,18 @@ class SourceTable:
         if until is None:
             return MAIN
         return until if isinstance(until, str) and until in metadata.branches else None
+
+    def beginning(self, metadata: MetadataJson) -> Version | None:
+        """Return where a follower begins that has committed nothing.
+
+        A branch is where it was at the first look: later it is where commits are not to be missed.
+        """
+        since = self.spec.since
+        if self._since_id is not None:
+            return self._since_id
+        if isinstance(since, str):
+            self._since_id = metadata.refs.get(since)
+        return since
 
     def ranges(self, metadata: MetadataJson, start: Version | None) -> list[CommitRange]:
         """Return the commits after a version, in the batches that they are read in.

@@ -75,6 +75,15 @@ def test_a_table_of_an_old_writer_keeps_its_main(lake):
     assert tag(lake) == current
 
 
+def test_a_branch_to_begin_at_is_where_it_was_at_the_first_look(lake):
+    append(lake)
+    follower = lake.follow(TABLE, "a", since="main")
+    assert not list(follower)
+    append(lake)
+    (batch,) = follower
+    assert len(batch.commits) == 1
+
+
 def test_a_table_without_a_uuid_is_not_followed(lake):
     append(lake)
     metadata = lake.reader().read(("shop", "orders"))
