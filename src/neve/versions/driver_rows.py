@@ -16,12 +16,7 @@ from pyspark.sql import types as T  # noqa: N812 - as everywhere
 
 from neve.lake.plain_rows import Allowance, PlainReader, PlainRows
 from neve.lake.plain_types import NeedsSparkError
-from neve.versions.arrow_changes import (
-    KINDS,
-    Numbers,
-    find_changes,
-    find_net_changes,
-)
+from neve.versions.arrow_changes import KINDS, Numbers, find_changes, find_net_changes
 from neve.versions.change_columns import CHANGE_TYPE, SNAPSHOT_ID, TIMESTAMP, Key
 from neve.versions.plan import ChangePlan, DeletedRows, files_of
 

@@ -49,7 +49,7 @@ def cancel(
         signed = signed.withColumn(_HASH, F.xxhash64(*together)).repartition(_HASH)
         same = [_HASH, *same]
     counted = (
-        signed.groupBy(*same[:1], STEP, *same[1:])
+        signed.groupBy(STEP, *same)
         .agg(F.sum("sign").alias("surplus"), *(F.first(name).alias(name) for name in others))
         .where("surplus != 0")
     )

@@ -250,6 +250,6 @@ def _lookup(values: Sequence[int | None], place: str) -> str:
     texts = ["NULL" if value is None else str(value) for value in values]
     if len(set(texts)) <= 1:
         return f"CAST({texts[0] if texts else 'NULL'} AS BIGINT)"
-    if "NULL" in texts:
-        return f"element_at(ARRAY({', '.join(texts)}), {place})"
+    if values[0] is None:
+        return f"IF({place} = 1, NULL, {_lookup([values[1], *values[1:]], place)})"
     return f"element_at(CAST(split('{','.join(texts)}', ',') AS ARRAY<BIGINT>), {place})"
