@@ -187,6 +187,15 @@ def test_net_needs_only_the_two_ends():
         resolve_range("a.t", gap, None, None, only_ends=True)
 
 
+def test_a_step_of_several_commits_has_no_name():
+    found = resolve_range("a.t", LINE, 1, None)
+    assert [commit.snapshot_id for commit in found.steps] == [2, 3]
+    assert (ids(found.ends), found.ends.steps) == ((1, [3]), (None,))
+    last = resolve_range("a.t", LINE, 2, None)
+    assert last.ends.steps == last.steps == last.commits
+    assert resolve_range("a.t", LINE, 3, None).ends.steps == ()
+
+
 def test_commits_have_the_times_of_the_history_log():
     # 2 was staged, then published together with 3.
     published = table({1: None, 2: 1, 3: 2}, [(1, 0), (3, 20)])
