@@ -125,6 +125,18 @@ def test_net_changes_of_expired_commits_name_none(embedded_lake):
     assert {row._commit_timestamp is None for row in rows if row.id == 0} == {True}
 
 
+def test_a_table_without_a_uuid(embedded_lake):
+    """Format version 1 allows it."""
+    table = Versioned(embedded_lake, properties="'format-version' = '1'")
+    first = table.sql("INSERT INTO {t} VALUES (1, 'a'), (2, 'a')")
+    table.sql("DELETE FROM {t} WHERE id = 1")
+    document = table.metadata()
+    del document["table-uuid"]
+    table.replace_metadata(document)
+    assert table.changes() == Counter([("insert", 1, "a"), ("insert", 2, "a"), ("delete", 1, "a")])
+    assert table.changes(first, mode="net") == Counter([("delete", 1, "a")])
+
+
 def test_only_changed_files_are_read(embedded_lake):
     """A file that did not change may as well not exist; filters and columns reach the scan."""
     table = Versioned(embedded_lake, properties=f"'format-version' = '3', {MERGE_ON_READ}")

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import secrets
 import shutil
+import uuid
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -321,6 +322,8 @@ def _document(
         snapshot |= {"first-row-id": 0, "added-rows": 0}
     document = {
         **original,
+        # Format version 1 allows to leave it out, and Spark does not.
+        "table-uuid": original.get("table-uuid") or str(uuid.uuid4()),
         "partition-specs": [unpartitioned, *specs],
         "default-spec-id": unpartitioned["spec-id"],
         "sort-orders": [{"order-id": 0, "fields": []}],

@@ -104,8 +104,7 @@ class SourceTable:
             raise UnsupportedError(
                 f"table {self.name} has no table-uuid, as format version 1 allows, so that a "
                 "follower cannot tell it from another table of that name",
-                hint="upgrade it, which gives it one: "
-                f"ALTER TABLE {self.name} SET TBLPROPERTIES ('format-version' = '2')",
+                hint="give its metadata file one, and register the table by that file",
             )
         if self._uuid not in (None, metadata.uuid):
             raise NotFoundError(
