@@ -15,6 +15,7 @@ from neve.lake.identifier import Identifier, parse_identifier, quote_identifier
 from neve.lake.paths import may_make_unusable_place, require_usable_place
 from neve.lake.profile import DEFAULT_CATALOG, CatalogProfile, profile_named, profiles
 from neve.lake.table_ref import TableRef
+from neve.lake.warehouse import require_one_spelling, require_usable_warehouse
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,6 +41,9 @@ class Lake:
     """Everything a configuration names, connected on first use and closed together."""
 
     def __init__(self, settings: Settings, progress: Callable[[str], None] = logger.info) -> None:
+        """Open nothing yet. Raises ConfigError: `require_one_spelling`."""
+        for profile in profiles(settings).values():
+            require_one_spelling(profile)
         self.settings = settings
         self.progress = progress
         self._catalogs: dict[str, Catalog] = {}
@@ -241,7 +245,6 @@ class Lake:
     def _start_session(self) -> SparkSession:
         from neve.lake.session import new_session
         from neve.lake.shared_paths import require_shared
-        from neve.lake.warehouse import require_usable_warehouse
 
         known = profiles(self.settings)
         for profile in known.values():

@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from neve.errors import ConfigError, UnsupportedError
-from neve.lake.paths import require_usable_place, store_path, unusable_part
+from neve.lake.paths import require_usable_place, unusable_part
 from neve.lake.profile import CatalogProfile
 
 
@@ -17,17 +17,14 @@ def require_usable_warehouse(profile: CatalogProfile) -> None:
     """Refuse a warehouse in which files would be made in another place than it names.
 
     Raises:
-        ConfigError: an engine takes part of the name for something else; or the lake is in a
-            directory of another spelling, as earlier versions made it.
+        ConfigError: an engine takes part of the name for something else; or as
+            `require_one_spelling`.
     """
+    require_one_spelling(profile)
     location, key = profile.warehouse, f"{profile.section}.warehouse"
     if not location or not (location.startswith("file:") or "://" in location):
         # A name that a server knows.
         return
-    directory = Path(store_path(location).key) if location.startswith("file:") else None
-    if directory is not None:
-        is_address = location == profile.settings.warehouse
-        _require_one_spelling(key, directory, is_address=is_address)
     try:
         require_usable_place(location)
     except UnsupportedError as error:
@@ -39,7 +36,16 @@ def require_usable_warehouse(profile: CatalogProfile) -> None:
         )
 
 
-def _require_one_spelling(key: str, directory: Path, *, is_address: bool) -> None:
+def require_one_spelling(profile: CatalogProfile) -> None:
+    """Refuse a local warehouse if the lake is in a directory of another spelling.
+
+    Raises:
+        ConfigError: earlier versions made the lake under the name as in a URL; or the name is
+            written as in a URL, and the directory is not.
+    """
+    directory, key = profile.local_warehouse, f"{profile.section}.warehouse"
+    if directory is None:
+        return
     encoded = Path(directory.as_uri().removeprefix("file://"))
     if _is_another_lake(encoded, directory):
         old, new = shlex.quote(str(encoded)), shlex.quote(str(directory))
@@ -50,6 +56,7 @@ def _require_one_spelling(key: str, directory: Path, *, is_address: bool) -> Non
             "put them",
             hint=stay if unusable_part(str(directory)) else f"{move}, or {stay}",
         )
+    is_address = profile.warehouse == profile.settings.warehouse
     if is_address and (meant := _decoded(directory)):
         raise ConfigError(
             f"{key} names {directory}, letter by letter, which does not exist, and {meant} does",

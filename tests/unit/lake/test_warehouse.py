@@ -6,6 +6,7 @@ import subprocess
 import pyarrow as pa
 import pytest
 
+import neve
 from neve.config import Settings
 from neve.errors import ConfigError, UnsupportedError
 from neve.lake.catalog import open_catalog
@@ -82,7 +83,7 @@ def test_a_lake_made_under_the_name_as_in_a_url_is_found_and_moved_by_the_hint(t
     new.mkdir()
     (old / "catalog.db").rename(new / "catalog.db")
     with pytest.raises(ConfigError) as refusal:
-        open_catalog(lake_in(new))
+        neve.open(sqlite_settings(new))
     assert f"are in {old}/warehouse" in refusal.value.message
     assert not (new / "warehouse").exists()
 
