@@ -35,7 +35,7 @@ from neve.lake.commit_errors import committing
 from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_known
 from neve.lake.faults import explained
 from neve.lake.identifier import Identifier
-from neve.lake.paths import require_usable_place
+from neve.lake.paths import require_usable_places
 from neve.lake.profile import CatalogProfile
 from neve.lake.pyiceberg_private import schema_without_ids
 from neve.lake.widening import widens
@@ -117,8 +117,7 @@ def unregistered_metadata(spec: TableSpec) -> TableMetadata:
 
 
 def _create(profile: CatalogProfile, catalog: Catalog, spec: TableSpec) -> Table:
-    for part in spec.identifier:
-        require_usable_place(part)
+    require_usable_places(*spec.identifier)
     schema = _iceberg_schema(spec.schema)
     try:
         with explained(profile):

@@ -15,6 +15,7 @@ from neve.lake import jvm
 from neve.lake.java_commits import committing_in_java
 from neve.lake.jvm import tables
 from neve.lake.jvm.tables import MAIN, Task
+from neve.lake.paths import require_usable_places
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -79,6 +80,7 @@ class JavaTable:
         summary: Mapping[str, str],
     ) -> None:
         """Create it with an empty first snapshot. Raises ConflictError: somebody else did."""
+        require_usable_places(*self.ref.identifier)
         with self._committing("creating it"):
             tables.create_table(self.session, self.ref, schema_json, spec_json, properties, summary)
 

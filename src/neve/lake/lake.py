@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Union
 from neve.config import Settings
 from neve.errors import NeveError
 from neve.lake.identifier import Identifier, parse_identifier, quote_identifier
-from neve.lake.paths import may_make_unusable_place, require_usable_place
+from neve.lake.paths import may_make_unusable_place, require_usable_places
 from neve.lake.profile import DEFAULT_CATALOG, CatalogProfile, profile_named, profiles
 from neve.lake.table_ref import TableRef
 from neve.lake.warehouse import require_one_spelling, require_usable_warehouse
@@ -167,8 +167,7 @@ class Lake:
             if may_make_unusable_place(statement):
                 from neve.lake.jvm.new_places import new_places
 
-                for place in new_places(spark, statement):
-                    require_usable_place(place)
+                require_usable_places(*new_places(spark, statement))
             return spark.sql(statement, args)
 
     def query(self, statement: str) -> pa.Table:

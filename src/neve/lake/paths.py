@@ -101,17 +101,18 @@ def unusable_part(path: str) -> str | None:
     return None
 
 
-def require_usable_place(place: str) -> None:
-    """Refuse a name or a location of something new in which engines would not agree on letters.
+def require_usable_places(*places: str) -> None:
+    """Refuse names and locations of something new in which engines would not agree on letters.
 
     Raises:
         UnsupportedError: it names the letter.
     """
-    if part := unusable_part(place):
-        raise UnsupportedError(
-            f"{place!a} has {part} in it, which not every engine takes for a letter of a path",
-            hint='choose a name and a location without ? # " and control characters',
-        )
+    for place in places:
+        if part := unusable_part(place):
+            raise UnsupportedError(
+                f"{place!a} has {part} in it, which not every engine takes for a letter of a path",
+                hint='choose a name and a location without ? # " and control characters',
+            )
 
 
 def may_make_unusable_place(statement: str) -> bool:

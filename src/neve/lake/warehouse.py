@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from neve.errors import ConfigError, UnsupportedError
-from neve.lake.paths import require_usable_place, unusable_part
+from neve.lake.paths import require_usable_places, unusable_part
 from neve.lake.profile import CatalogProfile
 
 
@@ -26,7 +26,7 @@ def require_usable_warehouse(profile: CatalogProfile) -> None:
         # A name that a server knows.
         return
     try:
-        require_usable_place(location)
+        require_usable_places(location)
     except UnsupportedError as error:
         raise ConfigError(f"{key}: {error.message}", hint=error.hint) from error
     if profile.sqlite_file and "?" in str(profile.sqlite_file):

@@ -11,7 +11,7 @@ from pyiceberg.exceptions import NoSuchNamespaceError
 
 from neve.errors import UsageError
 from neve.lake.faults import explained
-from neve.lake.paths import require_usable_place
+from neve.lake.paths import require_usable_places
 from neve.lake.profile import profile_named
 from neve.move.paths import below, normal_path
 
@@ -45,8 +45,7 @@ def target_location(
         return _checked(wanted, "--location")
     profile, catalog = profile_named(lake.settings, target.catalog), lake.catalog(target.catalog)
     *namespace, name = target.identifier
-    for part in target.identifier:
-        require_usable_place(part)
+    require_usable_places(*target.identifier)
     with explained(profile):
         try:
             properties = catalog.load_namespace_properties(tuple(namespace))
@@ -70,7 +69,7 @@ def _checked(location: str, option: str) -> str:
             f"{option} {location} is no address",
             hint="begin it with s3:// or another scheme, or with / for a local directory",
         )
-    require_usable_place(location)
+    require_usable_places(location)
     stripped = location.rstrip("/")
     if not stripped.rpartition(":")[2].strip("/"):
         raise UsageError(f"{option} {location} has no directory", hint="name one below it")

@@ -21,6 +21,7 @@ from neve.lake.commit_loop import RetryPolicy, read_until_available
 from neve.lake.identifier import quote_identifier
 from neve.lake.java_commits import committing_in_java
 from neve.lake.java_tables import MAIN, JavaTable
+from neve.lake.paths import require_usable_places
 from neve.lake.profile import profile_named
 from neve.lake.table_reads import file_reader
 from neve.versions.target_position import SUMMARY, Position, find_position
@@ -196,6 +197,7 @@ class TargetTable:
 
     def _create(self, fields: Sequence[T.StructField], format_version: int) -> None:
         """Create it empty. S3 Tables knows no CREATE TABLE AS SELECT, so it has no snapshot."""
+        require_usable_places(*self.ref.identifier)
         namespace = quote_identifier((self.ref.catalog, *self.ref.identifier[:-1]))
         properties = {"format-version": str(max(2, format_version)), **_MODES}
         options = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
