@@ -205,9 +205,10 @@ class _SmallOutput(OutputFile):
             if overwrite:
                 self._files.put(self._key, data)
                 return True
-            is_new = self._files.put_new(self._key, data) is not None
-            # After a lost answer the file that is there is our own.
-            return is_new or attempts > 1
+            if self._files.put_new(self._key, data) is not None:
+                return True
+            # After a lost answer the file that is there is our own; not after a failure.
+            return attempts > 1 and self._files.get(self._key, len(data)).data == data
 
         if not _attempted(attempt, WRITING, self.location):
             raise FileExistsError(f"Cannot create file, already exists: {self.location}")
