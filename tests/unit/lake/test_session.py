@@ -6,8 +6,6 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
-
 from neve.config import SparkSettings
 from neve.lake import jvm, session
 
@@ -50,17 +48,16 @@ def test_an_error_while_spark_is_closed_is_survived(caplog):
     assert "not closed cleanly: the connection is gone" in caplog.text
 
 
-@pytest.mark.parametrize(("given", "wanted"), [("C", "C.UTF-8"), ("C.UTF-8", "C.UTF-8")])
-def test_java_names_files_in_utf_8_whatever_the_locale_is(given, wanted):
+def test_java_names_files_in_utf_8_whatever_the_locale_is():
     code = (
         "import os; from neve.lake.session import name_files_in_utf8; name_files_in_utf8(); "
         "print(os.environ['LC_ALL'])"
     )
     answer = subprocess.run(
         [sys.executable, "-c", code],
-        env={**os.environ, "LC_ALL": given},
+        env={**os.environ, "LC_ALL": "C"},
         check=True,
         capture_output=True,
         text=True,
     )
-    assert answer.stdout.strip() == wanted
+    assert answer.stdout == "C.UTF-8\n"
