@@ -23,7 +23,7 @@ from tests.support.readers import read_with_all
 ODD = "My Projects/Übung U\u0308 50%/a%20b+c~d/😀/e=f&g,h;i:j@k'l (m) [n] {o} * $p!^`|<q>"
 
 
-@pytest.fixture(params=["local disk", "S3"])
+@pytest.fixture(params=["local disk", pytest.param("S3", marks=pytest.mark.soak)])
 def settings(request, tmp_path):
     """Two embedded lakes in such places; tables of the first are moved to the second, `there`."""
     further = {}

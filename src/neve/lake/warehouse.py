@@ -49,7 +49,9 @@ def require_one_spelling(profile: CatalogProfile) -> None:
     encoded = Path(directory.as_uri().removeprefix("file://"))
     if _is_another_lake(encoded, directory):
         old, new = shlex.quote(str(encoded)), shlex.quote(str(directory))
-        move = f"move them: mv -T {old} {new} && ln -s {new} {old} (tables name their files by it)"
+        # Tables name their files by absolute paths.
+        parent = shlex.quote(str(directory.parent))
+        move = f"move them: mkdir -p {parent} && mv -T {old} {new} && ln -s {new} {old}"
         stay = f"set {key} to {encoded}"
         raise ConfigError(
             f"the tables of {key} {str(directory)!a} are in {encoded}, where earlier versions "
