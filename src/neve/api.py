@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from neve.consolidate.report import Report as ConsolidationReport
     from neve.direct.recover import RecoveryReport
     from neve.direct.writer import Writer
-    from neve.lake.followers import FollowerState
+    from neve.lake.followers import FollowerState, OnFailure
     from neve.lake.tables import Column, TableDescription, TableSummary
     from neve.lake.unconfirmed import UnconfirmedWrite
     from neve.merge.report import Preview as MergePreview
@@ -267,14 +267,16 @@ class OpenLake(VersionedLake, MaintainedLake):
         spec = FollowSpec(ref, name, mode, as_names(keys), start, end, max_commits, wait)
         return Follower(self, spec, stop)
 
-    def followers(self, table: str | None = None) -> list[FollowerState]:
+    def followers(
+        self, table: str | None = None, on_failure: OnFailure | None = None
+    ) -> list[FollowerState]:
         """List the followers of a table, or of all tables, and how far they are behind.
 
-        The same as `neve follow list`. Reads metadata only.
+        The same as `neve follow list`. `on_failure`, else the log, is told of unreadable tables.
         """
         from neve.lake.followers import list_followers
 
-        return list_followers(self, table)
+        return list_followers(self, table, on_failure)
 
     def drop_follower(self, table: str, name: str) -> FollowerState:
         """Forget a follower; return what it was. The table that it kept stays as it is.

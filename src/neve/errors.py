@@ -35,7 +35,6 @@ class Code(str, Enum):
     HELD_LIMIT = "held_limit"
     UNBALANCED = "unbalanced"
     INTERNAL = "internal"
-    UNBALANCED = "unbalanced"
 
 
 # Exit statuses of the command line: 2 is for what the user typed or configured, 1 for what failed.

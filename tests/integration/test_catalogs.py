@@ -196,3 +196,22 @@ def test_tasks_are_sent_plain_text_and_nothing_of_the_catalog(lake, namespace):
     table = lake.catalog().create_table(f"{namespace}.t", pa.schema([("id", pa.int64())]))
     properties = pickle.loads(pickle.dumps(table.io.properties))
     assert {type(value) for value in properties.values()} == {str}
+
+
+def test_a_namespace_whose_name_has_a_dot(lake, namespace):
+    """A database cannot tell it from two levels; a REST server may."""
+    if lake.settings.catalog.type == "s3tables":
+        pytest.skip("S3 Tables has no such names")
+    levels = (f"{namespace}.dotted",)
+    lake.sql(f"CREATE NAMESPACE `{levels[0]}`")
+    lake.sql(f"CREATE TABLE `{levels[0]}`.t USING iceberg AS SELECT 1 AS id")
+    name = f"`{levels[0]}`.t"
+    ((listed,),) = [[each.table] for each in lake.tables(f"`{levels[0]}`")]
+    for spelled in (name, listed):
+        assert lake.table(spelled).rows == 1
+        (health,) = lake.health(spelled)
+        assert (health.table, health.rows, health.error) == (listed, 1, None)
+        assert read_with_spark(lake, spelled) == [{"id": 1}]
+    assert [each.table for each in lake.health(f"`{levels[0]}`")] == [listed]
+    lake.catalog().purge_table((*levels, "t"))
+    lake.sql(f"DROP NAMESPACE `{levels[0]}`")

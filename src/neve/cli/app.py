@@ -176,7 +176,7 @@ def start(
     call.command = context.invoked_subcommand or call.command
     call.is_json = json
     call.output = JsonOutput() if json else call.output
-    log.configure(verbose, log.PlainFormatter(call.output.redact))
+    log.configure(verbose, log.PlainFormatter(call.output.redact, tracebacks=verbose > 1))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -10,14 +10,18 @@ import typer
 from neve.ages import age_text
 from neve.cli.completion import complete_namespaces, complete_tables
 from neve.cli.output import as_record
-from neve.cli.reading import name_lake
+from neve.cli.reading import end_if_failed, name_lake
 from neve.cli.timeline import print_description
+from neve.errors import EXIT_FAILED, EXIT_INCOMPLETE
 from neve.sizes import size_text
 
 if TYPE_CHECKING:
     from neve.cli.app import Call
 
-_COLUMNS = ("table", "format_version", "rows", "files", "bytes", "snapshots", "updated_at")
+_COLUMNS = (
+    *("table", "format_version", "rows", "files", "bytes", "snapshots", "updated_at"),
+    "error",
+)
 # What fits on a screen of 80 columns.
 _SHOWN_COLUMNS = ("table", "rows", "files", "size", "snapshots", "age")
 
@@ -31,23 +35,30 @@ def tables(
         ),
     ] = None,
 ) -> None:
-    """List the tables of the lake."""
+    """List the tables of the lake.
+
+    Ends with 3 if some cannot be read, with 1 if none can.
+    """
     call: Call = context.obj
     with call.open(reads=True) as lake, call.output.working("reading the catalog"):
         summaries = [as_record(summary) for summary in lake.tables(namespace)]
     call.output.data(_COLUMNS, summaries)
-    call.output.show(_SHOWN_COLUMNS, [_shown(summary) for summary in summaries])
+    readable = [summary for summary in summaries if not summary["error"]]
+    if readable:
+        call.output.show(_SHOWN_COLUMNS, [_shown(summary) for summary in readable])
     if not summaries:
         call.output.say(f"The lake has no tables yet: {name_lake(call.load())}. Try: neve demo")
+    failures = {each["table"]: each["error"] for each in summaries if each["error"]}
+    end_if_failed(call.output, failures, EXIT_INCOMPLETE if readable else EXIT_FAILED)
 
 
 def _shown(summary: dict[str, Any]) -> dict[str, Any]:
-    """Write size and time as people read them; an unreadable table has none."""
-    size, updated = summary["bytes"], summary["updated_at"]
+    """Write size and time as people read them."""
+    size = summary["bytes"]
     return {
         **summary,
         "size": None if size is None else size_text(size),
-        "age": None if updated is None else age_text(time.time() - updated.timestamp()),
+        "age": age_text(time.time() - summary["updated_at"].timestamp()),
     }
 
 

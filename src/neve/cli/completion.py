@@ -45,8 +45,10 @@ def complete_tables(context: typer.Context, incomplete: str) -> list[str]:
 
 def complete_namespaces(context: typer.Context, incomplete: str) -> list[str]:
     """Offer the namespaces that have tables."""
+    from neve.lake.identifier import name_of, parse_identifier
+
     tables: list[str] = _names(context).get("tables", [])
-    return _beginning({table.rpartition(".")[0] for table in tables}, incomplete)
+    return _beginning({name_of(parse_identifier(table)[:-1]) for table in tables}, incomplete)
 
 
 def complete_mirrors(context: typer.Context, incomplete: str) -> list[str]:
@@ -86,6 +88,7 @@ def fill(file: str, config: str = "") -> None:
 def _read_names(config: str | None) -> Names:
     import neve
     from neve.config import load
+    from neve.lake.identifier import name_of
     from neve.publish.staged_list import list_staged
 
     settings = load(config).settings
@@ -94,8 +97,8 @@ def _read_names(config: str | None) -> Names:
     with neve.open(settings, progress=lambda _: None) as lake:
         if not lake.profile.has_catalog:
             return {"tables": [], "mirrors": mirrors, "batches": {}}
-        tables = [".".join(name) for name in lake.reader().list_tables()]
-        for batch in list_staged(lake):
+        tables = [name_of(name) for name in lake.reader().list_tables()]
+        for batch in list_staged(lake, on_failure=lambda *_: None):
             batches.setdefault(batch.table, []).append(batch.batch_id)
     return {"tables": tables, "mirrors": mirrors, "batches": batches}
 

@@ -9,10 +9,11 @@ import typer
 from neve.ages import age_text
 from neve.cli.completion import complete_tables
 from neve.cli.output import as_record
-from neve.cli.reading import name_lake
+from neve.cli.reading import end_if_failed, name_lake
 
 if TYPE_CHECKING:
     from neve.cli.app import Call
+    from neve.errors import NeveError
     from neve.lake.followers import FollowerState
 
 app = typer.Typer(help="Who follows which table, and how far behind.", no_args_is_help=True)
@@ -45,15 +46,20 @@ def group() -> None:
 
 @app.command("list")
 def list_followers(context: typer.Context, table: _AnyTable = None) -> None:
-    """List followers: their position, and the commits, rows and time they are behind."""
+    """List followers: their position, and the commits, rows and time they are behind.
+
+    Ends with 3 if a table cannot be read.
+    """
     call: Call = context.obj
+    failures: dict[str, NeveError] = {}
     with call.open(reads=True) as lake:
-        followers = lake.followers(table)
+        followers = lake.followers(table, failures.__setitem__)
     call.output.data(_COLUMNS, [as_record(each) for each in followers])
-    if not followers:
+    if followers:
+        call.output.show(_SHOWN, [_shown(each) for each in followers])
+    elif not failures:
         call.output.say(f"Nobody follows a table: {name_lake(call.load())}.")
-        return
-    call.output.show(_SHOWN, [_shown(each) for each in followers])
+    end_if_failed(call.output, failures)
 
 
 @app.command("drop")

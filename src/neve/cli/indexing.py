@@ -29,12 +29,11 @@ _Table = Annotated[
 def build(context: typer.Context, table: _Table) -> None:
     """Make a mirror's index anew."""
     from neve.index import maintain
-    from neve.lake.identifier import parse_identifier
 
     call: Call = context.obj
     with call.open() as lake, call.output.working(f"indexing {table}"):
         lake.profile.require_catalog("an index")
-        done = maintain.build(lake, parse_identifier(table), call.output.progress)
+        done = maintain.build(lake, lake.profile.table(table), call.output.progress)
     call.output.record(_record(done))
 
 
@@ -42,12 +41,11 @@ def build(context: typer.Context, table: _Table) -> None:
 def compact(context: typer.Context, table: _Table) -> None:
     """Bring a mirror's index up to date and merge all its runs into one."""
     from neve.index import maintain
-    from neve.lake.identifier import parse_identifier
 
     call: Call = context.obj
     with call.open() as lake, call.output.working(f"compacting the index of {table}"):
         lake.profile.require_catalog("an index")
-        done = maintain.compact(lake, parse_identifier(table), progress=call.output.progress)
+        done = maintain.compact(lake, lake.profile.table(table), progress=call.output.progress)
     call.output.record(_record(done))
 
 
@@ -58,12 +56,11 @@ def status(context: typer.Context, table: _Table) -> None:
     from neve.config.merging import INDEXED_ROWS
     from neve.index.status import MISSING
     from neve.index.status import status as index_status
-    from neve.lake.identifier import parse_identifier
 
     call: Call = context.obj
     with call.open(reads=True) as lake:
         lake.profile.require_catalog("an index")
-        found = index_status(lake, parse_identifier(table))
+        found = index_status(lake, lake.profile.table(table))
     call.output.record(as_record(found))
     if found.state == MISSING:
         call.output.say(
@@ -76,12 +73,11 @@ def verify(context: typer.Context, table: _Table) -> None:
     """Compare a mirror's index with its rows; ends with 3 if something differs."""
     from neve.cli.output import as_record
     from neve.index.verify import verify as verify_index
-    from neve.lake.identifier import parse_identifier
 
     call: Call = context.obj
     with call.open(reads=True) as lake, call.output.working(f"verifying the index of {table}"):
         lake.profile.require_catalog("an index")
-        found = verify_index(lake, parse_identifier(table), call.output.progress)
+        found = verify_index(lake, lake.profile.table(table), call.output.progress)
     record = as_record(found)
     record["seconds"] = round(found.seconds, 2)
     call.output.record({**record, "differences": found.differences})

@@ -6,9 +6,15 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
+
 from neve.cli.statements import without_quoted
+from neve.errors import EXIT_INCOMPLETE
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from neve.cli.output import Output
     from neve.config import CatalogSettings, Loaded, Settings
 
 _READING_WORDS = {"select", "show", "describe", "desc", "explain", "values", "table"}
@@ -24,6 +30,16 @@ def is_read(statement: str) -> bool:
     first = _FIRST_WORD.match(text)
     word = first[1].lower() if first else ""
     return word in _READING_WORDS or (word in _OPENING_WORDS and not _WRITING.search(text))
+
+
+def end_if_failed(
+    output: Output, failures: Mapping[str, object], status: int = EXIT_INCOMPLETE
+) -> None:
+    """Name each table that cannot be read, with the reason, and end with a status that says so."""
+    for table, reason in failures.items():
+        output.progress(f"{table} cannot be read: {reason}")
+    if failures:
+        raise typer.Exit(status)
 
 
 def with_empty_catalogs(settings: Settings, directory: Path) -> Settings:

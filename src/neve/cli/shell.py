@@ -141,7 +141,9 @@ class Session:
 
     def _list_tables(self, namespace: str) -> None:
         summaries = [as_record(summary) for summary in self.open().tables(namespace or None)]
-        self.call.output.rows(("table", "rows", "files", "bytes", "updated_at"), summaries)
+        columns = ["table", "rows", "files", "bytes", "updated_at"]
+        columns += ["error"] if any(summary["error"] for summary in summaries) else []
+        self.call.output.rows(columns, summaries)
 
     def _describe(self, table: str) -> None:
         if table:

@@ -11,12 +11,14 @@ from neve.cli.ages import parse_age
 from neve.cli.completion import complete_batches, complete_held_tables
 from neve.cli.confirmation import confirm
 from neve.cli.output import as_record
-from neve.cli.reading import name_lake
+from neve.cli.reading import end_if_failed, name_lake
 from neve.errors import EXIT_INCOMPLETE, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from neve.cli.output import Output
+    from neve.errors import NeveError
     from neve.lake import Lake
     from neve.publish.staged_batches import HeldBatches, HeldResult, HeldSelection
     from neve.publish.staged_list import StagedBatch
@@ -76,16 +78,25 @@ def group() -> None:
 
 @app.command("list")
 def list_batches(context: typer.Context, table: _AnyTable = None) -> None:
-    """List the batches that are staged or held, with the audits that hold them and why."""
+    """List the batches that are staged or held, with the audits that hold them and why.
+
+    Ends with 3 if a table cannot be read.
+    """
     from neve.publish.staged_list import list_staged
 
     output = context.obj.output
+    failures: dict[str, NeveError] = {}
     with context.obj.open(reads=True) as lake:
-        batches = list_staged(lake, table)
+        batches = list_staged(lake, table, None if table else failures.__setitem__)
     output.data(_LIST_COLUMNS, [as_record(batch) for batch in batches])
-    if not batches:
+    if batches:
+        _show_batches(output, batches)
+    elif not failures:
         output.say(f"No batch is staged or held: {name_lake(context.obj.load())}.")
-        return
+    end_if_failed(output, failures)
+
+
+def _show_batches(output: Output, batches: Sequence[StagedBatch]) -> None:
     for batch in batches:
         if batch.unbalanced is not None:
             output.say(batch.unbalanced)

@@ -224,6 +224,8 @@ class UpkeepSettings(Section):
 
 
 def _fits(pattern: str, table: str) -> bool:
+    # Backticks only say where a part ends, which no pattern asks.
+    pattern, table = pattern.replace("`", ""), table.replace("`", "")
     return pattern == table or fnmatchcase(table, pattern)
 
 

@@ -26,7 +26,7 @@ from neve.consolidate.retained_requests import RetainedRequests
 from neve.consolidate.tables import ensure_telemetry_table
 from neve.consolidate.task import Job, JobResult, Target, Written, parallelism_of
 from neve.errors import ConflictError, UsageError
-from neve.lake.identifier import parse_identifier
+from neve.lake.identifier import name_of
 from neve.lake.staging import find_staging_table
 from neve.publish.audited_publisher import AuditedOutcome, AuditedPublisher
 from neve.publish.batch import STAGED_PREFIX, Outcome
@@ -77,14 +77,14 @@ def _unix_nano(time: datetime) -> int:
 
 
 def _find_table(worker: Consolidator, table: str) -> tuple[Signal, str]:
-    namespace = worker.spec.namespace
-    names = {
-        f"{namespace}.{name}": (signal, name) for signal in Signal for name in TABLES_OF[signal]
-    }
-    identifier = ".".join(parse_identifier(table))
+    profile = worker.lake.profile
+    namespace = profile.namespace(worker.spec.namespace)
+    names = {(*namespace, name): (signal, name) for signal in Signal for name in TABLES_OF[signal]}
+    identifier = profile.table(table)
     if identifier not in names:
         raise UsageError(
-            f"{table} is not a telemetry table", hint=f"the tables are {', '.join(names)}"
+            f"{table} is not a telemetry table",
+            hint=f"the tables are {', '.join(map(name_of, names))}",
         )
     return names[identifier]
 

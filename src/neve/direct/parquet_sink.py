@@ -18,6 +18,7 @@ from neve.errors import ConfigError, NeveError, StorageError
 from neve.lake.create import unregistered_metadata
 from neve.lake.data_files import EncodedFile, encode_files, timed_file_name
 from neve.lake.file_store import FileStore
+from neve.lake.identifier import parse_identifier
 from neve.lake.local_files import HIDDEN_PREFIX
 from neve.lake.warehouse import require_usable_warehouse
 from neve.publish.telemetry_tables import telemetry_table
@@ -50,7 +51,7 @@ class ParquetSink:
 
     def begin(self, table: str, deadline: Deadline) -> ParquetWrite:
         deadline.require(f"opening {table}")
-        directory = "/".join((self._warehouse, *self._spec.namespace.split("."), table))
+        directory = "/".join((self._warehouse, *parse_identifier(self._spec.namespace), table))
         name = f"{self._spec.namespace}.{table}"
         return ParquetWrite(self._files, name, directory, self._metadata[table])
 

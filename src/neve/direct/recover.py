@@ -21,8 +21,10 @@ from neve.lake.commit_loop import CommitCounters, RetryPolicy
 from neve.lake.create import load_if_exists
 from neve.lake.data_files import data_file_of
 from neve.lake.faults import explained
+from neve.lake.identifier import name_of
 from neve.lake.profile import DEFAULT_CATALOG, CatalogProfile, profile_named
 from neve.lake.snapshot_limit import SnapshotLimit
+from neve.observe.failures import failure_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -143,8 +145,8 @@ class _Recovery:
         self._dry_run = dry_run
         self._records: dict[Identifier, list[RecoveryRecord]] = {}
         self._histories: dict[Identifier, AppendHistory | None] = {}
-        # A catalog that stopped to answer is not asked again for each record.
-        self._failure: NeveError | None = None
+        # A table that cannot be reached is not asked for again for each of its records.
+        self._failures: dict[Identifier, NeveError] = {}
         self._catalog = open_catalog(profile)
 
     def close(self) -> None:
@@ -166,18 +168,19 @@ class _Recovery:
         return report
 
     def _try(self, record: RecoveryRecord) -> RecordPlan:
-        if self._failure is not None:
-            return _failed(self._failure)
+        if record.table in self._failures:
+            return _failed(self._failures[record.table])
         try:
             history = self._history(record.table)
             if history is None:
                 return leave("the table does not exist")
             plan = plan_record(record, history)
             return plan if self._dry_run else self._carry_out(record, plan, history)
-        except NeveError as error:
-            if error.retryable:
-                self._failure = error
-            return _failed(error)
+        except Exception as error:  # noqa: BLE001 - a record that fails stops no other
+            failure = failure_of(error, "recover", name_of(record.table))
+            if failure.retryable:
+                self._failures[record.table] = failure
+            return _failed(failure)
 
     def _history(self, identifier: Identifier) -> AppendHistory | None:
         """Return what a table shows, read on first use; None: there is no such table."""
@@ -245,7 +248,7 @@ def _report(stored: StoredRecord, plan: RecordPlan, *, dry_run: bool) -> Recover
     record = stored.content if isinstance(stored.content, RecoveryRecord) else None
     return RecoveryReport(
         stored.id,
-        ".".join(record.table) if record else None,
+        name_of(record.table) if record else None,
         record.rows if record else 0,
         len(record.files) if record else 0,
         record.written_at if record else None,

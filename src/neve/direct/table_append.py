@@ -17,6 +17,7 @@ from neve.errors import NeveError, NotFoundError, UnavailableError
 from neve.lake.commit_loop import CommitCounters, RetryPolicy
 from neve.lake.data_files import write_data_files
 from neve.lake.faults import explained
+from neve.lake.identifier import parse_identifier
 from neve.observe.commits import CommitMeasured, CommitObserver
 
 if TYPE_CHECKING:
@@ -171,7 +172,7 @@ class TableAppend:
         if self._recovery is None:
             return result
         failpoints.reach("direct.unconfirmed")
-        table = tuple(result.table.split("."))
+        table = parse_identifier(result.table)
         try:
             path = self._recovery.keep(self._append_id, table, self._metadata, self._files)
         except NeveError as error:

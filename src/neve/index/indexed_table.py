@@ -26,6 +26,7 @@ from neve.lake.create import load_if_exists
 from neve.lake.horizons import KEYS as KEYS
 from neve.lake.horizons import NO_SNAPSHOT as NO_SNAPSHOT
 from neve.lake.horizons import TOMBSTONES as TOMBSTONES
+from neve.lake.identifier import name_of
 from neve.lake.live_files import LiveFile, live_files
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Mirror:
 
     @property
     def name(self) -> str:
-        return ".".join(self.identifier)
+        return name_of(self.identifier)
 
     @property
     def main_id(self) -> int:
@@ -187,7 +188,7 @@ def mirror_of(
 
 def _configured_retention(lake: Lake, identifier: Identifier) -> float | None:
     for table in lake.settings.merge.tables:
-        if f"{table.namespace}.{table.mirror_table}" == ".".join(identifier):
+        if (*lake.profile.namespace(table.namespace), table.mirror_table) == identifier:
             return table.tombstone_retention
     return None
 

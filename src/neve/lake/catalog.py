@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, ValidationError
 from sqlalchemy.exc import DBAPIError
 
-from neve.errors import NotFoundError, UnsupportedError
+from neve.errors import NotFoundError
 from neve.lake.faults import explained
 from neve.lake.identifier import Identifier
 from neve.lake.metadata_json import unreadable_table
@@ -26,8 +25,6 @@ from neve.lake.warehouse import require_usable_warehouse
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-# Each load is a round trip and a small download; the catalog is not to be flooded either.
-_LOADS_AT_ONCE = 8
 # The second is PostgreSQL's, from its own table of types.
 _EXISTS_ALREADY = re.compile(r"already exists|pg_type_typname_nsp_index")
 _UNSUPPORTED_TYPE = re.compile(r"Unsupported field type: '([^']+)'")
@@ -87,24 +84,6 @@ def metadata_files(profile: CatalogProfile, catalog: Catalog) -> dict[Identifier
         return dict.fromkeys(list_tables(profile, catalog))
     with explained(profile):
         return catalog.metadata_files()
-
-
-def load_tables(
-    profile: CatalogProfile, catalog: Catalog, identifiers: Iterable[Identifier]
-) -> dict[Identifier, Table | UnsupportedError | None]:
-    """Load many tables side by side; one that vanished meanwhile, or is unreadable, is None."""
-
-    def load(identifier: Identifier) -> Table | UnsupportedError | None:
-        try:
-            return read_table(catalog, identifier)
-        except UnsupportedError as error:
-            return error
-        except (NoSuchTableError, OSError):
-            return None
-
-    wanted = list(identifiers)
-    with explained(profile), ThreadPoolExecutor(_LOADS_AT_ONCE) as pool:
-        return dict(zip(wanted, pool.map(load, wanted), strict=True))
 
 
 def load_table(profile: CatalogProfile, catalog: Catalog, identifier: Identifier) -> Table:

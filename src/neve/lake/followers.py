@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from neve.errors import ConflictError, NotFoundError
+from neve.errors import ConflictError, NeveError, NotFoundError
 from neve.lake.follower_tags import PROPERTY_PREFIX, check_name, follower_tags, unread_of
+from neve.lake.identifier import name_of
 from neve.lake.metadata_json import MetadataJson
+from neve.observe.failures import failure_of
 
 if TYPE_CHECKING:
     from neve.lake.lake import Lake
+
+logger = logging.getLogger(__name__)
+
+OnFailure = Callable[[str, NeveError], None]
 
 _ROW_COUNTS = ("added-records", "deleted-records", "added-position-deletes")
 
@@ -66,8 +73,14 @@ def follower_states(table: str, metadata: MetadataJson, now: float) -> list[Foll
     return states
 
 
-def list_followers(lake: Lake, table: str | None = None) -> list[FollowerState]:
+def list_followers(
+    lake: Lake, table: str | None = None, on_failure: OnFailure | None = None
+) -> list[FollowerState]:
     """Return the followers of a table, or of all tables of the configured catalog.
+
+    Args:
+        on_failure: is told of each table that cannot be read, whose followers nobody knows; None:
+            the log is.
 
     Raises:
         NotFoundError: there is no such table.
@@ -79,12 +92,21 @@ def list_followers(lake: Lake, table: str | None = None) -> list[FollowerState]:
         metadata = lake.reader(ref.catalog).read_document(ref.identifier)
         return follower_states(ref.name, metadata, now)
     reader = lake.reader()
-    return [
-        state
-        for name, loaded in reader.read_all(reader.list_tables()).items()
-        if isinstance(loaded, MetadataJson)
-        for state in follower_states(".".join(name), loaded, now)
-    ]
+    tell, states = on_failure or _log_failure, list[FollowerState]()
+    for identifier, loaded in reader.read_all(reader.list_tables()).items():
+        name = name_of(identifier)
+        try:
+            if isinstance(loaded, MetadataJson):
+                states += follower_states(name, loaded, now)
+            elif loaded is not None:
+                tell(name, loaded)
+        except Exception as error:  # noqa: BLE001 - a table that is odd hides no other
+            tell(name, failure_of(error, "follow", name))
+    return states
+
+
+def _log_failure(table: str, error: NeveError) -> None:
+    logger.warning("%s: its followers are not known: %s", table, error)
 
 
 def drop_follower(lake: Lake, table: str, name: str) -> FollowerState:

@@ -29,6 +29,14 @@ def parse_identifier(text: str) -> Identifier:
     )
 
 
+def name_of(parts: Iterable[str]) -> str:
+    """Write an identifier as `parse_identifier` reads it: backticks only where they are needed."""
+    return ".".join(
+        part if (plain := _PART.fullmatch(part)) and plain["plain"] else quote_identifier([part])
+        for part in parts
+    )
+
+
 def quote_identifier(parts: Iterable[str]) -> str:
     """Write an identifier so that Spark reads exactly these parts."""
     return ".".join("`" + part.replace("`", "``") + "`" for part in parts)

@@ -20,18 +20,19 @@ from neve.errors import NotFoundError, UnknownOutcomeError
 from neve.lake.catalog import missing_table
 from neve.lake.commit_errors import committing
 from neve.lake.faults import explained
+from neve.lake.identifier import Identifier, name_of
 from neve.lake.metadata_encoder import MetadataEncoder
 from neve.lake.metadata_files import next_metadata_location, with_base_in_log
 from neve.lake.metadata_json import MetadataJson, decode_document, unreadable_table
 from neve.lake.metadata_updates import apply_updates
 from neve.lake.pyiceberg_catalogs import NeveRestCatalog, NeveSqlCatalog
+from neve.lake.rest_updates import assert_uuid
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.io import FileIO
     from typing_extensions import Self
 
-    from neve.lake.identifier import Identifier
     from neve.lake.profile import CatalogProfile
 
 logger = logging.getLogger(__name__)
@@ -205,7 +206,7 @@ class _Table:
     def __init__(
         self, profile: CatalogProfile, catalog: Catalog, identifier: Identifier, uuid: str | None
     ) -> None:
-        self.name = ".".join(identifier)
+        self.name = name_of(identifier)
         self._profile = profile
         self.identifier = identifier
         self._uuid = uuid
@@ -305,7 +306,7 @@ class _RestTable(_Table):
     ) -> None:
         at = self.metadata.refs
         requirements: list[dict[str, Any]] = [
-            {"type": "assert-table-uuid", "uuid": self.metadata.uuid},
+            *assert_uuid(self.metadata),
             *(
                 {"type": "assert-ref-snapshot-id", "ref": name, "snapshot-id": at.get(name)}
                 for name in dict.fromkeys((ref, *unmoved))

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Union
 
 from neve.config import Settings
-from neve.errors import NeveError
 from neve.lake.identifier import Identifier, parse_identifier, quote_identifier
 from neve.lake.paths import may_make_unusable_place, require_usable_places
 from neve.lake.profile import DEFAULT_CATALOG, CatalogProfile, profile_named, profiles
@@ -145,9 +144,9 @@ class Lake:
         if not isinstance(name, str):
             return TableRef(DEFAULT_CATALOG, name)
         first, *rest = parse_identifier(name)
-        if len(rest) > 1 and first in profiles(self.settings):
-            return TableRef(first, tuple(rest))
-        return TableRef(DEFAULT_CATALOG, (first, *rest))
+        if len(rest) > 1 and (further := profiles(self.settings).get(first)):
+            return TableRef(first, further.as_listed(tuple(rest)))
+        return TableRef(DEFAULT_CATALOG, self.profile.as_listed((first, *rest)))
 
     def load(self, ref: TableRef) -> Table:
         """Load a table as its catalog has it now. Raises NotFoundError, naming what is near."""
@@ -200,19 +199,15 @@ class Lake:
             return relation_kind(spark, quote_identifier(name))
 
     def tables(self, namespace: str | None = None) -> list[TableSummary]:
-        """List the tables of a namespace, or all of them."""
+        """List the tables of a namespace, or all; one that cannot be read has an `error`."""
         from neve.lake.tables import summarize
 
         self.profile.require_catalog("listing tables")
         reader = self.reader()
-        names = reader.list_tables(parse_identifier(namespace) if namespace else None)
-        summaries = []
-        for name, metadata in reader.read_all(names).items():
-            if isinstance(metadata, NeveError):
-                self.progress(str(metadata))
-            readable = None if isinstance(metadata, NeveError) else metadata
-            summaries.append(summarize(name, readable))
-        return summaries
+        names = reader.list_tables(self.profile.namespace(namespace) if namespace else None)
+        # Of one that was dropped meanwhile there is nothing to say.
+        loaded = {name: read for name, read in reader.read_all(names).items() if read is not None}
+        return [summarize(name, read) for name, read in loaded.items()]
 
     def table(self, name: str) -> TableDescription:
         """Describe one table: columns, partitions, sort order, refs, properties.

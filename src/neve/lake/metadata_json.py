@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,11 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from neve.errors import UnsupportedError
-from neve.lake.identifier import Identifier
+from neve.lake.identifier import Identifier, name_of
 from neve.lake.paths import store_path
 from neve.lake.staged_snapshot import StagedSnapshot
 
 MAIN = "main"
+# The property of a table that `neve move` has rewritten: its files are its own.
+MOVED = "neve.moved"
+# Of Iceberg's table formats.
+NEWEST_FORMAT = 3
 _GZIP = b"\x1f\x8b"
 # The types that PyIceberg knows; it reads no table that has another one.
 _KNOWN_TYPE = re.compile(
@@ -43,11 +48,13 @@ class MetadataJson:
 
     @property
     def uuid(self) -> str:
-        return str(self.document["table-uuid"])
+        """The table's id; empty: it has none, as format v1 allows."""
+        return str(self.document.get("table-uuid") or "")
 
     @property
     def location(self) -> str:
-        return str(self.document["location"]).rstrip("/")
+        location: str = self.document["location"]
+        return location.rstrip("/")
 
     @property
     def format_version(self) -> int:
@@ -181,28 +188,39 @@ def require_readable(identifier: Identifier, metadata: MetadataJson) -> set[str]
     """Return the types of a table's columns, of nested ones, too.
 
     Raises:
-        UnsupportedError: the document lacks what every table has.
+        UnsupportedError: the document lacks what every table has, or is of a newer format.
     """
     try:
-        _ = (metadata.format_version, metadata.location, metadata.last_updated_ms)
+        version = metadata.format_version
+        _ = (metadata.location, metadata.last_updated_ms)
         _ = (metadata.snapshots, metadata.refs)
-        return {type_name for field in metadata.fields for type_name in _primitives(field["type"])}
+        types = {type_ for field in metadata.fields for type_ in _primitives(field["type"])}
     except (ValueError, LookupError, TypeError, AttributeError, StopIteration) as error:
         raise unreadable_table(identifier, "invalid metadata") from error
+    if version > NEWEST_FORMAT:
+        raise UnsupportedError(
+            f"table {name_of(identifier)} has format version {version}, and Neve knows those up "
+            f"to {NEWEST_FORMAT}",
+            hint="it is left alone; upgrade Neve",
+        )
+    return types
 
 
 def decode_document(content: bytes) -> dict[str, Any]:
     """Decode the content of a metadata file, which may be compressed. Raises ValueError."""
-    document: dict[str, Any] = json.loads(
-        gzip.decompress(content) if content.startswith(_GZIP) else content
-    )
-    return document
+    try:
+        document = json.loads(gzip.decompress(content) if content.startswith(_GZIP) else content)
+    except (EOFError, OSError, zlib.error, RecursionError) as error:
+        raise ValueError("the document cannot be decoded") from error
+    if isinstance(document, dict):
+        return document
+    raise ValueError("the document is no object")
 
 
 def unreadable_table(identifier: Identifier, reason: str) -> UnsupportedError:
     """Say that PyIceberg cannot read a table."""
     return UnsupportedError(
-        f"table {'.'.join(identifier)} cannot be read by PyIceberg, which Neve uses: {reason}",
+        f"table {name_of(identifier)} cannot be read by PyIceberg, which Neve uses: {reason}",
         hint="Spark reads it still: neve sql",
     )
 

@@ -5,23 +5,33 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Union
 
-from neve.errors import NeveError, UnsupportedError
-from neve.lake.identifier import Identifier
+from neve.errors import NeveError, NotFoundError, UnsupportedError
+from neve.lake.identifier import Identifier, name_of
 from neve.lake.local_faults import one_line, sqlite_fault, storage_fault
-from neve.lake.metadata_json import MetadataJson, read_metadata_file, require_readable
+from neve.lake.metadata_json import (
+    MetadataJson,
+    read_metadata_file,
+    require_readable,
+    unreadable_table,
+)
 from neve.lake.near_names import missing_namespace_error, missing_table_error
 from neve.lake.paths import store_path
 from neve.lake.profile import SQLITE_WAIT_SECONDS, CatalogProfile
+from neve.observe.failures import failure_of
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
 
-Loaded = dict[Identifier, "MetadataJson | UnsupportedError | None"]
+Read = Union["MetadataJson", "NeveError", None]
+Loaded = dict[Identifier, Read]
+# Each load is a round trip and a small download; the catalog is not to be flooded either.
+_LOADS_AT_ONCE = 8
 
 
 class MetadataReader(Protocol):
@@ -52,7 +62,8 @@ class MetadataReader(Protocol):
         """Read many tables, whatever types their columns have.
 
         Returns:
-            None for one that vanished meanwhile, or is unreadable; an error where that says why.
+            None for one that vanished meanwhile; for one that cannot be read, in whatever way, the
+            error, so that it costs no other its turn.
         """
 
     def may_have_views(self) -> bool:
@@ -101,29 +112,33 @@ class CatalogReader:
         return metadata
 
     def read_all(self, identifiers: Iterable[Identifier]) -> Loaded:
-        from neve.lake.catalog import load_tables
-
-        tables = load_tables(self._profile, self._connect(), identifiers)
-        loaded: Loaded = {}
-        for name, table in tables.items():
-            if isinstance(table, UnsupportedError):
-                loaded[name] = _of_any_type(self, name, table)
-            else:
-                loaded[name] = None if table is None else as_json(table)
-        return loaded
+        wanted = list(identifiers)
+        # Connected here: threads would connect twice.
+        self._connect()
+        with ThreadPoolExecutor(_LOADS_AT_ONCE) as pool:
+            tables = pool.map(lambda name: _read_turn(self, name, self.read), wanted)
+            return dict(zip(wanted, tables, strict=True))
 
     def may_have_views(self) -> bool:
         return True
 
 
-def _of_any_type(
-    reader: MetadataReader, identifier: Identifier, error: UnsupportedError
-) -> MetadataJson | UnsupportedError:
-    """Read a table that PyIceberg refuses for a column's type, such as VARIANT: Spark reads it."""
+def _read_turn(
+    reader: MetadataReader, identifier: Identifier, read: Callable[[Identifier], MetadataJson]
+) -> Read:
+    """Read one of many tables, whatever it is like."""
     try:
-        return reader.read_document(identifier)
-    except NeveError:
-        return error
+        try:
+            return read(identifier)
+        except UnsupportedError as error:
+            # PyIceberg refuses it for a column's type, such as VARIANT: Spark reads it.
+            with suppress(NeveError):
+                return reader.read_document(identifier)
+            return error
+    except NotFoundError:
+        return None
+    except Exception as error:  # noqa: BLE001 - it stands in the result
+        return failure_of(error, "read", name_of(identifier))
 
 
 def as_json(table: Table) -> MetadataJson:
@@ -175,27 +190,34 @@ class EmbeddedReader:
 
     def _location(self, identifier: Identifier) -> str:
         locations = self._metadata_locations()
-        if identifier not in locations:
+        listed = self._profile.as_listed(identifier)
+        if listed not in locations:
             raise missing_table_error(self._profile.name, identifier, sorted(locations))
-        return locations[identifier]
+        return locations[listed]
 
     def read_all(self, identifiers: Iterable[Identifier]) -> Loaded:
         locations = self._metadata_locations()
-        loaded: Loaded = {}
-        for identifier in identifiers:
-            try:
-                loaded[identifier] = self._read_file(identifier, locations[identifier])
-            except UnsupportedError as error:
-                loaded[identifier] = _of_any_type(self, identifier, error)
-            except (LookupError, OSError):
-                loaded[identifier] = None
-        return loaded
+
+        def read(identifier: Identifier) -> MetadataJson:
+            with self._explained():
+                try:
+                    return self._read_file(identifier, locations[identifier])
+                except FileNotFoundError:
+                    # Replaced or dropped since the tables were listed.
+                    return self._read_file(identifier, self._location(identifier))
+
+        return {
+            name: _read_turn(self, name, read) if name in locations else None
+            for name in identifiers
+        }
 
     def may_have_views(self) -> bool:
         rows = self._select("SELECT * FROM iceberg_tables WHERE catalog_name = ?")
         return any(dict(row).get("iceberg_type") == "VIEW" for row in rows)
 
     def _read_file(self, identifier: Identifier, location: str) -> MetadataJson:
+        if not location:
+            raise unreadable_table(identifier, "its entry in the catalog names no metadata file")
         if store_path(location).is_local:
             return read_metadata_file(identifier, location)
         return self._through_pyiceberg.read(identifier)

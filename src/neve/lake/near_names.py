@@ -6,15 +6,15 @@ import difflib
 from collections.abc import Iterable
 
 from neve.errors import EmptyLakeError, NotFoundError
-from neve.lake.identifier import Identifier
+from neve.lake.identifier import Identifier, name_of
 
 
 def missing_table_error(
     catalog: str, identifier: Identifier, tables: Iterable[Identifier]
 ) -> NotFoundError:
     """Say that a table does not exist, with the nearest names that do."""
-    name = ".".join(identifier)
-    known = [".".join(table) for table in tables]
+    name = name_of(identifier)
+    known = [name_of(table) for table in tables]
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     # People leave the namespace out, or take the wrong one.
     near += [other for other in known if other.endswith(f".{identifier[-1]}") and other not in near]
@@ -29,8 +29,8 @@ def missing_namespace_error(
     namespace: Identifier, namespaces: Iterable[Identifier]
 ) -> NotFoundError:
     """Say that a namespace does not exist, with the nearest names that do."""
-    name = ".".join(namespace)
-    known = [".".join(other) for other in namespaces]
+    name = name_of(namespace)
+    known = [name_of(other) for other in namespaces]
     message = f"namespace {name} does not exist"
     if not known:
         return EmptyLakeError(message, hint="the catalog has no namespaces yet")

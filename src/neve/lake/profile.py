@@ -9,6 +9,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from neve.config import CatalogSettings, Settings, StorageSettings
 from neve.errors import UnsupportedError, UsageError
+from neve.lake.identifier import Identifier, parse_identifier
 from neve.lake.paths import local_address, local_path
 
 # Not neve: the namespace of our own tables has that name, and neve.batches must mean it.
@@ -41,6 +42,23 @@ class CatalogProfile:
     @property
     def has_catalog(self) -> bool:
         return self.settings.type != "none"
+
+    def table(self, text: str) -> Identifier:
+        """Split a table's name, as this catalog lists it."""
+        return self.as_listed(parse_identifier(text))
+
+    def namespace(self, text: str) -> Identifier:
+        """Split a namespace's name, as this catalog lists it."""
+        return self.as_listed((*parse_identifier(text), ""))[:-1]
+
+    def as_listed(self, table: Identifier) -> Identifier:
+        """Return a table's identifier as this catalog lists it.
+
+        A database keeps a namespace as one text with dots, so that a level which has a dot is two.
+        """
+        if self.settings.type not in ("sqlite", "postgres"):
+            return table
+        return (*".".join(table[:-1]).split("."), table[-1]) if len(table) > 1 else table
 
     @property
     def warehouse(self) -> str | None:

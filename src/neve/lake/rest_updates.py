@@ -44,7 +44,7 @@ def requirements(base: MetadataJson, wanted: MetadataJson) -> list[Json]:
         "assert-default-sort-order-id": ("default-sort-order-id", "default-sort-order-id"),
     }
     return [
-        {"type": "assert-table-uuid", "uuid": base.uuid},
+        *assert_uuid(base),
         *(
             {"type": kind, name: document[key]}
             for kind, (name, key) in asserted.items()
@@ -55,6 +55,11 @@ def requirements(base: MetadataJson, wanted: MetadataJson) -> list[Json]:
             for name in sorted(base.refs.keys() | wanted.refs.keys())
         ),
     ]
+
+
+def assert_uuid(base: MetadataJson) -> list[Json]:
+    """Require that a table is still this one. A table of format v1 may have no id."""
+    return [{"type": "assert-table-uuid", "uuid": base.uuid}] if base.uuid else []
 
 
 class _Updates:

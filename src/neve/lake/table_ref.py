@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neve.lake.identifier import Identifier, quote_identifier
+from neve.lake.identifier import Identifier, name_of, quote_identifier
 from neve.lake.profile import DEFAULT_CATALOG
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class TableRef:
         parts = self.identifier
         if self.catalog != DEFAULT_CATALOG:
             parts = (self.catalog, *parts)
-        return ".".join(parts)
+        return name_of(parts)
 
     @property
     def quoted(self) -> str:

@@ -7,17 +7,23 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from neve.lake.history import Snapshot, history
+from neve.lake.identifier import Identifier, name_of
 from neve.lake.metadata_json import MetadataJson, type_text
+from neve.observe.failures import failure_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from neve.lake.identifier import Identifier
+    from neve.errors import NeveError
 
 
 @dataclass(frozen=True)
 class TableSummary:
-    """One line of `neve tables`."""
+    """One line of `neve tables`.
+
+    Args:
+        error: why the table cannot be read; nothing but its name is known then.
+    """
 
     table: str
     format_version: int | None
@@ -26,6 +32,7 @@ class TableSummary:
     bytes: int | None
     snapshots: int | None
     updated_at: datetime | None
+    error: str | None = None
 
 
 @dataclass(frozen=True)
@@ -61,18 +68,22 @@ class TableDescription:
     history: tuple[Snapshot, ...]
 
 
-def summarize(identifier: Identifier, metadata: MetadataJson | None) -> TableSummary:
-    """Sum a table up; one that could not be read keeps its name only."""
-    name = ".".join(identifier)
-    if metadata is None:
-        return TableSummary(name, None, None, None, None, None, None)
-    totals = _totals(metadata)
+def summarize(identifier: Identifier, metadata: MetadataJson | NeveError) -> TableSummary:
+    """Sum a table up; one that cannot be read has its name and the reason."""
+    name = name_of(identifier)
+    if not isinstance(metadata, MetadataJson):
+        return TableSummary(name, None, None, None, None, None, None, str(metadata))
+    try:
+        totals = _totals(metadata)
+        updated_at = _time(metadata.last_updated_ms)
+    except Exception as error:  # noqa: BLE001 - what is odd of one table hides no other
+        return summarize(identifier, failure_of(error, "tables", name))
     return TableSummary(
         name,
         metadata.format_version,
         *totals,
         snapshots=len(metadata.snapshots),
-        updated_at=_time(metadata.last_updated_ms),
+        updated_at=updated_at,
     )
 
 

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from neve.errors import NotFoundError, UsageError
-from neve.lake.identifier import Identifier, parse_identifier
+from neve.lake.identifier import Identifier, name_of, parse_identifier
 from neve.lake.near_names import missing_namespace_error, missing_table_error
 from neve.lake.profile import DEFAULT_CATALOG, profile_named, profiles
 from neve.lake.table_ref import TableRef
@@ -57,10 +57,13 @@ def tables_of(lake: Lake, text: str, in_catalog: str | None = None) -> list[Tabl
     named, pattern = _split(lake, text)
     catalog = in_catalog or named
     tables = lake.reader(catalog).list_tables()
-    chosen = matching_tables(pattern, tables)
+    profile = profile_named(lake.settings, catalog)
+    # A whole namespace, or a table.
+    chosen = matching_tables(profile.as_listed((*pattern, ""))[:-1], tables)
+    chosen = chosen or matching_tables(profile.as_listed(pattern), tables)
     if not chosen:
         if not _GLOB.isdisjoint(text):
-            known = ", ".join(".".join(table) for table in tables[:5])
+            known = ", ".join(map(name_of, tables[:5]))
             known += ", …" if len(tables) > 5 else ""
             raise NotFoundError(
                 f"no table of catalog {catalog} matches {text}",

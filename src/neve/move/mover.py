@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from neve import failpoints
 from neve.errors import ConflictError, CorruptionError, NeveError, NotFoundError
+from neve.lake.identifier import name_of
 from neve.lake.metadata_json import MetadataJson, decode_document
 from neve.lake.profile import profile_named
 from neve.lake.spark_tasks import SparkTasks
@@ -103,9 +104,10 @@ class Mover:
             _begin(journal, plan)
             try:
                 return self._carry_out(plan, journal, began)
-            except NeveError as error:
+            except Exception as error:
+                reason = str(error) if isinstance(error, NeveError) else type(error).__name__
                 is_damage = isinstance(error, CorruptionError)
-                journal.failed(_next_stage(journal), str(error), is_damage=is_damage)
+                journal.failed(_next_stage(journal), reason, is_damage=is_damage)
                 raise
 
     def files(self, catalog: str) -> CatalogFiles:
@@ -312,10 +314,10 @@ def _begin(journal: Journal, plan: TablePlan) -> None:
             MoveHeader(
                 uuid.uuid4().hex,
                 plan.source.catalog,
-                ".".join(plan.source.identifier),
+                name_of(plan.source.identifier),
                 version.metadata_location,
                 plan.target.catalog,
-                ".".join(plan.target.identifier),
+                name_of(plan.target.identifier),
                 plan.location,
                 json.dumps(version.document).encode(),
                 {

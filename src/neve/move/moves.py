@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
-from neve.errors import NeveError, UsageError
+from neve.errors import UsageError
 from neve.lake.registering import require_registering
 from neve.lake.table_ref import TableRef
 from neve.move.choose import choose_tables, tables_of
@@ -15,10 +15,12 @@ from neve.move.plan import failed_plan
 from neve.move.progress import Progress
 from neve.move.report import CheckReport, MoveReport, PlanReport
 from neve.move.spec import MoveSpec
+from neve.observe.failures import failure_of
 
 if TYPE_CHECKING:
     from neve.lake import Lake
 
+PART = "move"
 Report = TypeVar("Report")
 
 
@@ -38,9 +40,10 @@ def move_tables(
     def move(mover: Mover, source: TableRef) -> MoveReport:
         try:
             report = mover.move(source)
-        except NeveError as error:
+        except Exception as error:  # noqa: BLE001 - the others go on
             target = TableRef(spec.target, source.identifier)
-            return MoveReport(source.name, target.name, "failed", error=error)
+            failure = failure_of(error, PART, source.name)
+            return MoveReport(source.name, target.name, "failed", error=failure)
         lake.progress(f"{report.table}: {report.outcome} at {report.location}")
         return report
 
@@ -54,8 +57,8 @@ def plan_moves(lake: Lake, patterns: Sequence[str], spec: MoveSpec) -> list[Plan
     def plan(mover: Mover, source: TableRef) -> PlanReport:
         try:
             return mover.plan(source).report()
-        except NeveError as error:
-            return failed_plan(source, spec, error)
+        except Exception as error:  # noqa: BLE001 - the others are planned
+            return failed_plan(source, spec, failure_of(error, PART, source.name))
 
     sources = choose_tables(lake, patterns, spec.target)
     return _for_each(lake, sources, spec, plan, Progress(lake.progress))
@@ -67,8 +70,9 @@ def verify_moved(lake: Lake, patterns: Sequence[str], spec: MoveSpec) -> list[Ch
     def check(mover: Mover, target: TableRef) -> CheckReport:
         try:
             return mover.check(target)
-        except NeveError as error:
-            return CheckReport(target.name, target.catalog, "failed", error=error)
+        except Exception as error:  # noqa: BLE001 - the others are compared
+            failure = failure_of(error, PART, target.name)
+            return CheckReport(target.name, target.catalog, "failed", error=failure)
 
     targets = [each for text in patterns for each in tables_of(lake, text, spec.target)]
     return _for_each(lake, targets, spec, check, Progress(lake.progress))

@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from neve.lake.identifier import parse_identifier
 from neve.lake.table_ref import TableRef
 from neve.move.journal import list_journals, read_journal
 from neve.move.move_state import MoveState
@@ -35,6 +36,7 @@ def list_moves(
 
 
 def _is_named(table: str, pattern: str) -> bool:
+    table, pattern = table.replace("`", ""), pattern.replace("`", "")
     return fnmatchcase(table, pattern) or table.startswith(f"{pattern}.")
 
 
@@ -42,7 +44,7 @@ def _status(state: MoveState) -> dict[str, Any]:
     header = state.header
     if header is None:
         raise TypeError("a journal without a header says nothing")
-    source = TableRef(header.source_catalog, (header.source_table,))
+    source = TableRef(header.source_catalog, parse_identifier(header.source_table))
     counts = state.counts
     return {
         "table": source.name,

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from neve.errors import ConfigError, NeveError
+from neve.errors import Code, ConfigError, NeveError
 from neve.masking import SecretMask
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-INTERNAL = "internal"
 # What fails is tried again, for hours if need be: one event now and then is enough to know.
 REPEAT_SECONDS = 300.0
 # For sending the last events at the end of the process.
@@ -88,7 +87,7 @@ class Reporter:
         """Hand a failure over for sending, unless it was of late. At most once."""
         from sentry_sdk.utils import event_from_exception
 
-        code = error.code.value if isinstance(error, NeveError) else INTERNAL
+        code = (error.code if isinstance(error, NeveError) else Code.INTERNAL).value
         if self._is_news((part, table or "", f"{code} {type(error).__name__}")):
             event, hint = event_from_exception(error, self._client.options)
             event["tags"] = {"service": self._service, "part": part, "code": code}

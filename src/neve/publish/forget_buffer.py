@@ -14,7 +14,6 @@ from neve.buffer.stream_states import StreamState, load_stream_states
 from neve.errors import NotFoundError, UsageError
 from neve.lake.catalog import list_tables
 from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_known
-from neve.lake.identifier import parse_identifier
 from neve.lake.staged_snapshot import StagedSnapshot
 from neve.lake.staging import Change, StagingTable, load_staging_table
 from neve.publish.batch import STAGED_PREFIX
@@ -120,7 +119,7 @@ def forget_buffer(
 
 def _tables(lake: Lake) -> list[StagingTable]:
     lake.profile.require_catalog("forgetting a buffer")
-    namespace = parse_identifier(lake.settings.telemetry.namespace)
+    namespace = lake.profile.namespace(lake.settings.telemetry.namespace)
     try:
         names = list_tables(lake.profile, lake.catalog(), namespace)
     except NotFoundError:

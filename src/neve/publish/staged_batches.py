@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 from neve.buffer.buffer import open_reader
 from neve.buffer.spec import buffer_spec
 from neve.buffer.stream_states import StreamState
-from neve.errors import NeveError, NotFoundError, UsageError
-from neve.lake.identifier import Identifier, parse_identifier
+from neve.errors import NotFoundError, UsageError
+from neve.lake.identifier import Identifier, name_of
 from neve.lake.staged_snapshot import StagedSnapshot
 from neve.lake.staging import StagingTable, load_staging_table
+from neve.observe.failures import failure_of
 from neve.publish.batch import HELD_PREFIX, STAGED_PREFIX, Outcome
 from neve.publish.batch_counts import require_balance
 from neve.publish.publisher import Publisher
@@ -109,11 +110,12 @@ def find_held(lake: Lake, selection: HeldSelection) -> HeldBatches:
     for identifier in telemetry_tables(lake, selection.table):
         try:
             staging = _staging(lake, identifier)
-        except NeveError as error:
+        except Exception as error:
             if selection.table:
                 raise
-            name = ".".join(identifier)
-            unreadable.append(HeldResult(name, None, 0, None, FAILED, str(error)))
+            name = name_of(identifier)
+            failure = failure_of(error, "staged", name)
+            unreadable.append(HeldResult(name, None, 0, None, FAILED, str(failure)))
             continue
         batches += [
             staged_batch(identifier, snapshot, "held", staging.properties)
@@ -149,9 +151,10 @@ def _act_on(batch: StagedBatch, action: Callable[[tuple[str, str]], str]) -> Hel
     except NotFoundError:
         # Another person, or an earlier step of this command, was first.
         outcome = Outcome.SUPERSEDED.value
-    except NeveError as error:
-        logger.warning("%s: held batch %s: %s", batch.table, batch.batch_id, error)
-        message = str(error)
+    except Exception as error:  # noqa: BLE001 - one that fails stops no other
+        failure = failure_of(error, "staged", batch.table)
+        logger.warning("%s: held batch %s: %s", batch.table, batch.batch_id, failure)
+        message = str(failure)
     return HeldResult(batch.table, batch.batch_id, batch.rows, batch.age_seconds, outcome, message)
 
 
@@ -159,7 +162,7 @@ def find_batch(lake: Lake, table: str, batch_id: str) -> StagedBatch:
     """Return a batch that is staged or held. Raises NotFoundError."""
     publisher, staged = _find(lake, table, batch_id)
     state = "held" if staged.ref.startswith(HELD_PREFIX) else "staged"
-    return staged_batch(parse_identifier(table), staged, state, publisher.table.properties)
+    return staged_batch(lake.profile.table(table), staged, state, publisher.table.properties)
 
 
 def show(lake: Lake, table: str, batch_id: str, limit: int) -> pa.Table:
@@ -169,7 +172,7 @@ def show(lake: Lake, table: str, batch_id: str, limit: int) -> pa.Table:
 
 
 def _find(lake: Lake, table: str, batch_id: str) -> tuple[Publisher, StagedSnapshot]:
-    staging = _staging(lake, parse_identifier(table))
+    staging = _staging(lake, lake.profile.table(table))
     batches = [*staging.staged(HELD_PREFIX), *staging.staged(STAGED_PREFIX)]
     for batch in batches:
         if batch_id in (batch.summary.get(BATCH_ID), batch.ref):

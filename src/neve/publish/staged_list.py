@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from neve.errors import UnbalancedError
-from neve.lake.identifier import Identifier, parse_identifier
+from neve.lake.identifier import Identifier, name_of
+from neve.observe.failures import failure_of
 from neve.publish.batch import HELD_PREFIX, STAGED_PREFIX, batch_id_of
 from neve.publish.batch_counts import BatchCounts, added_records, require_balance
 from neve.publish.held_reason import BlockingAudit, read_blocking
 from neve.publish.ranges import BATCH_ID
 
 if TYPE_CHECKING:
+    from neve.errors import NeveError
     from neve.lake import Lake
+    from neve.lake.metadata_json import MetadataJson
     from neve.lake.staged_snapshot import StagedSnapshot
 
 
@@ -41,27 +44,41 @@ class StagedBatch:
     unbalanced: str | None = None
 
 
-def list_staged(lake: Lake, table: str | None = None) -> list[StagedBatch]:
-    """Return what is staged or held, in one table or in all that consolidation writes."""
+def list_staged(
+    lake: Lake,
+    table: str | None = None,
+    on_failure: Callable[[str, NeveError], None] | None = None,
+) -> list[StagedBatch]:
+    """Return what is staged or held, in one table or in all that consolidation writes.
+
+    Args:
+        on_failure: is told of each table that cannot be read; None: the first one is raised.
+    """
     lake.profile.require_catalog("staging")
     reader = lake.reader()
-    batches = []
+    batches: list[StagedBatch] = []
     for identifier in telemetry_tables(lake, table):
-        metadata = reader.read(identifier)
-        for prefix, state in ((STAGED_PREFIX, "staged"), (HELD_PREFIX, "held")):
-            staged = metadata.staged(prefix)
-            batches += [
-                staged_batch(identifier, snapshot, state, metadata.properties)
-                for snapshot in staged
-            ]
+        try:
+            batches += _batches_of(identifier, reader.read(identifier))
+        except Exception as error:
+            if on_failure is None:
+                raise
+            name = name_of(identifier)
+            on_failure(name, failure_of(error, "staged", name))
     return batches
+
+
+def _batches_of(identifier: Identifier, metadata: MetadataJson) -> Iterator[StagedBatch]:
+    for prefix, state in ((STAGED_PREFIX, "staged"), (HELD_PREFIX, "held")):
+        for snapshot in metadata.staged(prefix):
+            yield staged_batch(identifier, snapshot, state, metadata.properties)
 
 
 def telemetry_tables(lake: Lake, table: str | None = None) -> list[Identifier]:
     """Return the table that is named, or all in the namespace of telemetry."""
     if table:
-        return [parse_identifier(table)]
-    namespace = parse_identifier(lake.settings.telemetry.namespace)
+        return [lake.profile.table(table)]
+    namespace = lake.profile.namespace(lake.settings.telemetry.namespace)
     return [name for name in lake.reader().list_tables() if name[:-1] == namespace]
 
 
@@ -76,11 +93,11 @@ def staged_batch(
     is_held = state == "held"
     unbalanced = None
     try:
-        require_balance(".".join(identifier), staged)
+        require_balance(name_of(identifier), staged)
     except UnbalancedError as error:
         unbalanced = error.message
     return StagedBatch(
-        table=".".join(identifier),
+        table=name_of(identifier),
         batch_id=staged.summary.get(BATCH_ID, ""),
         state=state,
         ref=staged.ref,

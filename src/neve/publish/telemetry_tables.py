@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from neve.lake.create import FEW_METADATA_FILES, TableSpec
+from neve.lake.identifier import parse_identifier
 from neve.telemetry.promote import Promotion, with_promoted_fields
 from neve.telemetry.schemas import SCHEMAS
 
@@ -24,7 +25,7 @@ def telemetry_table(namespace: str, name: str, promotions: Sequence[Promotion]) 
     schema = with_promoted_fields(SCHEMAS[name], promotions)
     bloom = {BLOOM_PROPERTY: "true"} if "trace_id" in schema.names else {}
     return TableSpec(
-        (*namespace.split("."), name),
+        (*parse_identifier(namespace), name),
         schema,
         partition_by_day="timestamp",
         sort_by=("service_name", "timestamp"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from copy import copy
 from typing import Any
 
 from neve.observe.json_log import EVENT, FIELDS, Mask, time_of
@@ -38,13 +39,21 @@ def say_stopping() -> None:
 
 
 class PlainFormatter(logging.Formatter):
-    """For commands that end."""
+    """For commands that end.
 
-    def __init__(self, mask: Mask) -> None:
+    Args:
+        tracebacks: whether to show where an error came from.
+    """
+
+    def __init__(self, mask: Mask, *, tracebacks: bool = True) -> None:
         super().__init__("%(levelname)s %(name)s: %(message)s")
         self._mask = mask
+        self._tracebacks = tracebacks
 
     def format(self, record: logging.LogRecord) -> str:
+        if not self._tracebacks:
+            record = copy(record)
+            record.exc_info = record.exc_text = None
         return self._mask(super().format(record))
 
 

@@ -8,8 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from neve.direct.recovery import unconfirmed_writes
-from neve.errors import NeveError
-from neve.observe import sentry
+from neve.observe.failures import failure_of
 from neve.observe.maintenance import MaintenanceMetrics
 from neve.service.log import say
 from neve.upkeep.health import check_health
@@ -82,13 +81,8 @@ class TableMaintenance:
     def _try(self, do: Callable[[], None], failure: str) -> bool:
         try:
             do()
-        except NeveError as error:
-            logger.warning("%s: %s", failure, error)
-            sentry.capture(error, PART)
-        except Exception as error:
-            # A defect, ours or a library's: the next look may get past it, the others go on now.
-            logger.exception("%s", failure)
-            sentry.capture(error, PART)
+        except Exception as error:  # noqa: BLE001 - the next look may get past it
+            logger.warning("%s: %s", failure, failure_of(error, PART))
         else:
             return True
         self.metrics.failed_runs.inc()

@@ -8,10 +8,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from neve.errors import NeveError
 from neve.merge.report import TableReport
 from neve.merge.side_by_side import side_by_side
-from neve.observe import sentry
+from neve.observe.failures import failure_of
 from neve.observe.merging import MergeMetrics
 from neve.observe.traces import span
 
@@ -97,22 +96,14 @@ def run_cycle(
 
 def _give_turn(merger: TableMerger, stop: threading.Event, observer: Observer) -> None:
     report = TableReport(merger.name)
-
-    def fail(error: Exception, trouble: str) -> None:
-        sentry.capture(error, PART, merger.name)
-        observer.failed(report, trouble)
-
     try:
         with span("merge.table", table=merger.name) as step:
             merger.merge(stop, report)
             step.set(outcome=report.outcome, batches=report.batches, rows=report.rows_scanned)
-    except NeveError as error:
-        logger.warning("%s: merge failed: %s", merger.name, error)
-        fail(error, str(error))
-    except Exception as error:
-        # A defect, ours or a library's: the next cycle may get past it, the others go on now.
-        logger.exception("%s: merge failed", merger.name)
-        fail(error, f"internal error: {type(error).__name__}")
+    except Exception as error:  # noqa: BLE001 - the next cycle may get past it, the others go on
+        trouble = str(failure_of(error, PART, merger.name))
+        logger.warning("%s: merge failed: %s", merger.name, trouble)
+        observer.failed(report, trouble)
     else:
         observer.merged(report)
 

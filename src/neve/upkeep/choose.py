@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from neve.lake.identifier import Identifier, parse_identifier
+from neve.lake.identifier import Identifier
 from neve.lake.near_names import missing_table_error
 from neve.lake.profile import DEFAULT_CATALOG
 
@@ -25,9 +25,11 @@ def choose_tables(lake: Lake, patterns: Sequence[str]) -> list[Identifier]:
         return tables
     chosen: dict[Identifier, None] = {}
     for pattern in patterns:
-        fitting = [table for table in tables if _fits(table, pattern)]
+        parts = lake.profile.table(pattern)
+        name = ".".join(parts)
+        fitting = [parts] if parts in tables else [each for each in tables if _fits(each, name)]
         if not fitting:
-            raise missing_table_error(DEFAULT_CATALOG, parse_identifier(pattern), tables)
+            raise missing_table_error(DEFAULT_CATALOG, parts, tables)
         chosen |= dict.fromkeys(fitting)
     return list(chosen)
 

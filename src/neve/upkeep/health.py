@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from neve.errors import NeveError
 from neve.lake.followers import follower_states
+from neve.lake.identifier import name_of
 from neve.lake.metadata_json import MetadataJson
+from neve.observe.failures import failure_of
 from neve.publish.batch import HELD_PREFIX, STAGED_PREFIX
 from neve.sizes import size_text
 from neve.upkeep.choose import choose_tables
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
     ListOrphans = Callable[[ObservedTable], PlannedOrphans]
 
+PART = "health"
 # Metadata documents that are in memory together.
 _TABLES_AT_ONCE = 20
 
@@ -105,9 +108,13 @@ def check_health(
     list_orphans = _orphan_listing(lake, listing, at) if listing is not None else None
     reports = []
     for observed in observe_tables(lake, patterns):
-        report = assess(observed, at)
-        if list_orphans is not None and isinstance(observed, ObservedTable):
-            report = _with_orphans(report, observed, list_orphans)
+        try:
+            report = assess(observed, at)
+            if list_orphans is not None and isinstance(observed, ObservedTable):
+                report = _with_orphans(report, observed, list_orphans)
+        except Exception as error:  # noqa: BLE001 - a table that is odd costs no other its turn
+            failure = failure_of(error, PART, observed.name)
+            report = assess(UnreadableTable(observed.name, str(failure)), at)
         reports.append(report)
     return reports
 
@@ -170,7 +177,7 @@ def policies_without_table(lake: Lake) -> list[str]:
     upkeep = lake.settings.upkeep
     if not upkeep.tables:
         return []
-    return upkeep.policies_without_table(map(".".join, lake.reader().list_tables()))
+    return upkeep.policies_without_table(map(name_of, lake.reader().list_tables()))
 
 
 def observe_tables(
@@ -189,11 +196,11 @@ def _observe(
 ) -> ObservedTable | UnreadableTable:
     ref = lake.ref(name)
     if not isinstance(metadata, MetadataJson):
-        return UnreadableTable(ref.name, str(metadata or "its metadata cannot be read"))
+        return UnreadableTable(ref.name, str(metadata or "it was dropped meanwhile"))
     try:
         return observe_table(lake, ref, metadata)
-    except NeveError as error:
-        return UnreadableTable(ref.name, str(error))
+    except Exception as error:  # noqa: BLE001 - a table that is odd costs no other its turn
+        return UnreadableTable(ref.name, str(failure_of(error, PART, ref.name)))
 
 
 def assess(observed: ObservedTable | UnreadableTable, now: float) -> TableHealth:

@@ -19,6 +19,7 @@ from neve.errors import ConflictError, CorruptionError, NeveError, NotFoundError
 from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_known
 from neve.lake.file_store import FileStore
 from neve.lake.horizons import KEYS
+from neve.lake.identifier import name_of
 from neve.lake.metadata_json import MetadataJson, decode_document
 from neve.lake.near_names import missing_table_error
 from neve.lake.paths import local_path, place_of
@@ -289,7 +290,7 @@ def _read(store: FileStore, path: str) -> MetadataJson:
         metadata = MetadataJson(path, decode_document(store.read(path)))
         _ = (metadata.uuid, metadata.location, metadata.snapshots, metadata.refs)
         _ = metadata.last_updated_ms
-    except (ValueError, LookupError, TypeError, EOFError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise CorruptionError(f"{path} is no metadata file: {type(error).__name__}") from error
     return metadata
 
@@ -304,12 +305,12 @@ def _require_unused(lake: Lake, ref: TableRef, metadata: MetadataJson) -> None:
         # Of a table that cannot be read, the catalog may still say where its metadata lies.
         is_same = (
             other.uuid == metadata.uuid
-            if isinstance(other, MetadataJson)
+            if isinstance(other, MetadataJson) and other.uuid
             else _directory(named[identifier]) == _directory(metadata.metadata_location)
         )
         if is_same:
             raise ConflictError(
-                f"the files are those of table {'.'.join(identifier)}, which is in the catalog",
+                f"the files are those of table {name_of(identifier)}, which is in the catalog",
                 hint="rename that table instead",
             )
 

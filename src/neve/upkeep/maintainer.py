@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from neve.errors import ConflictError, NeveError
+from neve.errors import ConflictError
 from neve.lake.compaction import GroupRewrite, call_procedure, rewrite_in_z_order
-from neve.observe import sentry
+from neve.observe.failures import failure_of
 from neve.observe.traces import span
 from neve.upkeep.maintenance_report import MaintenanceReport as MaintenanceReport
 from neve.upkeep.observed_table import observe_table
@@ -91,10 +91,9 @@ class Maintainer:
 
     def _writes_per_row(self, ref: TableRef) -> float | None:
         try:
-            metadata = self._lake.reader(ref.catalog).read(ref.identifier)
+            metadata = self._lake.reader(ref.catalog).read_document(ref.identifier)
             return observe_table(self._lake, ref, metadata).writes_per_row if metadata else None
-        except NeveError as error:
-            # What was done is done: a figure less.
+        except Exception as error:  # noqa: BLE001 - what was done is done: a figure less
             logger.info("%s: how often rows were written is not known: %s", ref.name, error)
             return None
 
@@ -113,12 +112,11 @@ class Maintainer:
     def _try(self, do: Callable[[], None], report: MaintenanceReport) -> None:
         try:
             do()
-        except NeveError as error:
-            self._fail(report, error, str(error))
-        except Exception as error:
-            # A defect, ours or a library's: the rest is maintained all the same.
-            logger.exception("%s: maintenance failed", report.table)
-            self._fail(report, error, f"internal error: {type(error).__name__}")
+        except Exception as error:  # noqa: BLE001 - the rest is maintained all the same
+            failure = failure_of(error, PART, report.table)
+            logger.warning("%s was not maintained as planned: %s", report.table, failure)
+            # What fails later may fail for the same reason, and says less.
+            report.error = report.error or str(failure)
 
     def _rewrite_groups(self, plan: TablePlan, ref: TableRef, report: MaintenanceReport) -> None:
         groups = [action.group for action in plan.actions if action.group is not None]
@@ -219,9 +217,3 @@ class Maintainer:
             report.left.append(f"{why}: beyond the budget of time")
             return False
         return True
-
-    def _fail(self, report: MaintenanceReport, error: Exception, reason: str) -> None:
-        logger.warning("%s was not maintained as planned: %s", report.table, reason)
-        sentry.capture(error, PART, report.table)
-        # What fails later may fail for the same reason, and says less.
-        report.error = report.error or reason

@@ -114,7 +114,7 @@ def observe_table(lake: Lake, ref: TableRef, metadata: MetadataJson) -> Observed
 def _changelog(lake: Lake, mirror: MetadataJson) -> MetadataJson | None:
     try:
         ref = lake.ref(str(json.loads(mirror.properties[SOURCE])["table"]))
-        return lake.reader(ref.catalog).read(ref.identifier)
+        return lake.reader(ref.catalog).read_document(ref.identifier)
     except (NeveError, LookupError, ValueError):
         return None
 

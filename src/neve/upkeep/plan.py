@@ -16,6 +16,7 @@ from neve.ages import age_text
 from neve.errors import ConfigError, NeveError
 from neve.lake.compaction import SortColumn, sort_order
 from neve.limits import MIB
+from neve.observe.failures import failure_of
 from neve.sizes import size_text
 from neve.upkeep.compaction import FileGroup, plan_groups
 from neve.upkeep.findings import wanted_manifests
@@ -152,9 +153,13 @@ def plan_maintenance(
     if unconfirmed is not None:
         removals = _Removals(at, read_writes(unconfirmed), TablePlaces(lake))
     for observed in observe_tables(lake, patterns):
-        plan = _plan_table(observed, at, max_bytes)
-        if removals is not None and not isinstance(observed, UnreadableTable):
-            plan = _with_removals(lake, plan, observed, removals)
+        try:
+            plan = _plan_table(observed, at, max_bytes)
+            if removals is not None and not isinstance(observed, UnreadableTable):
+                plan = _with_removals(lake, plan, observed, removals)
+        except Exception as error:  # noqa: BLE001 - a table that is odd costs no other its turn
+            failure = failure_of(error, "maintain", observed.name)
+            plan = TablePlan(observed.name, None, error=str(failure))
         plans.append(plan)
     return _within(plans, max_bytes)
 
@@ -185,11 +190,8 @@ def _with_removals(
 ) -> TablePlan:
     if plan.error is not None:
         return plan
-    try:
-        old_rows = plan_old_rows(lake, observed, removals.now)
-        versions, orphans, unknown = _versions_and_orphans(lake, observed, removals)
-    except NeveError as error:
-        return replace(plan, actions=(), error=str(error))
+    old_rows = plan_old_rows(lake, observed, removals.now)
+    versions, orphans, unknown = _versions_and_orphans(lake, observed, removals)
     reasons = {
         "no versions and no orphans are removed": removals.recorded.damage,
         "no orphans are removed": unknown or (orphans and orphans.plan.skipped),

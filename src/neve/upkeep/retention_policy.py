@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from neve.lake.identifier import name_of
 from neve.upkeep.table_kind import TableKind, table_kind
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def retention_policy(
 ) -> RetentionPolicy:
     """Return what the configuration asks for a table."""
     upkeep, kind = settings.upkeep, table_kind(settings, identifier, metadata)
-    chosen = upkeep.policy_of(".".join(identifier))
+    chosen = upkeep.policy_of(name_of(identifier))
     retain, retain_min = upkeep.retain, upkeep.retain_min
     if kind is TableKind.TELEMETRY:
         retain = settings.consolidate.retain_snapshots_seconds or retain

@@ -176,7 +176,7 @@ def delete_old_rows(lake: Lake, ref: TableRef, plan: RowAgePlan) -> DeletedRows:
             lake.spark.sql(f"DELETE FROM {ref.quoted} WHERE {condition}").collect()  # noqa: S608
         failpoints.reach("upkeep.rows_deleted")
         rows += int(counted[0]["old_rows"])
-        summary = lake.reader(ref.catalog).read(ref.identifier).current_summary or {}
+        summary = lake.reader(ref.catalog).read_document(ref.identifier).current_summary or {}
         files += int(summary.get("deleted-data-files", 0))
     if rows:
         logger.info("%s: %d rows before %s are deleted", plan.table, rows, plan.before)

@@ -69,8 +69,8 @@ def _side_needs(lake: Lake, identifier: Identifier, metadata: MetadataJson) -> f
     try:
         mirror = lake.load(lake.ref(name)).metadata
     except NotFoundError:
-        # The mirror was dropped: nothing names a snapshot of this table.
-        return frozenset()
+        # Dropped, or lost by the catalog: once it is registered again, its commits name these.
+        return frozenset(metadata.snapshots)
     needs = snapshots_to_keep(mirror, tombstones=side, rejected=side)
     return needs.tombstones | needs.rejected
 
@@ -79,10 +79,11 @@ def _changelog_needs(lake: Lake, identifier: Identifier) -> frozenset[int]:
     changelog = lake.load(lake.ref(identifier)).metadata
     needed: set[int] = set()
     for table in lake.settings.merge.tables:
-        if f"{table.namespace}.{table.changelog_table}" != ".".join(identifier):
+        namespace = lake.profile.namespace(table.namespace)
+        if (*namespace, table.changelog_table) != identifier:
             continue
         try:
-            mirror = lake.load(lake.ref(f"{table.namespace}.{table.mirror_table}")).metadata
+            mirror = lake.load(lake.ref((*namespace, table.mirror_table))).metadata
         except NotFoundError:
             # Nothing is merged yet.
             needed.update(each.snapshot_id for each in changelog.snapshots)

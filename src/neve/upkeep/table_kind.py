@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from neve.config.merging import REJECTED_SUFFIX
 from neve.lake.horizons import KEYS, SIDE_OF
-from neve.lake.identifier import parse_identifier
+from neve.lake.profile import DEFAULT_CATALOG, profile_named
 
 if TYPE_CHECKING:
     from neve.config import Settings
@@ -42,7 +42,10 @@ def table_kind(settings: Settings, identifier: Identifier, metadata: MetadataJso
     if identifier == ("neve", "batches"):
         return TableKind.LEDGER
     name = identifier[-1].removesuffix(REJECTED_SUFFIX)
-    if identifier[:-1] == parse_identifier(settings.telemetry.namespace) and name in SCHEMAS:
+    profile = profile_named(settings, DEFAULT_CATALOG)
+    if identifier[:-1] == profile.namespace(settings.telemetry.namespace) and name in SCHEMAS:
         return TableKind.TELEMETRY
-    changelogs = {f"{each.namespace}.{each.changelog_table}" for each in settings.merge.tables}
-    return TableKind.CHANGELOG if ".".join(identifier) in changelogs else TableKind.OTHER
+    changelogs = (
+        (*profile.namespace(each.namespace), each.changelog_table) for each in settings.merge.tables
+    )
+    return TableKind.CHANGELOG if identifier in changelogs else TableKind.OTHER

@@ -19,9 +19,9 @@ from neve.index.indexed_table import observe
 from neve.index.maintain import remove_unreferenced
 from neve.lake.catalog import list_tables, load_table
 from neve.lake.followers import FollowerState, list_followers
-from neve.lake.identifier import parse_identifier
+from neve.lake.identifier import name_of
 from neve.lake.staging import StagingTable
-from neve.observe import sentry
+from neve.observe.failures import failure_of
 from neve.publish import ledger
 from neve.publish.publisher import Publisher
 from neve.publish.rejected_rows import REJECTED_SUFFIX
@@ -109,16 +109,14 @@ class Upkeep:
         report = UpkeepReport()
         self.places.begin_run()
         writes = self._known_writes(report)
-        for identifier in self._tables(report):
+        for identifier in self._listed(report):
             if stop is not None and stop.is_set():
                 break
-            with self._reporting(".".join(identifier), report):
+            with self._reporting(name_of(identifier), report):
                 self._look_after(identifier, writes, report)
         if stop is None or not stop.is_set():
-            try:
+            with self._reporting("followers", report):
                 report.followers = list_followers(self.lake)
-            except NeveError as error:
-                self._fail(report, "followers", error, str(error))
         return report
 
     def remove_orphans(self, report: UpkeepReport, stop: threading.Event | None = None) -> None:
@@ -130,11 +128,11 @@ class Upkeep:
         if writes is None:
             return
         self.places.begin_run()
-        for identifier in self._tables(UpkeepReport()):
+        for identifier in self._listed(UpkeepReport()):
             if stop is not None and stop.is_set():
                 break
             search = OrphanSearch(self.lake, self.lake.ref(identifier), writes, self.places)
-            with self._reporting(".".join(identifier), report):
+            with self._reporting(name_of(identifier), report):
                 self._remove_orphans(identifier, search, report, stop)
 
     def _remove_orphans(
@@ -144,7 +142,7 @@ class Upkeep:
         report: UpkeepReport,
         stop: threading.Event | None,
     ) -> None:
-        metadata = self.lake.reader().read(identifier)
+        metadata = self.lake.reader().read_document(identifier)
         policy = retention_policy(self.lake.settings, identifier, metadata)
         if not policy.remove_orphans:
             return
@@ -172,8 +170,8 @@ class Upkeep:
         """
         try:
             return tuple(self.unconfirmed_writes())
-        except NeveError as error:
-            self._fail(report, "recovery records", error, str(error))
+        except Exception as error:  # noqa: BLE001 - what needs none of them is done
+            self._fail(report, "recovery records", error)
             return None
 
     @contextmanager
@@ -181,12 +179,8 @@ class Upkeep:
         """Report what a table fails with, so that it stops no other."""
         try:
             yield
-        except NeveError as error:
-            self._fail(report, name, error, str(error))
-        except Exception as error:
-            # A defect, ours or a library's: other tables are looked after all the same.
-            logger.exception("%s: upkeep failed", name)
-            self._fail(report, name, error, f"internal error: {type(error).__name__}")
+        except Exception as error:  # noqa: BLE001 - other tables are looked after all the same
+            self._fail(report, name, error)
 
     def _look_after(
         self,
@@ -211,10 +205,10 @@ class Upkeep:
         if settings.catalog.type == "s3tables":
             # The service expires snapshots by itself.
             return 0
-        metadata = self.lake.reader().read(identifier)
+        metadata = self.lake.reader().read_document(identifier)
         policy = retention_policy(settings, identifier, metadata)
         if self._delete_old_rows(identifier, metadata, policy, now):
-            metadata = self.lake.reader().read(identifier)
+            metadata = self.lake.reader().read_document(identifier)
         horizon_ms = int((now - policy.follow_horizon_seconds) * 1000)
         needed = needed_snapshots(self.lake, identifier, policy.kind, metadata, writes, horizon_ms)
         plan = plan_retention(ref.name, metadata, policy, now, needed, self.spec.expire_at_once)
@@ -227,7 +221,7 @@ class Upkeep:
     def _delete_old_rows(
         self, identifier: Identifier, metadata: MetadataJson, policy: RetentionPolicy, now: float
     ) -> bool:
-        plan = plan_row_age(".".join(identifier), metadata, policy, now)
+        plan = plan_row_age(name_of(identifier), metadata, policy, now)
         # Once for each boundary of the partitions, and after a start.
         if plan is None or plan == self._row_ages.get(identifier):
             return False
@@ -238,16 +232,21 @@ class Upkeep:
         return deleted.rows > 0
 
     def _is_staged_to(self, identifier: Identifier) -> bool:
-        namespace = tuple(self.spec.namespace.split("."))
+        namespace = self.lake.profile.namespace(self.spec.namespace)
         name = identifier[-1].removesuffix(REJECTED_SUFFIX)
         is_telemetry = identifier[:-1] == namespace and name in SCHEMAS
         return is_telemetry or identifier == ledger.IDENTIFIER
+
+    def _listed(self, report: UpkeepReport) -> list[Identifier]:
+        with self._reporting("tables", report):
+            return self._tables(report)
+        return []
 
     def _tables(self, report: UpkeepReport) -> list[Identifier]:
         """Return the tables that there is something to do for, mirrors before their side tables."""
         settings = self.lake.settings
         mirrors = [
-            (*parse_identifier(table.namespace), table.mirror_table)
+            (*self.lake.profile.namespace(table.namespace), table.mirror_table)
             for table in settings.merge.tables
         ]
         sides = {
@@ -255,7 +254,7 @@ class Upkeep:
             for mirror in mirrors
             for suffix in (TOMBSTONES_SUFFIX, MIRROR_REJECTED_SUFFIX)
         }
-        namespaces = [tuple(self.spec.namespace.split(".")), ledger.IDENTIFIER[:-1]]
+        namespaces = [self.lake.profile.namespace(self.spec.namespace), ledger.IDENTIFIER[:-1]]
         namespaces += [mirror[:-1] for mirror in mirrors]
         tables: dict[Identifier, None] = {}
         # With policies, any table of the catalog may be meant.
@@ -265,22 +264,22 @@ class Upkeep:
             except NotFoundError:
                 continue
             except NeveError as error:
-                self._fail(report, ".".join(below or ("tables",)), error, str(error))
+                self._fail(report, name_of(below or ("tables",)), error)
                 continue
             tables |= dict.fromkeys(listed)
-        for line in settings.upkeep.policies_without_table(".".join(each) for each in tables):
-            self._fail(report, "upkeep.tables", ConfigError(line), line)
+        for line in settings.upkeep.policies_without_table(map(name_of, tables)):
+            self._fail(report, "upkeep.tables", ConfigError(line))
         wanted = [
             each
             for each in tables
             if self._is_staged_to(each)
             or each in mirrors
             or each in sides
-            or settings.upkeep.has_policy(".".join(each))
+            or settings.upkeep.has_policy(name_of(each))
         ]
         return sorted(wanted, key=lambda each: (each in sides, each))
 
-    def _fail(self, report: UpkeepReport, name: str, error: Exception, reason: str) -> None:
+    def _fail(self, report: UpkeepReport, name: str, error: Exception) -> None:
+        reason = str(failure_of(error, PART, name))
         logger.warning("%s was not looked after: %s", name, reason)
-        sentry.capture(error, PART, name)
         report.failures[name] = reason

@@ -19,7 +19,7 @@ from neve import failpoints
 from neve.direct import Writer
 from neve.direct import recover as recover_module
 from neve.direct.recover import recover
-from neve.errors import NotFoundError
+from neve.errors import NotFoundError, StorageError
 from neve.lake.data_files import data_file_of
 from neve.lake.profile import DEFAULT_CATALOG, profile_named
 from neve.lake.staging import StagingTable
@@ -345,6 +345,27 @@ def test_a_catalog_that_goes_away_meanwhile_keeps_the_other_records(lake, monkey
         assert reports[1].reason == reports[2].reason
         monkeypatch.undo()
     assert outcomes(lake.recover()) == ["registered", "registered"]
+    assert lake.rows() == lake.acknowledged_rows()
+
+
+@pytest.mark.parametrize("error", [StorageError("503", retryable=True), KeyError("a defect")])
+def test_a_table_that_cannot_be_read_keeps_no_other_from_its_records(lake, monkeypatch, error):
+    record = lake.leave_record("kept")
+    document = {**json.loads(record.read_text()), "table": ["otel", "odd"]}
+    for name in ("0", "1"):
+        document |= {"append_id": name, "written_at": f"2026-01-01T00:00:0{name}+00:00"}
+        (lake.records / f"{name}.json").write_text(json.dumps(document))
+    load = recover_module.load_if_exists
+
+    def failing(profile, catalog, identifier):
+        if identifier == ("otel", "odd"):
+            raise error
+        return load(profile, catalog, identifier)
+
+    monkeypatch.setattr(recover_module, "load_if_exists", failing)
+    reports = lake.recover()
+    assert outcomes(reports) == ["left", "left", "registered"]
+    assert reports[0].reason in ("503", "internal error: KeyError")
     assert lake.rows() == lake.acknowledged_rows()
 
 
