@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from neve.errors import CatalogError, Code
-from neve.lake.metadata_json import MetadataJson, type_text
+from neve.lake.metadata_json import MOVED, MetadataJson, type_text
 from neve.lake.rest_updates import refs_with_main
-from neve.move.record import MOVED, MoveRecord, read_record, shape_of
+from neve.move.record import MoveRecord, read_record, shape_of
 
 Json = dict[str, Any]
 

@@ -9,11 +9,11 @@ from typing import Any
 from neve.index.current_root import ROOT_PROPERTY
 from neve.index.root import index_location
 from neve.lake.follower_tags import PROPERTY_PREFIX, TAG_PREFIX
-from neve.lake.metadata_json import MetadataJson
+from neve.lake.metadata_json import MOVED, MetadataJson
 from neve.move.extension import without_snapshots
 from neve.move.metadata_pairs import STATISTICS
 from neve.move.paths import below
-from neve.move.record import MOVED, with_record
+from neve.move.record import with_record
 from neve.publish.batch import HELD_PREFIX, STAGED_PREFIX
 from neve.publish.ranges import MARK_PREFIX, REJECTED_PREFIX
 

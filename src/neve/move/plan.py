@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from neve.errors import CatalogError, NeveError, NotFoundError, UnsupportedError, UsageError
 from neve.lake.file_store import PROBE_PREFIX
 from neve.lake.local_files import TEMPORARY_PREFIX
-from neve.lake.metadata_json import MetadataJson, decode_document
+from neve.lake.metadata_json import MOVED, MetadataJson, decode_document
 from neve.lake.profile import profile_named
 from neve.lake.registering import registered_table
 from neve.lake.table_ref import TableRef
@@ -25,7 +25,7 @@ from neve.move.inventory import Inventory, list_files
 from neve.move.leave_behind import leave_behind
 from neve.move.metadata_pairs import is_below
 from neve.move.paths import PathMap, Prefix, collisions, normal_path
-from neve.move.record import MOVED, read_record
+from neve.move.record import read_record
 from neve.move.register import read_target
 from neve.move.report import PlanReport
 from neve.move.spec import Existing, MoveSpec

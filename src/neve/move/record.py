@@ -12,9 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from neve.lake.metadata_json import MetadataJson
-
-MOVED = "neve.moved"
+from neve.lake.metadata_json import MOVED, MetadataJson
 
 
 @dataclass(frozen=True)

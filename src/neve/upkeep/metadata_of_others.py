@@ -117,11 +117,11 @@ class MetadataOfOthers:
         try:
             document = decode_document(content)
             uuid, snapshots = document.get("table-uuid"), document.get("snapshots")
-        except (ValueError, EOFError, OSError, zlib.error, AttributeError):
+        except ValueError:
             return is_damaged_one or None
         if str(uuid).lower() == self._uuid:
             return None if self._is_elsewhere(document.get("location")) else False
-        return True if "view-uuid" in document or (uuid and snapshots) else None
+        return True if "view-uuid" in document or snapshots else None
 
     def _is_elsewhere(self, location: str | None) -> bool:
         try:

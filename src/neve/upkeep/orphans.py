@@ -1,10 +1,11 @@
 """Files of a table's location that no snapshot needs: found first, then deleted in batches.
 
 They come from refused commits, killed tasks, dropped stagings, and expiries that were interrupted.
-Nothing is removed that is younger than `upkeep.orphan_age`, nothing of a table that could not be
-read completely, nothing outside of the table's own location, and nothing in a location that two
-tables share, of this catalog or of a further one that is configured, or that has the metadata of a
-table which no catalog here has (`metadata_of_others.py`). Hidden files, whose name or directory
+Nothing is removed that is younger than `upkeep.orphan_age`, nothing that a snapshot of any table of
+any configured catalog names (`references.py`), nothing while such a table cannot be read completely
+that may have files in the same store, nothing outside of the table's own location, and nothing in a
+location that two tables share, or that has the metadata of a table which no catalog here has
+(`metadata_of_others.py`). Hidden files, whose name or directory
 begins with `_` or `.`, are left, as Iceberg's own removal leaves them.
 """
 
@@ -15,6 +16,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from neve import failpoints
@@ -34,12 +36,14 @@ if TYPE_CHECKING:
     from neve.lake.stored_files import ListedFile
     from neve.lake.table_ref import TableRef
     from neve.lake.unconfirmed import UnconfirmedWrite
+    from neve.upkeep.references import References
 
 logger = logging.getLogger(__name__)
 
 # More are left for the next search: so many paths take some megabytes.
 MOST_AT_ONCE = 100_000
 _BATCH = 500
+STOPPED = "it was stopped"
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,7 @@ class OrphanSearch:
     unconfirmed: Iterable[UnconfirmedWrite] = ()
     places: TablePlaces | None = None
     _reachable: ReachableFiles | None = field(default=None, repr=False)
+    _references: References | None = field(default=None, repr=False)
 
     def plan(
         self, older_than: float, most: int = MOST_AT_ONCE, stop: threading.Event | None = None
@@ -133,7 +138,7 @@ class OrphanSearch:
         # To the end, also if there are more than are named: metadata is often listed after data.
         for file in _visible_files(store, table.metadata.location):
             if stop is not None and stop.is_set():
-                return OrphanPlan(self.ref.name, table.metadata.uuid, skipped="it was stopped")
+                return OrphanPlan(self.ref.name, table.metadata.uuid, skipped=STOPPED)
             listed += 1
             others.see(file)
             if others.found:
@@ -143,6 +148,11 @@ class OrphanSearch:
             # Only now: it reads every manifest of every snapshot.
             reachable = reachable or self._reachable_of(table)
             if file.path in reachable:
+                continue
+            # Only now: it reads those of all other tables, once for the searches of a run.
+            if self._references is None and (reason := self._read_others(table.metadata, stop)):
+                return OrphanPlan(self.ref.name, table.metadata.uuid, skipped=reason)
+            if self._is_needed_by_others(file.path):
                 continue
             if len(orphans) < most:
                 modified = datetime.fromtimestamp(file.modified, timezone.utc)
@@ -178,18 +188,23 @@ class OrphanSearch:
         if not plan.orphans:
             return removed
         table = self._table(plan.table_uuid)
-        for batch in _batches(plan.orphans):
+        for number, batch in enumerate(_batches(plan.orphans)):
+            table.refresh()
+            reason = self._why_not(table.metadata, anew=True)
+            reason = reason or self._read_others(table.metadata, stop, anew=number == 0)
             if stop is not None and stop.is_set():
                 removed.is_stopped = True
                 break
-            table.refresh()
-            reason = self._why_not(table.metadata, anew=True)
             if reason:
                 logger.warning("%s: no more orphans are removed: %s", self.ref.name, reason)
                 removed.left = len(plan.orphans) - removed.files
                 break
             reachable = self._reachable_of(table)
-            doomed = [each for each in batch if each.path not in reachable]
+            doomed = [
+                each
+                for each in batch
+                if each.path not in reachable and not self._is_needed_by_others(each.path)
+            ]
             removed.left += len(batch) - len(doomed)
             self._log(doomed)
             removed.files += delete_paths(
@@ -221,11 +236,27 @@ class OrphanSearch:
             return "the service removes unreferenced files by itself"
         if not may_delete_files(metadata.properties):
             return f"{GC_ENABLED} is false"
+        if not metadata.uuid:
+            return "it has no table-uuid: nobody can tell its metadata files from another table's"
         if not store_path(metadata.location).key.strip("/"):
             return f"its location {metadata.location} is a whole store"
-        if self.places is None:
-            self.places = TablePlaces(self.lake)
-        return self.places.why_shared(self.ref, metadata, anew=anew)
+        return self._places.why_shared(self.ref, metadata, anew=anew)
+
+    @cached_property
+    def _places(self) -> TablePlaces:
+        return self.places or TablePlaces(self.lake)
+
+    def _read_others(
+        self, metadata: MetadataJson, stop: threading.Event | None, *, anew: bool = False
+    ) -> str:
+        """Read what other tables reference; say why it is not known completely."""
+        self._references = self._places.references(self.ref, metadata, stop, anew=anew)
+        if stop is not None and stop.is_set():
+            return STOPPED
+        return self._references.damage(metadata.location, self.ref)
+
+    def _is_needed_by_others(self, path: str) -> bool:
+        return self._references is None or self._references.have(path, self.ref)
 
     def _table(self, uuid: str | None = None) -> JsonTable:
         profile = profile_named(self.lake.settings, self.ref.catalog)
@@ -234,10 +265,10 @@ class OrphanSearch:
 
     def _reachable_of(self, table: JsonTable) -> ReachableFiles:
         if self._reachable is None:
-            self._reachable = ReachableFiles(reading(table))
+            self._reachable = ReachableFiles()
             for write in self.unconfirmed:
                 self._reachable.add(write.paths)
-        self._reachable.add_table(table.metadata)
+        self._reachable.add_table(table.metadata, reading(table))
         return self._reachable
 
 

@@ -1,26 +1,31 @@
 """Where the tables of all configured catalogs lie, for whoever asks whether files are shared.
 
 It reads a table's metadata when it is first needed, and again only after the table has changed, so
-one value serves many runs.
+one value serves many runs. Which files of a location another table references, its manifests say
+(`references.py`): they are read once for all searches of a run, where a search has found something.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from neve.errors import NeveError
-from neve.lake.metadata_json import MetadataJson
+from neve.errors import NeveError, NotFoundError
+from neve.lake.metadata_json import MOVED, MetadataJson
+from neve.lake.paths import store_path
 from neve.lake.profile import CatalogProfile, profile_named, profiles
 from neve.lake.reachable_files import metadata_files
 from neve.lake.resolved_places import ResolvedPlaces
 from neve.lake.table_ref import TableRef
+from neve.observe.failures import failure_of
+from neve.upkeep.references import References
 
 if TYPE_CHECKING:
     from neve.lake import Lake
     from neve.lake.identifier import Identifier
-    from neve.lake.metadata_reader import MetadataReader
+    from neve.lake.metadata_reader import MetadataReader, Read
 
     MetadataFiles = Mapping[Identifier, str | None]
 
@@ -34,38 +39,27 @@ class UsedDirectories:
 
     Args:
         uuid: of the table. One that was registered a second time has it, too.
-        written: its location, and where else its writers put files.
+        moved: what a move has written down. The same table registered twice has the same; one that
+            was moved shares no file with its source.
         named: where the files lie that its metadata alone names. They are not in its location if
             that was changed: data files then are not, too.
     """
 
     uuid: str
+    moved: str | None
     location: str
-    written: frozenset[str]
     named: frozenset[str]
 
     def overlap(self, directory: str) -> bool:
-        """Tell whether files of the table may lie in a directory, or it lies in one of theirs."""
-        return _overlap(directory, self.written, self.named)
+        """Tell whether the table lies in a directory, or the directory in it."""
+        return directory.startswith(self.location) or self.lie_in(directory)
 
-    def may_need(self, directory: str, uuid: str) -> bool:
-        """Tell whether the table may need files that another one has in a directory.
+    def lie_in(self, directory: str) -> bool:
+        """Tell whether the table, or what its metadata names, lies in a directory.
 
-        Tables may write into one directory, such as `write.data.path`, and share no file. The same
-        table, registered twice, does.
-
-        Args:
-            uuid: of the other table.
+        Tables may write into one directory, such as `write.data.path`, and share no file.
         """
-        if uuid == self.uuid:
-            return self.overlap(directory)
-        return _overlap(directory, frozenset({self.location}), self.named)
-
-
-def _overlap(directory: str, written: frozenset[str], named: frozenset[str]) -> bool:
-    return any(directory.startswith(each) for each in written) or any(
-        each.startswith(directory) for each in written | named
-    )
+        return any(each.startswith(directory) for each in (self.location, *self.named))
 
 
 @dataclass(frozen=True)
@@ -84,11 +78,13 @@ class TablePlaces:
     _tables: dict[str, MetadataFiles] = field(default_factory=dict, repr=False)
     _known: dict[TableRef, _KnownTable] = field(default_factory=dict, repr=False)
     _resolved: ResolvedPlaces = field(default_factory=ResolvedPlaces, repr=False)
+    _references: References | None = field(default=None, repr=False)
 
     def begin_run(self) -> None:
         """List tables anew when they are next asked about, and read again those that changed."""
         self._tables.clear()
         self._resolved = ResolvedPlaces()
+        self._references = None
         self._known = {
             ref: known for ref, known in self._known.items() if known.metadata_file is not None
         }
@@ -113,8 +109,7 @@ class TablePlaces:
         profile = profile_named(self.lake.settings, ref.catalog)
         place = _Place.of(metadata, files, self._resolved)
         for name, other in profiles(self.lake.settings).items():
-            if not other.has_catalog or other.settings.type == "s3tables":
-                # Nobody else can put a table into a bucket of S3 Tables.
+            if not other.has_catalog:
                 continue
             own = ref.identifier if is_same_catalog(other, profile) else None
             try:
@@ -139,18 +134,46 @@ class TablePlaces:
         for first in range(0, len(unknown), _READ_TOGETHER):
             some = unknown[first : first + _READ_TOGETHER]
             for name, metadata in reader.read_all(some).items():
-                if not isinstance(metadata, MetadataJson):
-                    table = others[name].name
-                    return f"the location of table {table}, which cannot be read, is not known"
+                ref = others[name]
                 try:
-                    used = used_directories(metadata, self._resolved)
-                except NeveError as error:
-                    return f"the location of table {others[name].name} is not known: {error}"
-                self._known[others[name]] = _KnownTable(tables[name], used)
+                    used = used_directories(_readable(metadata), self._resolved)
+                except Exception as error:  # noqa: BLE001 - whatever is odd about it
+                    if place.may_share_store(tables[name]):
+                        reason = failure_of(error, "read", ref.name)
+                        return f"table {ref.name}, which cannot be read, may lie there: {reason}"
+                    continue
+                self._known[ref] = _KnownTable(tables[name], used)
         for ref in others.values():
-            if place.is_used_by(self._known[ref].used):
+            if ref in self._known and place.is_used_by(self._known[ref].used):
                 return f"its location is shared with table {ref.name}"
         return ""
+
+    def references(
+        self,
+        ref: TableRef,
+        metadata: MetadataJson,
+        stop: threading.Event | None = None,
+        *,
+        anew: bool = False,
+    ) -> References:
+        """Return what other tables reference; to be called after `why_shared`, which lists them.
+
+        Args:
+            anew: read what is new of tables that have changed since they were read.
+        """
+        location = self._resolved.directory(metadata.location)
+        if self._references is None or ref not in self._references.locations.get(location, ()):
+            locations = {location: {ref}}
+            for other, known in self._known.items():
+                locations.setdefault(known.used.location, set()).add(other)
+            self._references = References(self.lake, locations)
+        tables = {
+            TableRef(catalog, name): metadata_file
+            for catalog, of_catalog in self._tables.items()
+            for name, metadata_file in of_catalog.items()
+        }
+        self._references.read(tables, ref, stop, anew=anew)
+        return self._references
 
     def _list(self, catalog: str, reader: MetadataReader) -> None:
         """List the tables of a catalog, and forget what is known of those that may lie elsewhere.
@@ -172,10 +195,16 @@ class TablePlaces:
 
 @dataclass(frozen=True)
 class _Place:
-    """What must not be another table's: a location, and directories of files that lie elsewhere."""
+    """What must not be another table's: a location, and directories of files that lie elsewhere.
 
-    uuid: str
+    Args:
+        table: the uuid of the table, and what a move has written down, if it is about files that it
+            has named: another one that has both may need them, wherever it lies by now.
+    """
+
+    table: tuple[str, str | None] | None
     location: str
+    stores: frozenset[str]
     elsewhere: frozenset[str]
 
     @classmethod
@@ -183,12 +212,23 @@ class _Place:
         location = resolved.directory(metadata.location)
         directories = {_directory_of(path, resolved) for path in files}
         elsewhere = frozenset(each for each in directories if not each.startswith(location))
-        return cls(metadata.uuid, location, elsewhere)
+        table = (metadata.uuid, metadata.properties.get(MOVED)) if directories else None
+        stores = frozenset(store_path(each).store for each in (location, *elsewhere))
+        return cls(table, location, stores, elsewhere)
+
+    def may_share_store(self, metadata_file: str | None) -> bool:
+        """Tell whether a table of which only its metadata file is known may have files there."""
+        return metadata_file is None or store_path(metadata_file).store in self.stores
 
     def is_used_by(self, used: UsedDirectories) -> bool:
-        return used.overlap(self.location) or any(
-            used.may_need(directory, self.uuid) for directory in self.elsewhere
-        )
+        is_same = used.uuid != "" and (used.uuid, used.moved) == self.table
+        return is_same or used.overlap(self.location) or any(map(used.lie_in, self.elsewhere))
+
+
+def _readable(read: Read) -> MetadataJson:
+    if isinstance(read, MetadataJson):
+        return read
+    raise read or NotFoundError("it was dropped meanwhile")
 
 
 def _parent(path: str | None) -> str | None:
@@ -216,12 +256,10 @@ def _asked_for(profile: CatalogProfile) -> tuple[object, ...]:
 
 def used_directories(metadata: MetadataJson, resolved: ResolvedPlaces) -> UsedDirectories:
     """Return the directories that a table uses, as far as its metadata alone says so."""
-    keys = ("write.data.path", "write.metadata.path", "write.object-storage.path")
-    elsewhere = (metadata.properties[key] for key in keys if key in metadata.properties)
     return UsedDirectories(
         metadata.uuid,
+        metadata.properties.get(MOVED),
         resolved.directory(metadata.location),
-        frozenset(map(resolved.directory, (metadata.location, *elsewhere))),
         frozenset(_directory_of(path, resolved) for path in _named_files(metadata)),
     )
 

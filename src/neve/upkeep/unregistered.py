@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
 from neve.lake.file_store import FileStore
+from neve.lake.identifier import name_of
 from neve.lake.metadata_json import MetadataJson
 from neve.lake.resolved_places import ResolvedPlaces
 from neve.upkeep.metadata_of_others import METADATA_FILE
@@ -34,15 +35,18 @@ def unregistered_tables(lake: Lake) -> list[str]:
     reader = lake.reader()
     identifiers, resolved = reader.list_tables(), ResolvedPlaces()
     known = {resolved.directory("/".join((warehouse, *identifier))) for identifier in identifiers}
-    known |= {
-        directory
-        for metadata in reader.read_all(identifiers).values()
-        if isinstance(metadata, MetadataJson)
-        for directory in used_directories(metadata, resolved).written
-    }
+    files = reader.metadata_files()
+    for identifier, metadata in reader.read_all(identifiers).items():
+        # Of one that cannot be read, the catalog may still say where its metadata lies.
+        path = files.get(identifier)
+        if isinstance(metadata, MetadataJson):
+            used = used_directories(metadata, resolved)
+            known |= {used.location, *used.named}
+        elif path:
+            known.add(resolved.directory(path.rpartition("/")[0]))
     with FileStore(lake.profile) as store:
         found = _table_directories(store, warehouse, known, resolved)
-        return sorted(".".join(names) for names in found)
+        return sorted(map(name_of, found))
 
 
 def _table_directories(

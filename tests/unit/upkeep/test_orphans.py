@@ -76,13 +76,13 @@ def test_lines_that_the_lists_of_snapshots_share_are_decoded_once(lake, monkeypa
             raise NotFoundError(path)
         return read(path)
 
-    files = ReachableFiles(counted)
+    files = ReachableFiles()
     damaged = {appender.load().current_snapshot().manifests(appender.load().io)[0].manifest_path}
     with pytest.raises(NotFoundError):
-        files.add_table(table.metadata)
+        files.add_table(table.metadata, counted)
     damaged.clear()
     # What could not be read is read again, and is not taken for added.
-    files.add_table(table.metadata)
+    files.add_table(table.metadata, counted)
     assert all(path in files for path in {*appender.reachable(), *appender.entries()})
     snapshots = appender.load().metadata.snapshots
     assert 3 * len(lines) < sum(len(each.manifests(table.io)) for each in snapshots)
@@ -221,7 +221,7 @@ def test_memory_stays_flat_with_a_million_files():
     grown = grown_megabytes(
         """
         from neve.lake.reachable_files import ReachableFiles
-        files = ReachableFiles(None)
+        files = ReachableFiles()
         files.add(f"s3://b/t/data/{n}.parquet" for n in range(10))
         assert "s3://b/t/data/11.parquet" not in files
         """,
@@ -343,7 +343,7 @@ def test_deleting_an_orphan_does_not_delete_the_file_whose_name_its_name_begins_
 
 def test_a_needed_file_is_known_by_any_spelling_of_its_path(lake):
     """`/w//t/data/x`, `file://localhost/…`; another authority or scheme of the same store."""
-    files = ReachableFiles(lambda _: b"")
+    files = ReachableFiles()
     files.add(["file:///w//t/./data/x", "file://localhost/w/t/data/y"])
     files.add(["abfs://c@a.dfs.core.windows.net/t/x", "hdfs://nn:8020/t/y", "s3n://b/t//z"])
     needed = ["/w/t/data/x", "file:/w/t/data/y", "abfss://c@a.dfs.core.windows.net/t/x"]
@@ -351,3 +351,17 @@ def test_a_needed_file_is_known_by_any_spelling_of_its_path(lake):
     assert [path for path in needed if path not in files] == []
     assert "s3://b/t/z" not in files
     assert "/w/t/data/z" not in files
+
+
+def test_a_file_whose_name_is_no_utf8_stops_no_search(lake):
+    bench = Bench(lake)
+    (left,) = bench.leave("data/killed.parquet")
+    odd = os.fsencode(bench.location / "data") + b"/\xff.parquet"
+    Path(os.fsdecode(odd)).write_bytes(b"left")
+    os.utime(odd, times=(0, 0))
+    search = bench.search()
+    plan = search.plan(time.time() - 3 * DAY)
+    assert paths_of(plan) == {left, os.fsdecode(odd)}
+    search.remove(plan)
+    assert not Path(left).exists()
+    assert bench.needed <= {str(path) for path in bench.location.rglob("*")}

@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pyarrow as pa
 import pytest
 from pyiceberg.table.update import SetLocationUpdate
 
@@ -103,6 +104,29 @@ def test_files_of_the_original_stay_when_a_clone_with_a_place_of_its_own_expires
     table.refresh()
     assert len(table.metadata.snapshots) <= 2
     assert is_readable(lake.catalog().register_table(("copies", "again"), copy.metadata_location))
+
+
+def test_files_of_a_clone_stay_of_which_no_metadata_lies_there_any_more(lake, tmp_path):
+    """It has a place of its own, and has expired all versions that it had with the original."""
+    appender = Appender(lake)
+    appender.append(1)
+    copy = clone(lake, appender.load(), "archive")
+    moved = SetLocationUpdate(location=f"file://{tmp_path}/elsewhere")
+    lake.catalog("archive").commit_table(copy, (), (moved,))
+    copy.refresh()
+    copy.append(pa.table({"id": [2]}))
+    with copy.transaction() as change:
+        # Else its commits delete metadata files of the original.
+        change.set_properties({"write.metadata.delete-after-commit.enabled": "false"})
+        change.set_properties({"write.metadata.previous-versions-max": "1"})
+    copy.maintenance.expire_snapshots().by_id(copy.metadata.snapshots[0].snapshot_id).commit()
+    copy.append(pa.table({"id": [3]}))
+    for _ in range(12):
+        table = appender.load()
+        table.overwrite(table.scan().to_arrow())
+    assert expire(lake) >= 20
+    copy.refresh()
+    assert sorted(copy.scan().to_arrow()["id"].to_pylist()) == [1, 2, 3]
 
 
 def test_a_clone_that_is_dropped_stands_in_the_way_no_more(lake):
