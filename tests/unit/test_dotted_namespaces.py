@@ -94,10 +94,3 @@ def test_commands_find_tables_with_odd_names(lake, name, capsys):
     assert (moved["table"], moved["outcome"]) == (written, "registered")
     (state,) = printed(capsys, "move", "status", written)
     assert (state["table"], state["stage"]) == (written, "registered")
-
-
-@pytest.mark.parametrize("name", ["ns.t", "`my.ns`.t", "ns.`a b`", "ns.`a``b`", "`.`.`x`", "a.b.c"])
-def test_a_name_is_read_as_it_is_written(name):
-    identifier = parse_identifier(name)
-    assert parse_identifier(name_of(identifier)) == identifier
-    assert name_of(("ns", "plain-1")) == "ns.plain-1"

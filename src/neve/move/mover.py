@@ -119,7 +119,7 @@ class Mover:
 
     def _journal_path(self, source: TableRef) -> Path:
         directory = Path(self._lake.settings.move.journals)
-        return journal_path(directory, self._spec.target, ".".join(source.identifier))
+        return journal_path(directory, self._spec.target, name_of(source.identifier))
 
     def _carry_out(self, plan: TablePlan, journal: Journal, began: float) -> MoveReport:
         name = plan.source.name

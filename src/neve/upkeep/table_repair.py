@@ -16,6 +16,7 @@ from neve.errors import ConflictError, UsageError
 from neve.lake.commit_loop import CommitCounters, RetryPolicy, commit_until_known
 from neve.lake.expiry import reading
 from neve.lake.horizons import ROOT_PROPERTY
+from neve.lake.identifier import name_of
 from neve.lake.json_table import JsonTable, json_table
 from neve.lake.metadata_json import MAIN, MetadataJson
 from neve.lake.metadata_updates import set_branch
@@ -131,7 +132,7 @@ def _statements(
     if damage.readable_id is None:
         return ()
     catalog = "" if ref.catalog == DEFAULT_CATALOG else f"{ref.catalog}."
-    name = ".".join(ref.identifier).replace("'", "\\'")
+    name = name_of(ref.identifier).replace("'", "\\'")
     call = f"CALL {catalog}system.rollback_to_snapshot('{name}', {damage.readable_id})"
     kind = table_kind(lake.settings, ref.identifier, metadata)
     again = {
