@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 
-from neve.errors import CorruptionError
+from neve.errors import UnbalancedError
 from neve.merge import batch, driver_events
 from neve.merge import transforms as tr
 from neve.merge.double_entry import EVENTS
@@ -49,14 +49,14 @@ def test_a_batch_that_lost_an_event_is_not_committed(embedded_lake, strategy):
     with (
         mock.patch.object(batch, "read_changes", without_one(batch.read_changes)),
         mock.patch.object(driver_events, "read_appended", without_one(driver_events.read_appended)),
-        pytest.raises(CorruptionError, match=r"[67] events were read, and .* = [56]") as told,
+        pytest.raises(UnbalancedError, match=r"[67] events were read, and .* = [56]") as told,
     ):
         mirrored.merge()
     assert not told.value.retryable
     if strategy is not Strategy.INDEX:
         with (
             mock.patch.object(tr, "rejected", lambda rows, of=tr.rejected: of(rows).limit(0)),
-            pytest.raises(CorruptionError, match="1 rejected events were counted, and 0"),
+            pytest.raises(UnbalancedError, match="1 rejected events were counted, and 0"),
         ):
             mirrored.merge()
     assert mirrored.past() == before
@@ -95,7 +95,7 @@ def test_rows_that_are_not_written_are_missed(embedded_lake):
     changes = batch.BatchWork.changes
     with (
         mock.patch.object(batch.BatchWork, "changes", lambda work: changes(work).where("id = 1")),
-        pytest.raises(CorruptionError, match="2 rows were counted, and 1 are written"),
+        pytest.raises(UnbalancedError, match="2 rows were counted, and 1 are written"),
     ):
         mirrored.merge()
     assert mirrored.table().refs().keys() == {"main"}

@@ -39,6 +39,7 @@ from neve.lake.snapshot_limit import (
     snapshots_to_remove,
     with_removed,
 )
+from neve.lake.staged_snapshot import COUNTS
 from neve.lake.trimmed_metadata import TrimmedMetadata
 
 if TYPE_CHECKING:
@@ -52,8 +53,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# In the summary of a snapshot: the books of its records, as JSON.
-COUNTS = "neve.counts"
 # Appends of one process that one commit takes along: their ids are in one summary.
 _MOST_JOINED = 64
 # So long after a commit of ours, few others have committed: the history since then is kept.

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+# In the summary of a snapshot: the counts of what it was made of, as JSON.
+COUNTS = "neve.counts"
+
 
 @dataclass(frozen=True)
 class StagedSnapshot:

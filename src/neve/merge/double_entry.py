@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from neve.errors import CorruptionError
+from neve.errors import UnbalancedError
 
 if TYPE_CHECKING:
     from neve.merge.report import Counts
@@ -34,7 +34,7 @@ def require_balance(name: str, events: int | None, counts: Counts) -> None:
         events: how many there are by the metadata of their files; None: it does not tell.
 
     Raises:
-        CorruptionError: with the numbers.
+        UnbalancedError: with the numbers.
     """
     read = counts.scanned if events is None else events
     outcomes = _outcomes(counts)
@@ -47,7 +47,7 @@ def require_written(name: str, what: str, counted: int, written: int) -> None:
     """Refuse a batch whose files have another number of rows than was counted.
 
     Raises:
-        CorruptionError: with the numbers.
+        UnbalancedError: with the numbers.
     """
     if counted != written:
         raise _unbalanced(name, f"{counted} {what} were counted, and {written} are written")
@@ -64,8 +64,8 @@ def _outcomes(counts: Counts) -> dict[str, int]:
     }
 
 
-def _unbalanced(name: str, numbers: str) -> CorruptionError:
-    return CorruptionError(
+def _unbalanced(name: str, numbers: str) -> UnbalancedError:
+    return UnbalancedError(
         f"{name}: the counts of a batch do not add up: {numbers}",
         hint="it is not committed; if it stays so, report it with these numbers",
     )

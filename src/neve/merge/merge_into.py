@@ -105,7 +105,7 @@ class MergeInto:
                 _rows(changes, work).writeTo(target).append()
 
     def _require_written(self, work: BatchWork, branch: str) -> None:
-        """Refuse a commit that has added other rows than were counted. Raises CorruptionError."""
+        """Refuse a commit that has added other rows than were counted. Raises UnbalancedError."""
         mirror = work.tables.mirror
         writes_all = mirror is not None and mirror.properties.get(MERGE_MODE) != MERGE_ON_READ
         if writes_all and not work.tables.mirror_is_empty:

@@ -96,7 +96,7 @@ class ReplaceRows:
         )
 
     def require_balance(self, work: BatchWork) -> None:
-        """Refuse files that have other rows than were counted. Raises CorruptionError."""
+        """Refuse files that have other rows than were counted. Raises UnbalancedError."""
         for what, counted, files in (
             ("rows", work.counts.upserted, self._written.data_files),
             ("tombstones", work.counts.tombstones, self._written.tombstones),

@@ -235,7 +235,7 @@ def write_rejected(
         present: its snapshot before.
 
     Raises:
-        CorruptionError: other events would be written than were counted.
+        UnbalancedError: other events would be written than were counted.
     """
     mark = {BATCH_ID: batch_id}
     if work.retried is not None:

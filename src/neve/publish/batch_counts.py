@@ -14,12 +14,11 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from neve.errors import UnbalancedError
+from neve.lake.staged_snapshot import COUNTS
 from neve.publish.batch import batch_id_of
 
 if TYPE_CHECKING:
     from neve.lake.staged_snapshot import StagedSnapshot
-
-COUNTS = "neve.counts"
 
 
 @dataclass(frozen=True)

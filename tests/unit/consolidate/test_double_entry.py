@@ -9,7 +9,8 @@ import pytest
 import neve
 from neve.consolidate.replay import replay_table
 from neve.errors import UnbalancedError
-from neve.publish.batch_counts import COUNTS, BatchCounts
+from neve.lake.staged_snapshot import COUNTS
+from neve.publish.batch_counts import BatchCounts
 from neve.publish.staged_batches import discard, release
 from neve.publish.staged_list import list_staged
 from neve.signals import Signal

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from neve.errors import CorruptionError
+from neve.errors import UnbalancedError
 from neve.merge.double_entry import EVENTS, event_summary, require_balance, require_written
 from neve.merge.report import Counts
 
@@ -23,7 +23,7 @@ def test_every_event_is_counted_once(events):
 @pytest.mark.parametrize("events", [20, 22])
 def test_a_missing_event_is_told_with_the_numbers(events):
     with pytest.raises(
-        CorruptionError, match=rf"^shop.orders: .* {events} events were read"
+        UnbalancedError, match=rf"^shop.orders: .* {events} events were read"
     ) as told:
         require_balance("shop.orders", events, COUNTS)
     assert "6 applied + 5 superseded + 4 late + 3 repeated + 2 rejected + 1 truncated = 21" in (
@@ -34,5 +34,5 @@ def test_a_missing_event_is_told_with_the_numbers(events):
 
 def test_rows_that_were_counted_are_written():
     require_written("shop.orders", "rows", 5, 5)
-    with pytest.raises(CorruptionError, match="5 rows were counted, and 4 are written"):
+    with pytest.raises(UnbalancedError, match="5 rows were counted, and 4 are written"):
         require_written("shop.orders", "rows", 5, 4)
