@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from neve.errors import CorruptionError, UnsupportedError, UsageError
 from neve.lake.metadata_json import MetadataJson, decode_document
+from neve.lake.paths import require_usable_places
 from neve.move.check_files import wrong_files
 from neve.move.inventory import list_files
 from neve.move.leave_behind import without_index
@@ -48,7 +49,7 @@ def rewrite_copied(
 
     Raises:
         CorruptionError: a file is missing, or has another length than the table says.
-        UnsupportedError: the table cannot be rewritten.
+        UnsupportedError: the table cannot be rewritten, or not every engine would read it there.
         UsageError: the table's location lies below none of the prefixes.
     """
     content = files.store.read(metadata)
@@ -64,6 +65,7 @@ def rewrite_copied(
             f"the table's location is {location}, which lies below no --from",
             hint=f"--from {location} --to …",
         )
+    require_usable_places(target)
     table = without_index(table)
     read = _CopiedFiles(files, paths)
     inventory = list_files(table.document, read, workers=workers, path=metadata)

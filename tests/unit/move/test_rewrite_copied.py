@@ -73,6 +73,16 @@ def test_the_new_metadata_reads_what_was_copied(copied, capfd, compressed, monke
     assert len(files_below(tmp_path / "new home")) == count
 
 
+def test_a_place_that_not_every_engine_reads_is_refused(copied, capfd, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    metadata, (*first, here), second = copied
+    there = Path(here).rename(Path(here).with_name("a#b"))
+    before = files_below(there)
+    status, _, error = run(capfd, there / metadata.relative_to(here), *first, there, *second)
+    assert (status, "'#' in it" in error) == (1, True)
+    assert files_below(there) == before
+
+
 def test_nothing_is_written_for_a_copy_that_is_not_whole(copied, capfd, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     metadata, table, data = copied
