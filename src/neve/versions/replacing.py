@@ -77,10 +77,10 @@ class Replacing:
         versions = [self._version(point) for point in clause.points]
         self._take([*clause.points, *clause.options.values()])
         try:
-            if ref not in self._tables:
-                self._tables[ref] = TableReader(self._lake, ref)
             start, end = versions[0], _second(versions)
             with self._lake.explaining():
+                if ref not in self._tables:
+                    self._tables[ref] = TableReader(self._lake, ref)
                 return read_changes(
                     self._lake, ref, start, end, mode, keys, table=self._tables[ref]
                 )
