@@ -44,7 +44,7 @@ class Quota:
         self._refused_bytes = 0
         self._measured_bytes, self._free_bytes = self._measure()
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="buffer-quota", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="neve-buffer-quota", daemon=True)
 
     def start(self) -> None:
         """Measure again and again, until `stop`."""

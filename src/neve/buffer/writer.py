@@ -99,7 +99,7 @@ class StreamWriter:
         self._next_commit = 0.0
         self._restarts = RestartLimit()
         self._has_ended = False
-        self._thread = threading.Thread(target=self._run, name=f"buffer-{signal}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"neve-buffer-{signal}", daemon=True)
         self._thread.start()
 
     def append(self, request: Request) -> Receipt:

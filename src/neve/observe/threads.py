@@ -13,11 +13,13 @@ from neve.observe import sentry
 logger = logging.getLogger(__name__)
 
 PART = "thread"
+# So the names of Neve's own threads begin. Those of agents and libraries are no part of a service.
+PREFIX = "neve-"
 
 
 @contextmanager
 def ending_with_threads(end: Callable[[], None]) -> Iterator[None]:
-    """Call `end` when any thread of this process ends by an exception while the block runs.
+    """Call `end` when a thread of Neve ends by an exception while the block runs.
 
     Args:
         end: asks the block to end, from any thread.
@@ -28,7 +30,10 @@ def ending_with_threads(end: Callable[[], None]) -> Iterator[None]:
     failures: list[InternalError] = []
 
     def fail(ended: threading.ExceptHookArgs) -> None:
-        name = ended.thread.name if ended.thread else "a thread"
+        name = ended.thread.name if ended.thread else ""
+        if not name.startswith(PREFIX):
+            before(ended)
+            return
         error = ended.exc_value or ended.exc_type()
         logger.error("the thread %s ended unexpectedly", name, exc_info=error)
         sentry.capture(error, PART)

@@ -255,5 +255,5 @@ def test_writers_never_list(spec, tmp_path, monkeypatch):
     monkeypatch.setattr(DiskStore, "files", recorded)
     monkeypatch.setattr(buffers, "MEASURE_DISK_SECONDS", 0.01)
     with open_buffer(BufferSpec(location=spec.location, seal_bytes=1), SIGNALS) as buffer:
-        until(lambda: send(buffer, b"a") and "buffer-quota" in threads)
-    assert not any(name in threads for name in ("buffer-logs", "buffer-traces"))
+        until(lambda: send(buffer, b"a") and "neve-buffer-quota" in threads)
+    assert not any(name in threads for name in ("neve-buffer-logs", "neve-buffer-traces"))

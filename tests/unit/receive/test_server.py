@@ -28,11 +28,18 @@ def test_a_clock_that_ends_ends_the_receiver(serve, monkeypatch):
         serve()
 
 
-def test_a_thread_that_ends_ends_the_receiver(serve, caplog):
-    def start_thread(_receiver):
-        threading.Thread(target={}.__getitem__, args=["a defect"], name="odd").start()
+def test_a_thread_that_ends_ends_the_receiver_but_not_one_of_an_agent(serve, monkeypatch, caplog):
+    left_alone = []
+    monkeypatch.setattr(threading, "excepthook", lambda ended: left_alone.append(ended.thread.name))
 
-    with pytest.raises(InternalError, match="the thread odd ended unexpectedly") as raised:
-        serve(on_ready=start_thread)
+    def start_threads(_receiver):
+        for name in ("agent", "neve-odd"):
+            thread = threading.Thread(target={}.__getitem__, args=["a defect"], name=name)
+            thread.start()
+            thread.join()
+
+    with pytest.raises(InternalError, match="the thread neve-odd ended unexpectedly") as raised:
+        serve(on_ready=start_threads)
     assert raised.value.exit_status == 1
+    assert left_alone == ["agent"]
     assert "KeyError" in caplog.text
