@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from neve.errors import NeveError, NotFoundError
+from neve.errors import NeveError, NotFoundError, StorageError
 from neve.lake.metadata_json import MOVED, MetadataJson
 from neve.lake.paths import store_path
 from neve.lake.profile import CatalogProfile, profile_named, profiles
@@ -181,6 +181,7 @@ class TablePlaces:
         Within a run a table counts as changed when its metadata went to another directory, so that
         one which is written all the time is read once for a run, not once for each question.
         """
+        _require_mounted(profile_named(self.lake.settings, catalog))
         is_first = catalog not in self._tables
         tables = self._tables[catalog] = reader.metadata_files()
         for ref, known in list(self._known.items()):
@@ -191,6 +192,15 @@ class TablePlaces:
                 if before == now or (not is_first and _parent(before) == _parent(now)):
                     continue
             del self._known[ref]
+
+
+def _require_mounted(profile: CatalogProfile) -> None:
+    """Refuse a catalog whose database file is not there: that it has no tables is not proven."""
+    if profile.sqlite_file and not profile.sqlite_file.is_file():
+        raise StorageError(
+            f"{profile.sqlite_file} does not exist",
+            hint=f"mount it, or take {profile.section} out of the configuration",
+        )
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ def lake(tmp_path):
     further["warehouse"] = str(tmp_path / "further")
     document["catalogs"] = {"archive": further}
     with neve.open(Settings.model_validate(document)) as opened:
+        opened.catalog("archive")
         yield opened
 
 
@@ -77,6 +78,18 @@ def test_a_file_that_another_table_wrote_there_once_stays(lake, change, catalog)
     assert paths_of(plan) == {left}
     assert search.remove(plan).files == 1
     assert other.scan(snapshot_id=first).to_arrow()["id"].to_pylist() == [1]
+
+
+def test_a_catalog_whose_database_is_away_forbids_it(lake, tmp_path):
+    """It may be on a disk that is not mounted: nobody knows what its tables reference."""
+    bench = Bench(lake)
+    bench.leave("data/killed.parquet")
+    unset(table_that_wrote_into(bench, catalog="archive"))
+    (tmp_path / "further.db").rename(tmp_path / "away.db")
+    plan = bench.plan()
+    assert paths_of(plan) == set()
+    assert "catalog archive cannot be asked" in plan.skipped
+    assert "further.db does not exist" in plan.skipped
 
 
 def test_a_file_that_another_table_has_added_stays(lake):

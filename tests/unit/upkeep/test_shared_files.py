@@ -32,6 +32,7 @@ def lake(tmp_path):
     document = {**sqlite_settings(tmp_path).model_dump(), "upkeep": POLICY}
     document["buffer"] = {"location": str(tmp_path / "buffer")}
     with neve.open(Settings.model_validate({**document, "catalogs": {"archive": further}})) as lake:
+        lake.catalog("archive")
         yield lake
 
 

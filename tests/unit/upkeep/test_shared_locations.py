@@ -61,8 +61,8 @@ def test_tables_of_a_further_catalog_are_asked_for_too(lake, tmp_path):
     bench = Bench(lake)
     (left,) = bench.leave("data/killed.parquet")
     with_further_catalog(lake, tmp_path)
-    assert paths_of(bench.plan()) == {left}
     archive = lake.catalog("archive")
+    assert paths_of(bench.plan()) == {left}
     archive.create_namespace("old")
     archive.create_table(
         ("old", "t"), bench.appender.load().schema(), location=f"{bench.location}/old"
