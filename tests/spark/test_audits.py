@@ -17,6 +17,7 @@ from neve.publish.staged_list import list_staged
 from neve.signals import Signal
 from tests.support.consolidation import Bench
 from tests.support.lakes import SPARK
+from tests.support.power_cut import power_cut
 from tests.support.requests import buffered
 
 NAMED = "tests.spark.test_audits:has_many_rows"
@@ -186,6 +187,25 @@ def test_an_audit_that_answers_differently_each_time_loses_no_row(bench, changin
     )
     ((_, result),) = report.audits
     assert 0 < report.set_aside == result.failing == len(rejected) < 300
+
+
+def test_a_batch_is_audited_alone_though_the_snapshot_before_it_has_expired(bench):
+    """PyIceberg's expiry clears its parent, and it looks like the first of its table."""
+    aside = bench(audit("expression", "set_aside", expression="body <> 'x 1'"))
+    aside.send(Signal.LOGS, "a")
+    aside.run()
+    before = aside.lake.catalog().load_table("otel.logs").current_snapshot().snapshot_id
+    aside.send(Signal.LOGS, "x", records=3)
+    with power_cut("publish.staged"):
+        aside.run()
+    aside.lake.sql("INSERT INTO otel.logs SELECT * FROM otel.logs WHERE body = 'a 0'")
+    table = aside.lake.catalog().load_table("otel.logs")
+    table.maintenance.expire_snapshots().by_id(before).commit()
+    assert [staged.parent_id for staged in aside.staged("logs")] == [None]
+    report = aside.run()
+    assert report.failures == []
+    assert [(result.failing, result.total) for _, result in report.audits] == [(1, 3)]
+    assert aside.names("logs") == Counter({"a 0": 2, "a 1": 1, "x 0": 1, "x 2": 1})
 
 
 def test_two_workers_with_other_cuts_set_each_row_aside_once(bench, monkeypatch):

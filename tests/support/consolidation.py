@@ -9,6 +9,8 @@ from neve.buffer.spec import BufferSpec
 from neve.consolidate.consolidator import Consolidator
 from neve.consolidate.spec import ConsolidateSpec
 from neve.consolidate.task import run_task
+from neve.lake.staging import load_staging_table
+from neve.publish.batch import STAGED_PREFIX
 from neve.signals import Signal
 from neve.telemetry.promote import promotions_of
 from tests.support.otlp_bodies import protobuf
@@ -76,6 +78,12 @@ class Bench:
         """Count the rows of a table by the name their request gave them, as readers see them."""
         rows = self.lake.catalog().load_table(f"{self.spec.namespace}.{table}").scan().to_arrow()
         return Counter(rows[NAME_COLUMN[table]].to_pylist())
+
+    def staged(self, table: str) -> list:
+        """Return what is staged in a table."""
+        identifier = (self.spec.namespace, table)
+        staging = load_staging_table(self.lake.profile, self.lake.catalog(), identifier)
+        return staging.staged(STAGED_PREFIX)
 
     def waiting_segments(self) -> int:
         return sum(stream.segments for stream in self.worker().reader.streams())

@@ -71,9 +71,23 @@ class AuditedPublisher:
                 return self._publish_clean(staged, ())
             if not self.audits:
                 return AuditedOutcome(self.publisher.publish(staged), staged)
-            return self._audit_and_publish(staged)
+            apart = self._told_apart(staged)
+            if apart is None:
+                return AuditedOutcome(Outcome.SUPERSEDED, staged)
+            return self._audit_and_publish(apart)
         except UnbalancedError as error:
             return AuditedOutcome(Outcome.UNBALANCED, staged, unfinished=error)
+
+    def _told_apart(self, staged: StagedSnapshot) -> StagedSnapshot | None:
+        """Return the batch, staged again where its parent is not known: what it added is, then.
+
+        PyIceberg's expiry clears the parent of the oldest snapshots that it keeps. A snapshot
+        without one is read as a whole, and would have all rows of the table for its own.
+        """
+        if staged.parent_id is not None or self.publisher.table.main_id is None:
+            return staged
+        files = self.publisher.table.added_files(staged.snapshot_id)
+        return self.publisher.stage_clean(staged, new_attempt(staged), files, None)
 
     def _audit_and_publish(self, staged: StagedSnapshot) -> AuditedOutcome:
         checked = self._checked(staged)
@@ -115,7 +129,7 @@ class AuditedPublisher:
         self, staged: StagedSnapshot, results: tuple[AuditResult, ...], checked: DataFrame
     ) -> AuditedOutcome:
         """Stage failing rows in `<table>_rejected`, the rest in the batch's place, and publish."""
-        batch_id = f"{batch_id_of(staged)}-{secrets.token_hex(ATTEMPT_BYTES)}"
+        batch_id = new_attempt(staged)
         split = self._split(checked, batch_id)
         results = tuple(result.recounted(split.failing) for result in results)
         self._warn(results)
@@ -171,6 +185,11 @@ class AuditedPublisher:
                 self.rejected.open().table,
                 BATCH,
             )
+
+
+def new_attempt(staged: StagedSnapshot) -> str:
+    """Return an id for what is staged in a batch's place."""
+    return f"{batch_id_of(staged)}-{secrets.token_hex(ATTEMPT_BYTES)}"
 
 
 def count_records(files: Sequence[DataFile]) -> int:
