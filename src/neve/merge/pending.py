@@ -110,9 +110,9 @@ def pending(
 
 def _require_appends(name: str, mirror: str, newer: Sequence[Snapshot]) -> None:
     if overwrites := _overwrites(newer):
-        told = _told(overwrites[0])
+        what = _described(overwrites[0])
         raise CatalogError(
-            f"{name}: {told}, and a changelog may only be appended to and compacted",
+            f"{name}: {what}, and a changelog may only be appended to and compacted",
             hint=START_ANEW.format(table=mirror),
         )
 
@@ -139,7 +139,7 @@ def unproven(name: str, metadata: TableMetadata) -> str | None:
     if not ancestors:
         why = "it has no snapshot"
     elif changed := _overwrites(ancestors):
-        why = _told(changed[0])
+        why = _described(changed[0])
     # A first snapshot with a higher number is the first since the table was replaced.
     elif not ((ancestors[-1].sequence_number or 0) <= 1 and _is_first(metadata, ancestors[-1])):
         why = f"snapshots before {ancestors[-1].snapshot_id} are expired, or were replaced"
@@ -217,7 +217,7 @@ def _operation(snapshot: Snapshot) -> Operation | None:
     return snapshot.summary.operation if snapshot.summary else None
 
 
-def _told(snapshot: Snapshot) -> str:
+def _described(snapshot: Snapshot) -> str:
     operation = _operation(snapshot)
     what = f"is of the operation {operation.value}" if operation else "does not name its operation"
     return f"snapshot {snapshot.snapshot_id} {what}"
