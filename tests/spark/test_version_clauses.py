@@ -171,6 +171,16 @@ def test_a_temporary_view_keeps_what_its_query_reads(lake):
         assert helper_views(lake) == []
 
 
+def test_a_level_with_a_dot_is_the_namespace_that_the_database_has(lake):
+    name = "`clauses.inner`.t"
+    first, second = ids(lake, name)
+    for statement in (f"SELECT id FROM {name} VERSION SINCE {first}", f"SELECT id FROM {name}"):
+        expected = [(2,), (3,)] if "SINCE" in statement else [(1,), (2,), (3,)]
+        assert values(lake.sql(statement)) == expected
+    assert lake.table(f"{name}").current_snapshot_id == second
+    assert sorted(row.id for row in lake.changes(name, since=first).collect()) == [2, 3]
+
+
 def test_names_are_completed_as_spark_completes_them(lake):
     try:
         lake.sql("USE clauses")
