@@ -32,7 +32,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from neve.buffer.disk import DiskStore
 from neve.buffer.payload import Codec
-from neve.buffer.stream import load_streams, read_entries
+from neve.buffer.reader import BufferReader
 from neve.receive.spec import TlsSpec
 from neve.signals import Signal
 from tests.support.buffer_stores import payloads
@@ -91,12 +91,12 @@ def test_grpc_messages_compressed_or_not(shared, location, compression, codec):
 
 
 def codecs(location):
-    store = DiskStore(location)
+    reader = BufferReader(DiskStore(location))
     return {
         entry.content_hash: entry.codec
-        for stream in load_streams(store, "logs")
-        for part in stream.segments.values()
-        for entry in read_entries(store, part)
+        for segments in reader.look("logs")[0].segments().values()
+        for segment in segments
+        for entry in reader.entries(segment)
     }
 
 
