@@ -10,7 +10,7 @@ import pytest
 
 import neve
 from neve.cli.app import run
-from neve.errors import CatalogError, HeldLimitError
+from neve.errors import CatalogError, HeldLimitError, NotFoundError
 from neve.publish.audit_result import AuditResult
 from neve.publish.batch import HELD_PREFIX, STAGED_PREFIX
 from neve.publish.publisher import Publisher
@@ -135,13 +135,15 @@ def test_several_are_decided_on_at_once(batches, capsys, verb, arguments, decide
 
 
 @pytest.mark.parametrize("verb", ["publish", "discard"])
-def test_one_that_fails_stops_no_other(batches, capsys, monkeypatch, verb):
+@pytest.mark.parametrize("error", [CatalogError("it is down"), NotFoundError("it is down")])
+def test_one_that_fails_stops_no_other(batches, capsys, monkeypatch, verb, error):
+    """That something of its table is not there does not say that somebody decided on it."""
     method = {"publish": "release", "discard": "discard"}[verb]
     real = getattr(Publisher, method)
 
     def refuse_old(self, held):
         if held.ref.endswith("old"):
-            raise CatalogError("it is down")
+            raise error
         return real(self, held)
 
     monkeypatch.setattr(Publisher, method, refuse_old)

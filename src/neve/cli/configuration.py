@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from neve import failpoints
-from neve.errors import EXIT_FAILED, ConfigError, NeveError
+from neve.errors import EXIT_FAILED, ConfigError
 from neve.masking import SecretMask
 
 app = typer.Typer(help="Show the configuration, or test it.", no_args_is_help=True)
@@ -71,6 +71,7 @@ def check(context: typer.Context) -> None:
     from neve.direct.check import checks as direct_checks
     from neve.lake.probe import checks
     from neve.merge.check import checks as mirror_checks
+    from neve.observe.failures import failure_of
 
     check_tables(settings)
     mask = SecretMask(secrets_to_mask(settings))
@@ -85,13 +86,14 @@ def check(context: typer.Context) -> None:
         with call.output.working(f"checking {what}"):
             try:
                 rows.append({"check": what, "result": "ok", "detail": probe(), "hint": None})
-            except NeveError as error:
+            except Exception as error:  # noqa: BLE001 - the other checks have their turn
+                failure = failure_of(error, f"config check {what}")
                 rows.append(
                     {
                         "check": what,
-                        "result": error.code.value,
-                        "detail": mask(error.message),
-                        "hint": error.hint and mask(error.hint),
+                        "result": failure.code.value,
+                        "detail": mask(failure.message),
+                        "hint": failure.hint and mask(failure.hint),
                     }
                 )
     call.output.rows(("check", "result", "detail", "hint"), rows)

@@ -92,6 +92,6 @@ class KeptLease:
     def _hold(self, listed: Sequence[StoredFile] | None = None) -> bool:
         try:
             return self._lease.hold(listed)
-        except NeveError as failure:
+        except Exception as failure:  # noqa: BLE001 - it only saves work, and work goes on
             logger.warning("%s: working without a lease: %s", self.name, failure)
             return True

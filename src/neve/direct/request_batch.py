@@ -23,6 +23,7 @@ from neve.direct.results import RequestResult, TableResult, may_pass
 from neve.direct.sink import RecordCounts
 from neve.errors import NeveError, UnavailableError, UnbalancedError
 from neve.lake.pending_rows import PendingRows, tables_to_write
+from neve.observe.failures import failure_of
 from neve.telemetry.promote import promote
 
 if TYPE_CHECKING:
@@ -209,8 +210,9 @@ class RequestBatch:
             rejected = sum(each.by_table[table.name] for each in self._rejections)
             counts = RecordCounts(int(table.rows_of_request.sum()) + rejected, rejected)
             return table.write.commit(self._deadline, counts)
-        except NeveError as error:
-            return replace(self._unwritten(table), error=error)
+        except Exception as error:  # noqa: BLE001 - the other tables of the batch are committed
+            failure = failure_of(error, "direct", table.name)
+            return replace(self._unwritten(table), error=failure)
 
     def _abandon_all(self, error: NeveError) -> None:
         for table in self._tables.values():

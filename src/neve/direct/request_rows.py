@@ -12,9 +12,9 @@ import pyarrow as pa
 from neve.errors import UnbalancedError
 from neve.otlp.encoding import check_size
 from neve.otlp.request import CheckedRequest, check
+from neve.otlp.wire_scan import count_messages
 from neve.signals import Signal
 from neve.telemetry.decode import decode
-from neve.telemetry.wire import parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -81,7 +81,7 @@ def require_balance(
 
     Records read = rows made + records rejected, where metrics of an unknown kind and unreadable
     requests count as one on both sides. Records are counted on the wire, which costs nothing here;
-    if that differs, protobuf's own parser counts: of a metric with two kinds the last one counts.
+    if that differs, as protobuf reads them: of a metric with two kinds the last one.
 
     Raises:
         UnbalancedError: the numbers differ, by a defect.
@@ -89,30 +89,13 @@ def require_balance(
     made = rows + rejections.records - rejections.unreadable
     if made == request.checked.records:
         return
-    records = _count(signal, bytes(request.checked.payload))
+    records = sum(count_messages(signal, bytes(request.checked.payload)).records)
     if made != records:
         raise UnbalancedError(
             f"a request of {signal.value} has {records} records, of which {rows} became rows and "
             f"{rejections.records} were rejected: nothing of it is committed",
             hint="this is a defect of Neve; the sender keeps its data",
         )
-
-
-def _count(signal: Signal, payload: bytes) -> int:
-    message = parse(signal, payload)
-    if message is None:
-        return 0
-    resources, scopes, records = signal.levels
-    members = [
-        member
-        for resource in getattr(message, resources)
-        for scope in getattr(resource, scopes)
-        for member in getattr(scope, records)
-    ]
-    if signal is not Signal.METRICS:
-        return len(members)
-    kinds = [(metric, metric.WhichOneof("data")) for metric in members]
-    return sum(len(getattr(metric, kind).data_points) for metric, kind in kinds if kind)
 
 
 def check_request(

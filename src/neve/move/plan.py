@@ -249,10 +249,15 @@ def _has_table(lake: Lake, catalog: str, location: str, store: FileStore) -> boo
     if not any(path.endswith(_METADATA_NAME) for path in files):
         return False
     reader = lake.reader(catalog)
-    return any(
-        isinstance(table, MetadataJson) and is_below(location, table.location)
-        for table in reader.read_all(reader.list_tables()).values()
-    )
+    listed = reader.metadata_files()
+    for name, table in reader.read_all(listed).items():
+        if isinstance(table, MetadataJson):
+            if is_below(location, table.location):
+                return True
+        elif table is not None and is_below(location, listed[name] or location):
+            # It cannot be read, and may lie there.
+            return True
+    return False
 
 
 def _is_left_over(path: str, table_uuid: str, store: FileStore) -> bool:

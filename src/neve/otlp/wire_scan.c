@@ -288,21 +288,32 @@ int neve_scan(const Schema *schema, uint32_t root, const uint8_t *data, size_t s
 
 /* Count the records and containers of a message. Records are skipped; OTLP's messages above them are
  * not nested in themselves, so that the schema bounds the recursion. Records that stand in messages of
- * type t are counted in records[columns[t]], too. */
+ * type t are counted in records[columns[t]], too: of a metric those of its last kind, as protobuf reads
+ * it. The kinds are the only fields for one message that have records in them. */
 static int64_t count_messages(const Schema *schema, const uint8_t *p, const uint8_t *end, uint32_t type,
                               const uint8_t *columns, int64_t *records) {
     Message message = schema->messages[type];
-    int64_t count = 0;
+    int64_t count = 0, of_kind = 0;
+    uint32_t kind = 0;
     Token token;
     for (; p < end && read_field(p, end, MAX_GROUP_DEPTH, &token); p = token.next) {
         if (token.wire_type != WIRE_BYTES || token.number >= message.count) continue;
         Field field = schema->fields[message.first + token.number];
         if (field.kind != MESSAGE || (field.flags & PART)) continue;
         if (field.flags & (RECORD | CONTAINER)) count++;
-        if (field.flags & RECORD)
+        if (field.flags & RECORD) {
             records[columns[type]]++;
-        else
-            count += count_messages(schema, token.content, token.next, field.message, columns, records);
+            continue;
+        }
+        int64_t *column = &records[columns[field.message]], before = *column;
+        count += count_messages(schema, token.content, token.next, field.message, columns, records);
+        if (field.flags & REPEATED) continue;
+        if (kind && kind != token.number) {
+            records[columns[schema->fields[message.first + kind].message]] -= of_kind;
+            of_kind = 0;
+        }
+        kind = token.number;
+        of_kind += *column - before;
     }
     return count;
 }

@@ -32,6 +32,10 @@ DISCARDED = "discarded"
 FAILED = "failed"
 
 
+class _NoSuchBatchError(NotFoundError):
+    """A table that was read holds no such batch. That a table or a file is away is no proof."""
+
+
 @dataclass(frozen=True)
 class HeldSelection:
     """Which held batches are meant: of one table or of all, those older than an age or all."""
@@ -148,7 +152,7 @@ def _act_on(batch: StagedBatch, action: Callable[[tuple[str, str]], str]) -> Hel
     outcome, message = FAILED, None
     try:
         outcome = action((batch.table, batch.ref))
-    except NotFoundError:
+    except _NoSuchBatchError:
         # Another person, or an earlier step of this command, was first.
         outcome = Outcome.SUPERSEDED.value
     except Exception as error:  # noqa: BLE001 - one that fails stops no other
@@ -178,7 +182,7 @@ def _find(lake: Lake, table: str, batch_id: str) -> tuple[Publisher, StagedSnaps
         if batch_id in (batch.summary.get(BATCH_ID), batch.ref):
             return Publisher(staging, open_reader(buffer_spec(lake.settings))), batch
     known = ", ".join(batch.summary.get(BATCH_ID, batch.ref) for batch in batches) or "none"
-    raise NotFoundError(
+    raise _NoSuchBatchError(
         f"table {table} holds no batch {batch_id}",
         hint=f"staged or held are: {known}; see: neve staged list",
     )

@@ -6,7 +6,6 @@ from random import Random
 import numpy as np
 import pyarrow as pa
 import pytest
-from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
 from benchmarks import decode as samples
 from neve import limits
@@ -66,26 +65,26 @@ def test_a_request_that_no_receiver_would_store_is_set_aside(monkeypatch):
     assert summed(decoded) == (20, [(1, TOO_MANY)], 49)
 
 
-def two_kinds(points=3):
-    """A metric with a gauge and a sum on the wire: protobuf keeps the last."""
-    gauge, total = Metric(name="m"), Metric(name="m")
-    for _ in range(points):
-        gauge.gauge.data_points.add(as_double=1)
-        total.sum.data_points.add(as_double=1)
-    metric = gauge.SerializeToString() + total.SerializeToString()
-    return wrapped(wrapped(wrapped(metric, 2), 2), 1)
+def kinds(*fields):
+    """A metric with a kind of one point for each of these fields, on the wire."""
+    point = wrapped(b"\x18\x01", 1)
+    return wrapped(wrapped(wrapped(b"".join(wrapped(point, n) for n in fields), 2), 2), 1)
 
 
-def test_a_request_whose_records_cannot_all_be_read_is_set_aside_as_a_whole():
-    """A batch would not add up, and a sender could stop the table with it."""
-    usual = protobuf(Signal.METRICS, "usual", 5)
-    odd = two_kinds()
+@pytest.mark.parametrize(
+    ("fields", "gauges", "sums"),
+    [((5, 7), 0, 1), ((7, 5), 1, 0), ((5, 5), 2, 0), ((5, 7, 7), 0, 2), ((5, 7, 5), 1, 0)],
+)
+def test_a_metric_with_two_kinds_has_the_points_of_the_last(fields, gauges, sums):
+    """As protobuf reads it; one kind that comes in parts has the points of all."""
+    usual, odd = protobuf(Signal.METRICS, "usual", 5), kinds(*fields)
     requests = counted(Signal.METRICS, usual, odd, usual)
-    assert requests.records.sum(axis=0).tolist()[:2] == [10 + 3, 3]
-    assert summed(decode_requests(requests)) == (10, [(1, NOT_ALL_READ)], 6)
+    assert requests.records.sum(axis=0).tolist()[:2] == [10 + gauges, sums]
+    assert summed(decode_requests(requests)) == (10 + gauges + sums, [], 0)
 
 
 def test_a_row_that_the_decoder_loses_makes_its_request_a_dead_letter(monkeypatch):
+    """A batch would not add up, and a sender could stop the table with it."""
     decode_groups = module.decode_groups
 
     def losing(*arguments):

@@ -97,3 +97,23 @@ def test_files_without_all_rows_are_not_committed(open_writer, lake, monkeypatch
         assert not list((tmp_path / "plain").rglob("*.parquet"))
     else:
         assert not lake.catalog().load_table("otel.logs").metadata.snapshots
+
+
+def test_a_defect_at_one_table_leaves_the_other_tables_committed(open_writer, rows, monkeypatch):
+    """Their rows would be orphans, or be told as failed though readers see them."""
+    commit = table_append.TableAppend.commit
+
+    def broken(append, *arguments):
+        if append._metadata.location.endswith("metrics_gauge"):
+            raise LookupError("a library's")
+        return commit(append, *arguments)
+
+    monkeypatch.setattr(table_append.TableAppend, "commit", broken)
+    gauge, total = (wrapped(b"m", 1) + wrapped(POINT, kind) for kind in (5, 7))
+    writer = open_writer()
+    bodies = [request([gauge]), request([total])]
+    requests = [writer.check(Signal.METRICS, body) for body in bodies]
+    failed, kept = writer.write_requests(Signal.METRICS, requests)
+    assert failed.message == "internal error: LookupError"
+    assert kept.committed
+    assert len(rows("metrics_sum", "metric_name")) == 1
