@@ -13,10 +13,12 @@ from neve.errors import (
     CorruptionError,
     NeveError,
     NotFoundError,
+    StorageError,
     UnsupportedError,
 )
 from neve.failpoints import POINTS
 from neve.lake.metadata_json import MetadataJson
+from neve.lake.metadata_reader import EmbeddedReader
 from neve.lake.table_ref import TableRef
 from neve.move import inventory
 from neve.move.files import Tally
@@ -198,6 +200,19 @@ def test_a_table_that_was_renamed_at_the_target_keeps_its_files_to_itself(
         if not has_journal:
             shutil.rmtree(tmp_path / "journals")
     assert len(locations) == 3
+
+
+def test_a_table_that_cannot_be_read_now_keeps_its_files_to_itself_too(lake, tmp_path, monkeypatch):
+    (first,) = lake.move("shop.orders", to="archive")
+    lake.catalog("archive").rename_table(TARGET.identifier, ("shop", "first"))
+    shutil.rmtree(tmp_path / "journals")
+
+    def read_all(_, names):
+        return dict.fromkeys(names, StorageError("503", retryable=True))
+
+    monkeypatch.setattr(EmbeddedReader, "read_all", read_all)
+    (second,) = lake.move("shop.orders", to="archive")
+    assert second.location != first.location
 
 
 def test_skip_rewrite_registers_the_same_files(lake):
