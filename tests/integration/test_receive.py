@@ -91,7 +91,7 @@ def test_grpc_messages_compressed_or_not(shared, location, compression, codec):
 
 
 def codecs(location):
-    reader = BufferReader(DiskStore(location))
+    reader = BufferReader(DiskStore(location), dedup_seconds=0)
     return {
         entry.content_hash: entry.codec
         for segments in reader.look("logs")[0].segments().values()

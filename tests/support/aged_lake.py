@@ -123,7 +123,7 @@ class AgedLake:
     def write_ledger(self) -> Cost:
         """Write a row into the ledger."""
         now = datetime.now(timezone.utc)
-        entry = LedgerEntry("b", LOGS, "published", {}, 1, 1, 1, 0, [], 1, 1, now, now)
+        entry = LedgerEntry("b", LOGS, "published", {}, 1, 0, 0, 1, 1, 1, 0, [], 1, 1, now, now)
         self.worker.ledger.add([entry])
         with counted_documents() as documents:
             began, processor = time.perf_counter(), time.process_time()
