@@ -28,6 +28,10 @@ DEDUP_REQUESTS = 2_000_000
 # Dead letters: a sender of unusable records must not fill the disk. Past it the oldest go.
 DEAD_LETTERS_BYTES = 1024 * MIB
 
+# Records of one request that no table can hold: its dead letter names each, in some 100 bytes. With
+# more of them, the request becomes a dead letter as a whole: 20 KiB could write 100 MiB.
+MAX_UNFIT_RECORDS = 10_000
+
 # A record that says anything takes a dozen bytes, so no honest request of 64 MiB has this many.
 MAX_RECORDS = 1_000_000
 # Messages inside messages: the limit of protobuf's own parsers.

@@ -7,6 +7,7 @@ them, and the buffer has its count; but one that is wrong must not cost a task i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 _MOST_MESSAGES = limits.MAX_RECORDS + limits.MAX_CONTAINERS
 TOO_MANY = f"the request has more than {_MOST_MESSAGES:,} records, resources, scopes and metrics"
 NOT_ALL_READ = "not every record of the request could be read"
+TOO_MANY_UNFIT = (
+    f"more than {limits.MAX_UNFIT_RECORDS:,} records of the request fit no table; the first of them"
+)
 
 
 @dataclass(frozen=True)
@@ -100,7 +104,7 @@ def decode_requests(counted: CountedRequests) -> Iterator[DecodedRequests]:
     """Decode requests part after part; each record becomes a row or a dead letter.
 
     A request that gives not as many rows and dead letters as it has records on the wire becomes a
-    dead letter as a whole.
+    dead letter as a whole, and so does one with very many dead letters.
     """
     is_small = counted.messages <= _MOST_MESSAGES
     refused = [DeadLetter(row, "", TOO_MANY) for row in np.flatnonzero(~is_small).tolist()]
@@ -132,13 +136,29 @@ def _balanced(part: CountedRequests, group: DecodedGroup) -> DecodedRequests:
             letters[:, column] = np.bincount(owners, minlength=group.requests)
             rows[:, column] = np.bincount(tables[name].requests, minlength=group.requests)
     is_odd = ~is_whole & (rows + letters != expected).any(axis=1)
+    reasons = dict.fromkeys((np.flatnonzero(is_odd) + group.first).tolist(), NOT_ALL_READ)
+    reasons |= _with_many(group)
     dead_letters = list(group.dead_letters)
     kept = group.tables
-    if is_odd.any():
-        odd = set((np.flatnonzero(is_odd) + group.first).tolist())
-        dead_letters = [each for each in dead_letters if each.request not in odd]
-        dead_letters += [DeadLetter(request, "", NOT_ALL_READ) for request in sorted(odd)]
+    if reasons:
+        is_odd[np.array(list(reasons)) - group.first] = True
+        dead_letters = [each for each in dead_letters if each.request not in reasons]
+        dead_letters += [DeadLetter(each, "", reason) for each, reason in sorted(reasons.items())]
         kept = [table.only(~is_odd[table.requests]) for table in group.tables]
         rows[is_odd] = 0
     lost = (expected - rows).sum(axis=0)
     return DecodedRequests(kept, dead_letters, part.requests, lost, group.duplicate_keys)
+
+
+def _with_many(group: DecodedGroup) -> dict[int, str]:
+    """Return the requests with too many dead letters, each with a reason for all of it.
+
+    A dead letter names each of its records. A sender could write gigabytes with a few bytes, and
+    push the dead letters of others out.
+    """
+    found: dict[int, str] = {}
+    times = Counter(each.request for each in group.dead_letters)
+    for each in group.dead_letters:
+        if times[each.request] > limits.MAX_UNFIT_RECORDS and each.request not in found:
+            found[each.request] = f"{TOO_MANY_UNFIT}, {each.path}: {each.reason}"
+    return found

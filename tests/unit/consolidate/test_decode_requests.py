@@ -102,6 +102,18 @@ def test_a_row_that_the_decoder_loses_makes_its_request_a_dead_letter(monkeypatc
     )
 
 
+def test_a_request_with_very_many_unfit_records_is_set_aside_as_a_whole(monkeypatch):
+    """A dead letter names each record: 20 KiB could write 100 MiB, and push out those of others."""
+    monkeypatch.setattr(limits, "MAX_UNFIT_RECORDS", 3)
+    unfit = b"\x09" + b"\xff" * 8
+    few, many = request([unfit] * 3 + [b""] * 2), request([b""] * 2 + [unfit] * 4)
+    rows, letters, dead = summed(decode_requests(counted(Signal.LOGS, few, many, few)))
+    assert (rows, dead) == (4, 12)
+    assert sorted(place for place, _ in letters) == [0, 0, 0, 1, 2, 2, 2]
+    (reason,) = (reason for place, reason in letters if place == 1)
+    assert "log_records[2]: time_unix_nano is after the year 2261" in reason
+
+
 @pytest.mark.parametrize("signal", list(Signal))
 def test_messages_are_counted_as_protobuf_has_them(signal):
     message = getattr(samples, signal.value)(Random(1))
