@@ -51,15 +51,12 @@ class UsedDirectories:
     named: frozenset[str]
 
     def overlap(self, directory: str) -> bool:
-        """Tell whether the table lies in a directory, or the directory in it."""
-        return directory.startswith(self.location) or self.lie_in(directory)
-
-    def lie_in(self, directory: str) -> bool:
-        """Tell whether the table, or what its metadata names, lies in a directory.
+        """Tell whether a directory lies in the table, or the table in it, or what it names.
 
         Tables may write into one directory, such as `write.data.path`, and share no file.
         """
-        return any(each.startswith(directory) for each in (self.location, *self.named))
+        is_inside = directory.startswith(self.location)
+        return is_inside or any(each.startswith(directory) for each in (self.location, *self.named))
 
 
 @dataclass(frozen=True)
@@ -232,7 +229,7 @@ class _Place:
 
     def is_used_by(self, used: UsedDirectories) -> bool:
         is_same = used.uuid != "" and (used.uuid, used.moved) == self.table
-        return is_same or used.overlap(self.location) or any(map(used.lie_in, self.elsewhere))
+        return is_same or any(map(used.overlap, (self.location, *self.elsewhere)))
 
 
 def _readable(read: Read) -> MetadataJson:

@@ -107,6 +107,19 @@ def test_files_of_the_original_stay_when_a_clone_with_a_place_of_its_own_expires
     assert is_readable(lake.catalog().register_table(("copies", "again"), copy.metadata_location))
 
 
+def test_files_of_the_owner_stay_when_a_table_that_took_them_up_expires(lake):
+    """They lie in the owner's location, whose metadata lies in another directory of it."""
+    owner = overwritten(lake)
+    (file,) = [task.file.file_path for task in owner.scan().plan_files()]
+    other = lake.catalog().create_table("ns.other", owner.schema())
+    other.add_files([file])
+    for _ in range(12):
+        other.overwrite(other.scan().to_arrow())
+    assert expire(lake) >= 40
+    owner.refresh()
+    assert is_readable(owner)
+
+
 def test_files_of_a_clone_stay_of_which_no_metadata_lies_there_any_more(lake, tmp_path):
     """It has a place of its own, and has expired all versions that it had with the original."""
     appender = Appender(lake)
