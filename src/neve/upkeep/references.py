@@ -7,12 +7,15 @@ have been unset since, and a file may have been added from anywhere.
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from neve.errors import UnsupportedError
 from neve.lake.expiry import reading
 from neve.lake.json_table import json_table
 from neve.lake.metadata_json import MetadataJson, require_readable
@@ -25,6 +28,9 @@ if TYPE_CHECKING:
     from neve.lake.table_ref import TableRef
 
 logger = logging.getLogger(__name__)
+
+# A property that names a place: others quote addresses in other texts.
+_ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:/")
 
 
 @dataclass(frozen=True)
@@ -132,6 +138,10 @@ class References:
 def _stores_of(metadata: MetadataJson) -> frozenset[str]:
     """Return the stores that a table certainly uses, and those that it may write to."""
     lists = (each.get("manifest-list") for each in metadata.snapshots.values())
-    written = (value for value in metadata.properties.values() if "://" in value)
-    paths = {metadata.location, metadata.metadata_location, *filter(None, lists), *written}
-    return frozenset(store_path(path).store for path in paths)
+    paths = {metadata.location, metadata.metadata_location, *filter(None, lists)}
+    stores = {store_path(path).store for path in paths}
+    for value in metadata.properties.values():
+        # Others quote addresses in other texts, or name what is no place for files.
+        with suppress(UnsupportedError):
+            stores |= {store_path(value).store} if _ADDRESS.match(value) else set()
+    return frozenset(stores)
