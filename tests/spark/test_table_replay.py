@@ -51,6 +51,23 @@ def test_rows_are_set_aside_again_only_where_the_rejected_table_lacks_them(bench
     assert replay_table(bench.worker(), "otel.logs").segments == 0
 
 
+def test_rows_that_fail_only_now_are_set_aside_although_others_of_their_batch_were(bench, tmp_path):
+    """As of an audit that asks the clock: all rows are old by the time of a replay."""
+    ids = []
+    for name in ("x", "y"):
+        bench.send(Signal.LOGS, name)
+        bench.run()
+        ids.append(snapshot_id(bench, "otel.logs"))
+    roll_back(bench, "otel.logs", ids[0])
+    strict = audit("expression", "set_aside", expression="body like 'x%'")
+    audits = settings(tmp_path, strict).audits
+    bench.lake.settings = bench.lake.settings.model_copy(update={"audits": audits})
+    report = replay_table(bench.worker(), "otel.logs")
+    assert bodies(bench, "otel.logs") == Counter(["x 0"])
+    assert bodies(bench, "otel.logs_rejected") == Counter(["x 1", "y 0", "y 1"])
+    assert (report.rows, report.rows_set_aside) == (0, 2)
+
+
 def test_rows_that_were_cherry_picked_are_not_written_again(bench):
     bench.send(Signal.LOGS, "x")
     bench.run()

@@ -151,6 +151,8 @@ BAD = 100
 class AuditedById(AuditedPublisher):
     """Sets rows aside whose id is too high, without Spark."""
 
+    stored = frozenset()
+
     def _checked(self, staged):
         return staged
 
@@ -159,8 +161,16 @@ class AuditedById(AuditedPublisher):
         total = int(staged.summary["added-records"])
         return (AuditResult("is_low", "between", failing == 0, failing, total, "set_aside"),)
 
+    def _without_stored(self, staged):
+        table = self.rejected.open().table
+        self.stored = set(table.added_rows(table.main_id, 1000)["id"].to_pylist())
+        return staged
+
+    def _count_failing(self, staged):
+        return sum(number >= BAD for number in self._ids(staged))
+
     def _split(self, staged, batch_id):
-        ids = self._ids(staged)
+        ids = [number for number in self._ids(staged) if number not in self.stored]
         bad = [number for number in ids if number >= BAD]
         rejected = pa.table({"id": pa.array(bad, pa.int64()), "batch_id": [batch_id] * len(bad)})
         clean = pa.table({"id": pa.array(sorted(set(ids) - set(bad)), pa.int64())})

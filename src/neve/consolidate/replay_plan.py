@@ -21,7 +21,7 @@ class ReplayBatch:
     """Segments to write in one commit: of each stream a range without gaps."""
 
     segments: tuple[Segment, ...]
-    # Rows that fail an audit with `set_aside` are in `<table>_rejected` already.
+    # `<table>_rejected` has had rows of them: of those that fail an audit now, some may be there.
     is_in_rejected: bool = False
 
     @property

@@ -52,7 +52,7 @@ class AuditedPublisher:
     lake: Lake
     publisher: Publisher
     audits: Sequence[AuditSettings]
-    # The rejected table has this batch's failing rows already: they are left out.
+    # The rejected table may have rows of this batch already: those are not set aside again.
     is_in_rejected: bool = False
 
     def __post_init__(self) -> None:
@@ -130,15 +130,22 @@ class AuditedPublisher:
     ) -> AuditedOutcome:
         """Stage failing rows in `<table>_rejected`, the rest in the batch's place, and publish."""
         batch_id = new_attempt(staged)
-        split = self._split(checked, batch_id)
-        results = tuple(result.recounted(split.failing) for result in results)
-        self._warn(results)
+        may_be_stored = self.is_in_rejected or self.rejected.has_batch(batch_id_of(staged))
+        left = self._without_stored(checked) if may_be_stored else checked
+        split = self._split(left, batch_id)
         set_aside, clean_rows = count_records(split.failed), count_records(split.passed)
+        if may_be_stored:
+            # The others are in the rejected table.
+            set_aside = self._count_failing(checked)
+        else:
+            results = tuple(result.recounted(split.failing) for result in results)
+        self._warn(results)
         counts = BatchCounts.decode(staged.summary) or BatchCounts(added_records(staged))
-        counts = counts.with_set_aside(set_aside)
+        # What is staged may be the clean rows of a worker that was killed.
+        counts = counts.with_set_aside(counts.set_aside + set_aside)
         counts.require_balance(self.publisher.table.name, batch_id_of(staged), clean_rows)
         rejected_id = None
-        if not (self.is_in_rejected or self.rejected.has_batch(batch_id_of(staged))):
+        if split.failed:
             rejected_id = self.rejected.stage(batch_id, split.failed, staged).snapshot_id
         clean = self.publisher.stage_clean(staged, batch_id, split.passed, rejected_id, counts)
         if clean is None:
@@ -185,6 +192,18 @@ class AuditedPublisher:
                 self.rejected.open().table,
                 BATCH,
             )
+
+    def _without_stored(self, checked: DataFrame) -> DataFrame:
+        from neve.publish.audits import is_set_aside
+
+        with self.lake.explaining():
+            return self.rejected.without_stored(checked, is_set_aside(self.audits))
+
+    def _count_failing(self, checked: DataFrame) -> int:
+        from neve.publish.audits import is_set_aside
+
+        with self.lake.explaining():
+            return checked.where(is_set_aside(self.audits)).count()
 
 
 def new_attempt(staged: StagedSnapshot) -> str:

@@ -77,6 +77,16 @@ def with_failed_audits(
     return checked.select(*own, F.array_compact(F.array(*names)).alias(column))
 
 
+def is_set_aside(audits: Sequence[AuditSettings]) -> Column:
+    """Return whether a checked row fails an audit with `set_aside`."""
+    passes = (
+        F.col(f"{_PASSES}{number}")
+        for number, audit in enumerate(audits)
+        if audit.on_failure == "set_aside"
+    )
+    return ~reduce(lambda one, other: one & other, passes)
+
+
 def _is_added(column: str) -> bool:
     return column.startswith(_PASSES) or column == _NOW
 

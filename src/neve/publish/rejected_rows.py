@@ -17,6 +17,7 @@ import pyarrow as pa
 from neve import failpoints
 from neve.buffer.stream_states import StreamState
 from neve.lake.create import FEW_METADATA_FILES, TableSpec, widen_columns
+from neve.lake.identifier import quote_identifier
 from neve.lake.staged_snapshot import StagedSnapshot
 from neve.lake.staging import StagingTable, ensure_staging_table, find_staging_table
 from neve.publish.batch import STAGED_PREFIX, batch_id_of
@@ -35,6 +36,7 @@ from neve.publish.replay_publisher import consumed_in
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
+    from pyspark.sql import Column, DataFrame
 
     from neve.lake import Lake
     from neve.lake.identifier import Identifier
@@ -44,6 +46,9 @@ logger = logging.getLogger(__name__)
 REJECTED_SUFFIX = "_rejected"
 REJECTED_BY = "rejected_by"
 BATCH = "batch_id"
+# Columns while rows are compared: all their values as one text, and how often that is shown.
+_VALUES, _NUMBER, _TIMES = "__neve_values", "__neve_number", "__neve_times"
+_WHOLE_TIME = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
 
 
 class _RejectedPublisher(Publisher):
@@ -120,6 +125,26 @@ class RejectedRows:
         """
         summaries = self.open().table.main_summaries()
         return any(summary.get(BATCH_ID) == batch_id for summary in summaries)
+
+    def without_stored(self, rows: DataFrame, is_failing: Column) -> DataFrame:
+        """Leave out the failing rows of a batch that are shown here, each as often as it is.
+
+        That their segments were looked at before is no proof: audits may have changed since, or ask
+        the clock. Only its values tell a row from others.
+        """
+        from pyspark.sql import Window
+        from pyspark.sql import functions as F  # noqa: N812 - as everywhere
+
+        columns = [
+            quote_identifier([column.name]) for column in self.main.table.metadata.schema().fields
+        ]
+        values = F.to_json(F.struct(*columns), {"timestampFormat": _WHOLE_TIME}).alias(_VALUES)
+        shown = rows.sparkSession.table(self.open().table.ref.quoted)
+        times = shown.select(values).groupBy(_VALUES).agg(F.count("*").alias(_TIMES))
+        number = F.row_number().over(Window.partitionBy(_VALUES).orderBy(F.lit(0)))
+        numbered = rows.select("*", values).withColumn(_NUMBER, number).join(times, _VALUES, "left")
+        is_new = ~is_failing | (F.col(_NUMBER) > F.coalesce(_TIMES, F.lit(0)))
+        return numbered.where(is_new).drop(_VALUES, _NUMBER, _TIMES)
 
     def publish(self, batch_id: str) -> None:
         """Show the rows of a batch that the main table has published. Idempotent."""
