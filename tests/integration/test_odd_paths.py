@@ -42,6 +42,7 @@ def settings(request, tmp_path):
 
 def test_every_engine_and_every_reader_finds_the_same_files(embedded_lake, settings, tmp_path):
     with neve.open(settings) as lake:
+        lake.catalog("there")
         mirrored = Mirrored(lake)
         mirrored.append(event("I", 1, 1, "a"), event("I", 2, 2, "b"))
         mirrored.merge()
