@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import select
 import signal
 import subprocess
 import threading
@@ -20,6 +21,8 @@ logger = logging.getLogger(__name__)
 
 # The descriptor, whatever `sys.stderr` is.
 STANDARD_ERROR = 2
+# How often a child that is not ready yet is looked at.
+LOOK_SECONDS = 0.2
 # Under what `announced` has how often the child was started before.
 RUN = "run"
 
@@ -165,8 +168,15 @@ class Supervisor:
     def _follow(self, child: subprocess.Popen[bytes], announcement: int) -> int:
         """Wait for a child to be ready, then to end; return its exit status."""
         with child, os.fdopen(announcement, encoding="utf-8") as pipe:
+
+            def has_news(seconds: float) -> bool:
+                return bool(select.select([pipe], [], [], seconds)[0])
+
+            # What it has forked may keep the pipe open for longer than it lives.
+            while child.poll() is None and not has_news(LOOK_SECONDS):
+                pass
             # Nothing, if it ends before.
-            if line := pipe.readline():
+            if has_news(0) and (line := pipe.readline()):
                 self._announced = {**json.loads(line), RUN: self.restarts}
                 self._tried.set()
                 if self.restarts:

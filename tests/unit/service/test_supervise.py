@@ -54,6 +54,23 @@ def test_what_a_library_prints_is_no_announcement(stray, capfd):
     assert capfd.readouterr() == ("", f"{stray}\n")
 
 
+def test_what_a_child_leaves_behind_does_not_keep_it_from_being_started_again(tmp_path):
+    """A process that an agent has forked has the pipe, and never ends."""
+    pids = tmp_path / "pids"
+    child = supervisor(
+        f"import os, signal, sys\nwith open({str(pids)!r}, 'a') as file:\n"
+        "    pid = os.fork()\n    if not pid:\n        signal.pause()\n"
+        "    print(pid, file=file)\nsys.exit(1)"
+    )
+    try:
+        child.launch()
+        until(lambda: child.restarts > 1)
+        child.stop()
+    finally:
+        for pid in pids.read_text().split():
+            os.kill(int(pid), signal.SIGKILL)
+
+
 def test_a_child_that_was_killed_is_started_again(running):
     first = running.pid
     os.kill(first, signal.SIGKILL)
