@@ -18,7 +18,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 
 from neve.errors import CatalogError
 from neve.lake.ancestry import main_ancestors
-from neve.lake.first_snapshot import is_first_snapshot
+from neve.lake.first_snapshot import ReadFile, is_first_snapshot
 from neve.lake.java_tables import Task
 from neve.lake.metadata_json import MetadataJson
 from neve.merge.checkpoint import Checkpoint
@@ -128,11 +128,14 @@ def recreated(name: str, mirror: str, metadata: TableMetadata) -> Pending:
     return Pending(Checkpoint(str(metadata.table_uuid)), whole=main, note=note, replaces_all=True)
 
 
-def unproven(name: str, metadata: TableMetadata) -> str | None:
+def unproven(name: str, metadata: TableMetadata, read: ReadFile) -> str | None:
     """Say why it cannot be proven that a changelog holds every event since its beginning.
 
     None: each snapshot from the table's first one to the current one is there, and is an append or
     a compaction.
+
+    Args:
+        read: reads a file of the changelog.
     """
     ancestors = list(main_ancestors(metadata))
     why = None
@@ -141,12 +144,12 @@ def unproven(name: str, metadata: TableMetadata) -> str | None:
     elif changed := _overwrites(ancestors):
         why = _described(changed[0])
     # A first snapshot with a higher number is the first since the table was replaced.
-    elif not ((ancestors[-1].sequence_number or 0) <= 1 and _is_first(metadata, ancestors[-1])):
+    elif (ancestors[-1].sequence_number or 0) > 1 or not _is_first(metadata, ancestors[-1], read):
         why = f"snapshots before {ancestors[-1].snapshot_id} are expired, or were replaced"
     return why and f"it cannot be proven that {name} holds all its events: {why}"
 
 
-def _is_first(metadata: TableMetadata, oldest: Snapshot) -> bool:
+def _is_first(metadata: TableMetadata, oldest: Snapshot, read: ReadFile | None = None) -> bool:
     # Part by part: PyIceberg does not write metadata of format version 3 as a whole.
     document = {
         "format-version": metadata.format_version,
@@ -154,7 +157,7 @@ def _is_first(metadata: TableMetadata, oldest: Snapshot) -> bool:
         "metadata-log": _as_json(metadata.metadata_log),
     }
     parsed = MetadataJson("", document)
-    return is_first_snapshot(parsed, parsed.snapshots[oldest.snapshot_id])
+    return is_first_snapshot(parsed, parsed.snapshots[oldest.snapshot_id], read)
 
 
 def _as_json(models: Iterable[IcebergBaseModel]) -> list[Any]:

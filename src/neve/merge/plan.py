@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyiceberg.schema import Schema
@@ -14,6 +15,7 @@ from neve.lake.catalog import load_table
 from neve.lake.create import load_if_exists
 from neve.lake.document_table import DocumentTable, find_document_table
 from neve.lake.java_tables import Task
+from neve.lake.range_reads import read_whole
 from neve.lake.watched_table import WatchedTable
 from neve.merge.check import check_added, check_columns
 from neve.merge.checkpoint import Checkpoint, MirrorState, mirror_state, snapshot_to_restore
@@ -211,10 +213,12 @@ def look_anew(lake: Lake, spec: MergeSpec, *, accept_loss: bool = False) -> Look
     mirror = find_document_table(lake.profile, lake.catalog(), spec.mirror)
     if mirror is None:
         return look(lake, spec)
-    changelog = load_table(lake.profile, lake.catalog(), spec.changelog).metadata
+    table = load_table(lake.profile, lake.catalog(), spec.changelog)
+    changelog = table.metadata
     check_columns(spec, changelog.schema(), older_schemas(changelog))
     require_ours(spec, mirror.metadata)
-    doubt = unproven(spec.changelog_name, changelog)
+    read = partial(read_whole, dict(table.io.properties))
+    doubt = unproven(spec.changelog_name, changelog, read)
     if doubt and not accept_loss:
         raise CatalogError(
             f"{doubt}; a rebuild of {spec.name} could lose rows",

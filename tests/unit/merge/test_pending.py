@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import uuid
 
+import fastavro
 import pytest
 from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 
@@ -125,7 +127,7 @@ def test_an_overwrite_that_is_merged_already_is_past():
 
 
 def test_a_rebuild_needs_every_event_since_the_beginning():
-    assert unproven("ns.changes", changelog(append(1), replace(2), append(3))) is None
+    assert unproven("ns.changes", changelog(append(1), replace(2), append(3)), lists(1)) is None
     for table, why in (
         (changelog(), "it has no snapshot"),
         (changelog(append(1), append(2), expired=[1]), "snapshots before 2 are expired"),
@@ -133,12 +135,35 @@ def test_a_rebuild_needs_every_event_since_the_beginning():
         (changelog(append(1), overwrite(2), append(3)), "snapshot 2 is of the operation"),
         (changelog(append(1), unnamed(2)), "snapshot 2 does not name its operation"),
     ):
-        assert f"ns.changes holds all its events: {why}" in (unproven("ns.changes", table) or "")
+        assert f"ns.changes holds all its events: {why}" in (
+            unproven("ns.changes", table, lists(2)) or ""
+        )
     replaced = changelog(append(1), append(2))
     first, second = replaced.snapshots
     second = second.model_copy(update={"parent_snapshot_id": None, "summary": first.summary})
     replaced = replaced.model_copy(update={"snapshots": [first, second]})
-    assert "or were replaced" in (unproven("ns.changes", replaced) or "")
+    assert "or were replaced" in (unproven("ns.changes", replaced, lists(2)) or "")
+
+
+def test_the_manifest_list_of_the_oldest_snapshot_says_whether_it_had_a_parent():
+    """Metadata cannot tell a table of format version 1 that was emptied, upgraded and filled."""
+    table = changelog(append(1))
+    whole = unproven("ns.changes", table, lists(1, parent="null"))
+    emptied = unproven("ns.changes", table, lists(1, parent="7"))
+    assert (whole, "snapshots before 1 are expired" in (emptied or "")) == (None, True)
+
+
+def lists(snapshot_id, parent=None):
+    """Return a reader of manifest lists that have a header of this kind; without, of none."""
+
+    def read(_):
+        header = {"snapshot-id": str(snapshot_id), "parent-snapshot-id": parent}
+        stream = io.BytesIO()
+        schema = {"type": "record", "name": "r", "fields": []}
+        fastavro.writer(stream, schema, [], metadata=header if parent else {})
+        return stream.getvalue()
+
+    return read
 
 
 def cut(*snapshots):
