@@ -71,18 +71,18 @@ class AuditedPublisher:
                 return self._publish_clean(staged, ())
             if not self.audits:
                 return AuditedOutcome(self.publisher.publish(staged), staged)
-            apart = self._told_apart(staged)
-            if apart is None:
+            batch = self._with_known_parent(staged)
+            if batch is None:
                 return AuditedOutcome(Outcome.SUPERSEDED, staged)
-            return self._audit_and_publish(apart)
+            return self._audit_and_publish(batch)
         except UnbalancedError as error:
             return AuditedOutcome(Outcome.UNBALANCED, staged, unfinished=error)
 
-    def _told_apart(self, staged: StagedSnapshot) -> StagedSnapshot | None:
-        """Return the batch, staged again where its parent is not known: what it added is, then.
+    def _with_known_parent(self, staged: StagedSnapshot) -> StagedSnapshot | None:
+        """Stage the batch again on `main` if its parent is not known; None if another was first.
 
-        PyIceberg's expiry clears the parent of the oldest snapshots that it keeps. A snapshot
-        without one is read as a whole, and would have all rows of the table for its own.
+        PyIceberg's expiry clears the parent of the oldest snapshots that it keeps. Without one,
+        Spark reads a snapshot as a whole: the audits would see all rows of the table.
         """
         if staged.parent_id is not None or self.publisher.table.main_id is None:
             return staged
